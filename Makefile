@@ -1,0 +1,44 @@
+# Each target sets everything up on a machine that has Python 3.11 to 3.13 and make.
+# TORCH_INDEX: where to take torch from, e.g. https://download.pytorch.org/whl/cpu for the small build without CUDA.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python; do command -v $$p >/dev/null 2>&1 && \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+TORCH_INDEX ?=
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+
+.PHONY: setup repro test lint real-sets clean
+
+setup: $(VENV)/.ready
+
+# torch first and alone, so that nothing else chooses its build; then everything at the versions we tested
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "make: no Python 3.11, 3.12 or 3.13 found; install one or say PYTHON=/path/to/it"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@git rev-parse -q --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
+	@touch $@
+
+repro: setup
+	$(BIN)/python -m flows.refresh
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .prefect real-sets data/raw data/base data/runs data/report
+
+# The example on real data: a clone of this commit with the data sets of flows/real_sets.yaml, read from REAL_DATA
+real-sets: setup
+	@test -d "$(REAL_DATA)" || { echo "make: REAL_DATA must name the folder of the real sets (see README)"; exit 1; }
+	rm -rf real-sets && git clone --quiet . real-sets
+	$(BIN)/python -c "import sys, yaml; \
+		params = yaml.safe_load(open('params.yaml')); \
+		params['datasets'] = yaml.safe_load(open('flows/real_sets.yaml').read().replace('REAL_DATA', sys.argv[1])); \
+		yaml.safe_dump(params, open('real-sets/params.yaml', 'w'), sort_keys=False)" "$(abspath $(REAL_DATA))"
+	cd real-sets && $(BIN)/python -m flows.refresh
