@@ -1,0 +1,157 @@
+"""params.yaml as frozen values; the only reader of that file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tasks.protocol.errors import BadInput
+
+PARAMS_FILE = Path("params.yaml")
+
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
+
+
+class _Frozen(BaseModel):
+    """A section of params.yaml: never changed after reading, and no name in it goes unnoticed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ProtocolParams(_Frozen):
+    """How many rows of each validation third are used."""
+
+    calibrator_fit_cap: Count
+    projection_cap: Count
+
+
+class ProjectionParams(_Frozen):
+    """The lattice of the paper (sections 3.4 and 4.3)."""
+
+    knots: Annotated[int, Field(ge=3)]
+    smoothness: Annotated[float, Field(ge=0)]
+    learning_rate: Annotated[float, Field(gt=0)]
+    epochs: Count
+    selection: Literal["last", "best"]
+    minimum_rows: Count
+
+
+class MetricParams(_Frozen):
+    """What the metrics leave open."""
+
+    ece_bins: Count
+    spread_groups: Count
+    spread_minimum_cell: Count
+    spread_permutations: Count
+
+
+class TrainParams(_Frozen):
+    """Settings of the base predictors; each predictor checks its own names."""
+
+    seed: int
+    linear_text: Mapping[str, Any]
+    linear_features: Mapping[str, Any]
+    boosted: Mapping[str, Any]
+
+
+class SplitParams(_Frozen):
+    """Shares of the rows (or groups) whose split the source leaves open; what is left over is train."""
+
+    by: Literal["row", "group"]
+    validation: Share | None = None
+    test: Share | None = None
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Splits to draw, with their shares; they sum to one."""
+        drawn = {name: share for name, share in (("validation", self.validation), ("test", self.test)) if share}
+        return {"train": 1 - sum(drawn.values()), **drawn}
+
+
+class Preset(_Frozen):
+    """How the judged pairs of a set are split, weighted and read."""
+
+    split: SplitParams
+    class_weight: Literal["none", "balanced"] = "none"
+    predictor: Literal["linear", "boosted"] = "linear"
+    options: Mapping[str, Any] = Field(default_factory=dict)  # the reader's own
+
+
+class DatasetParams(_Frozen):
+    """One data set of a run: where it comes from, and how it is split, weighted and read.
+
+    The latter stands in the entry itself, or, for a set with several accepted ways, in the preset that it names.
+    """
+
+    reader: str  # the file in tasks/datasets that reads it; `files` for your own
+    source: Literal["simulated", "official", "hub", "files"]
+    path: str  # what the raw files are made from: the code of a twin, or one's own file or folder
+    rows: Annotated[int, Field(ge=100)] | None = None
+    residual: Annotated[float, Field(ge=0)] | None = None
+    seed: int = 0  # of the twin and of drawn splits
+    preset: str | None = None
+    presets: Mapping[str, Preset] = Field(default_factory=dict)
+    split: SplitParams | None = None
+    class_weight: Literal["none", "balanced"] = "none"
+    predictor: Literal["linear", "boosted"] = "linear"
+    options: Mapping[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> DatasetParams:
+        if self.preset is not None and self.preset not in self.presets:
+            raise ValueError(f"preset {self.preset!r} is not among its presets: {', '.join(self.presets) or 'none'}")
+        if self.preset is None and self.split is None:
+            raise ValueError("say how it is split: give `split`, or `preset` and `presets`")
+        if self.source == "simulated" and (self.rows is None or self.residual is None):
+            raise ValueError("a simulated set needs `rows` and `residual`")
+        if (self.source == "files") != (self.reader == "files"):
+            raise ValueError("source `files` and reader `files` go together")
+        return self
+
+    @property
+    def chosen(self) -> Preset:
+        """The split, weights, predictor and reader's options in force."""
+        if self.preset is not None:
+            return self.presets[self.preset]
+        assert self.split is not None
+        return Preset(split=self.split, class_weight=self.class_weight, predictor=self.predictor, options=self.options)
+
+
+class Params(_Frozen):
+    """The whole of params.yaml."""
+
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
+    calibrators: Annotated[tuple[str, ...], Field(min_length=1)]
+    protocol: ProtocolParams
+    projection: ProjectionParams
+    metrics: MetricParams
+    train: TrainParams
+    datasets: Annotated[Mapping[Key, DatasetParams], Field(min_length=1)]
+
+    def dataset(self, name: str) -> DatasetParams:
+        """The entry of `name`; BadInput lists the known names where there is none."""
+        if name not in self.datasets:
+            raise BadInput(f"no data set {name!r} in {PARAMS_FILE}; it has {', '.join(self.datasets)}")
+        return self.datasets[name]
+
+
+def load_params(path: Path = PARAMS_FILE) -> Params:
+    """Read and check params.yaml; BadInput names each place that is wrong and what stood there."""
+    try:
+        return Params.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise BadInput(f"{path} is not there; run from the project's root folder") from None
+    except yaml.YAMLError as error:
+        raise BadInput(f"{path} is not valid YAML: {error}") from None
+    except ValidationError as error:
+        places = [
+            f"  {'.'.join(str(part) for part in wrong['loc']) or path}: {wrong['msg']} (found {wrong['input']!r:.80})"
+            for wrong in error.errors()
+        ]
+        raise BadInput(f"{path} has {len(places)} mistake(s):\n" + "\n".join(places)) from None

@@ -1,0 +1,158 @@
+"""The only place that knows paths and file formats under `data/`, all relative to the project's root folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tasks.protocol.decisions import FixedDecisions
+from tasks.protocol.errors import BadInput
+
+DATA = Path("data")
+REPORT = DATA / "report"
+
+
+def raw_folder(dataset: str) -> Path:
+    """As downloaded, simulated or linked; never changed afterwards."""
+    return DATA / "raw" / dataset
+
+
+def base_folder(dataset: str) -> Path:
+    """The base predictor and its seed-0 logits."""
+    return DATA / "base" / dataset
+
+
+def runs_folder(dataset: str) -> Path:
+    """Metrics, scores, curves and gates of a data set."""
+    return DATA / "runs" / dataset
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Let `write` fill a temporary file beside `path`, then move it into place: it appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Readable JSON, in the order given; NaN becomes null, since JSON has none."""
+    text = json.dumps(_without_nan(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def _without_nan(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _without_nan(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_without_nan(value) for value in content]
+    return None if isinstance(content, float) and np.isnan(content) else content
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; BadInput where it is missing or cut off."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"{path} is missing; `dvc repro` makes it, `dvc checkout` brings it back") from None
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path} is not whole JSON ({error}); delete it and run `dvc repro`") from None
+    if not isinstance(content, dict):
+        raise BadInput(f"{path} holds {type(content).__name__}, not an object; delete it and run `dvc repro`")
+    return content
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """Read a parquet file of ours; BadInput where it is missing or cut off."""
+    try:
+        return pl.read_parquet(path)
+    except FileNotFoundError:
+        raise BadInput(f"{path} is missing; `dvc repro` makes it, `dvc checkout` brings it back") from None
+    except pl.exceptions.ComputeError as error:
+        raise BadInput(f"{path} is not a whole parquet file ({error}); delete it and run `dvc repro`") from None
+
+
+def read_csv(path: Path) -> pl.DataFrame:
+    """Read a results table of ours; BadInput where it is missing."""
+    try:
+        return pl.read_csv(path)
+    except FileNotFoundError:
+        raise BadInput(f"{path} is missing; `dvc repro` makes it, `dvc checkout` brings it back") from None
+
+
+@dataclass(frozen=True)
+class Base:
+    """What `train` hands on: fixed decisions on validation and test rows, and the facts about them."""
+
+    validation: FixedDecisions
+    test: FixedDecisions
+    labels: tuple[str, ...]  # names, index = label
+    split_by: str  # row or group: what the protocol seeds permute
+    source: str  # simulated, official, hub or files
+    seed0_accuracy: float  # of the decisions on the test rows, as `train` saw it
+
+    def validation_groups(self) -> np.ndarray | None:
+        """The groups that protocol seeds permute; None where they permute rows."""
+        return self.validation.group if self.split_by == "group" else None
+
+
+def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mapping[str, Any]) -> None:
+    """Write `base/<d>/logits.parquet` (rows in the order of `parts`) and `base/<d>/base.json`."""
+    frames = [
+        pl.DataFrame(
+            {
+                "split": pl.Series([split] * len(rows), dtype=pl.String),
+                "group": pl.Series(rows.group.tolist(), dtype=pl.String),
+                "label": pl.Series(rows.labels, dtype=pl.Int8),
+                "decision": pl.Series(rows.decision, dtype=pl.Int8),
+                "logits": pl.Series(rows.logits, dtype=pl.Array(pl.Float64, rows.n_labels)).arr.to_list(),
+            }
+        )
+        for split, rows in parts.items()
+    ]
+    write_whole(base_folder(dataset) / "logits.parquet", pl.concat(frames).write_parquet)
+    write_json(base_folder(dataset) / "base.json", facts)
+
+
+def read_base(dataset: str) -> Base:
+    """Read what `write_logits` wrote; BadInput names the file, the row and what is wrong with it."""
+    path = base_folder(dataset) / "logits.parquet"
+    facts = read_json(base_folder(dataset) / "base.json")
+    labels = tuple(facts["labels"])
+    frame = read_parquet(path)
+    parts = {}
+    for split in ("validation", "test"):
+        rows = frame.filter(pl.col("split") == split)
+        if rows.is_empty():
+            raise BadInput(f"{path} has no {split} rows; check `split` of {dataset} in params.yaml")
+        lengths = rows["logits"].list.len()
+        if (lengths != len(labels)).any():
+            at = int(np.flatnonzero((lengths != len(labels)).to_numpy())[0])
+            raise BadInput(f"{path}: {split} row {at} has {lengths[at]} logits, not K = {len(labels)}")
+        logits = rows["logits"].list.to_array(len(labels)).to_numpy().astype(np.float64)
+        if not np.isfinite(logits).all():
+            at = int(np.flatnonzero(~np.isfinite(logits).all(axis=1))[0])
+            raise BadInput(f"{path}: {split} row {at} has logits {logits[at].tolist()}; every logit must be finite")
+        parts[split] = FixedDecisions(
+            logits=logits,
+            labels=rows["label"].to_numpy().astype(np.int64),
+            decision=rows["decision"].to_numpy().astype(np.int64),
+            group=rows["group"].to_numpy(),
+        )
+    return Base(
+        **parts,
+        labels=labels,
+        split_by=facts["split_by"],
+        source=facts["source"],
+        seed0_accuracy=facts["accuracy"]["test"],
+    )

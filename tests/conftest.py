@@ -1,0 +1,27 @@
+"""Fixtures that more than one file of tests needs."""
+
+from __future__ import annotations
+
+import os
+
+# Prefect, when a test needs it, is ours and quiet: this runs before anything imports it.
+os.environ.pop("PREFECT_API_URL", None)
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("DO_NOT_TRACK", "1")
+os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
+
+import numpy as np
+import pytest
+
+from tasks.protocol.decisions import FixedDecisions, decide
+
+
+@pytest.fixture
+def decisions() -> FixedDecisions:
+    """3,000 fixed decisions over 3 labels, in 300 groups, right less often where label 1 is decided."""
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(3000, 3)) * 2
+    truth = logits - np.array([0.0, 1.5, 0.0])
+    labels = (truth + generator.gumbel(size=truth.shape)).argmax(axis=1)
+    group = np.array([f"q{row // 10}" for row in range(3000)])
+    return FixedDecisions(logits, labels, decide(logits), group)

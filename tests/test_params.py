@@ -1,0 +1,112 @@
+"""params.yaml: what it says is what a run gets, and a mistake in it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tasks.protocol.errors import BadInput
+from tasks.protocol.params import load_params
+
+PARAMS = Path(__file__).resolve().parent.parent / "params.yaml"
+
+
+@pytest.fixture
+def written(tmp_path):
+    """Write params.yaml with one place changed, and return its path."""
+
+    def write(place: str, value: object) -> Path:
+        content = yaml.safe_load(PARAMS.read_text())
+        *way, last = place.split(".")
+        part = content
+        for name in way:
+            part = part[name]
+        part[last] = value
+        path = tmp_path / "params.yaml"
+        path.write_text(yaml.safe_dump(content, sort_keys=False))
+        return path
+
+    return write
+
+
+def test_the_numbers_of_the_paper_are_the_default():
+    params = load_params(PARAMS)
+    assert params.seeds == (1, 2, 3)
+    assert (params.projection.knots, params.projection.epochs) == (8, 400)
+    assert (params.projection.smoothness, params.projection.learning_rate) == (1e-4, 0.03)
+    assert params.protocol.projection_cap == 8000
+    assert list(params.datasets) == [
+        "amazon_esci",
+        "mslr_web10k",
+        "alloprof_rerank",
+        "esci_rerank_us",
+        "wands",
+        "scidocs",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "told"),
+    [
+        ("seedz", [1], "seedz"),
+        ("seeds", [], "seeds"),
+        ("seeds", [-1], "seeds"),
+        ("projection.knotz", 8, "projection.knotz"),
+        ("projection.knots", 2, "projection.knots"),
+        ("projection.knots", "eight", "eight"),
+        ("projection.selection", "first", "first"),
+        ("protocol.projection_cap", 0, "protocol.projection_cap"),
+        ("datasets.wands.source", "magic", "magic"),
+        ("datasets.wands.preset", "dirty", "dirty"),
+        ("datasets.wands.rows", 5, "datasets.wands.rows"),
+        ("datasets.wands.rows", None, "needs `rows`"),
+        ("datasets.wands.residual", -1, "datasets.wands.residual"),
+        ("datasets.wands.presets.clean.split.by", "query", "query"),
+        ("datasets.wands.presets.clean.split.test", 1.5, "1.5"),
+        ("datasets.wands.presets.clean.class_weight", "heavy", "heavy"),
+        ("datasets", {}, "datasets"),
+        ("datasets.Bad-Name", {}, "Bad-Name"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_what_stood_there(written, place, value, told):
+    with pytest.raises(BadInput, match=r"params\.yaml") as error:
+        load_params(written(place, value))
+    assert told in str(error.value)
+
+
+def test_a_file_that_is_no_yaml_is_told(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text("seeds: [1, 2\n  x: ]")
+    with pytest.raises(BadInput, match="not valid YAML"):
+        load_params(path)
+
+
+def test_a_missing_file_says_where_to_run(tmp_path):
+    with pytest.raises(BadInput, match="root folder"):
+        load_params(tmp_path / "params.yaml")
+
+
+def test_an_unknown_data_set_lists_the_known_ones():
+    with pytest.raises(BadInput, match=r"no data set 'wand'.*wands"):
+        load_params(PARAMS).dataset("wand")
+
+
+def test_own_files_need_no_preset(written):
+    entry = {
+        "reader": "files",
+        "source": "files",
+        "path": "mine.csv",
+        "split": {"by": "row", "validation": 0.2, "test": 0.2},
+        "class_weight": "balanced",
+    }
+    chosen = load_params(written("datasets.mine", entry)).dataset("mine").chosen
+    assert chosen.class_weight == "balanced"
+    assert chosen.split.shares == pytest.approx({"train": 0.6, "validation": 0.2, "test": 0.2})
+
+
+def test_what_was_read_cannot_be_changed():
+    params = load_params(PARAMS)
+    with pytest.raises(ValueError, match="frozen"):
+        params.projection.knots = 9

@@ -1,0 +1,139 @@
+"""Decisions are fixed once, parts are disjoint, splits keep their promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.special import log_softmax, logit
+
+from tasks.protocol.decisions import confidence_logit, decide
+from tasks.protocol.errors import BadInput
+from tasks.protocol.splits import draw_splits, validation_parts
+
+CAPS = {"calibrator_fit_cap": 8000, "projection_cap": 8000}
+
+
+def test_the_first_of_equal_logits_is_decided():
+    assert decide(np.array([[0.0, 1.0, 1.0], [2.0, 2.0, 2.0]])).tolist() == [1, 0]
+
+
+def test_a_difference_that_float32_loses_still_decides():
+    assert decide(np.array([[1.0, 1.0 + 1e-12]])).tolist() == [1]
+
+
+def test_correct_means_the_true_label_was_decided(decisions):
+    assert (decisions.correct == (decisions.labels == decisions.logits.argmax(axis=1))).all()
+
+
+def test_taking_rows_takes_them_from_every_array(decisions):
+    taken = decisions.take(np.array([5, 2]))
+    assert len(taken) == 2
+    assert (taken.logits == decisions.logits[[5, 2]]).all()
+    assert (taken.group == decisions.group[[5, 2]]).all()
+
+
+@given(arrays(np.float64, (7, 4), elements=st.floats(-20, 20)))
+@settings(max_examples=50, deadline=None)
+def test_the_confidence_logit_is_the_logit_of_the_confidence(logits):
+    decision = decide(logits)
+    log_probabilities = log_softmax(logits, axis=1)
+    confidence = np.exp(log_probabilities[np.arange(7), decision])
+    unsaturated = confidence < 1 - 1e-6
+    found = confidence_logit(log_probabilities, decision)
+    np.testing.assert_allclose(found[unsaturated], logit(confidence[unsaturated]), atol=1e-8)
+
+
+def test_the_confidence_logit_tells_apart_what_saturates():
+    log_probabilities = log_softmax(np.array([[50.0, 0.0], [60.0, 0.0]]), axis=1)
+    assert (np.exp(log_probabilities[:, 0]) == 1).all()
+    np.testing.assert_allclose(confidence_logit(log_probabilities, np.array([0, 0])), [50, 60])
+
+
+def test_a_certain_probability_has_an_infinite_logit():
+    with np.errstate(divide="ignore"):
+        log_probabilities = np.log(np.array([[1.0, 0.0], [0.0, 1.0]]))
+    assert confidence_logit(log_probabilities, np.array([0, 0])).tolist() == [np.inf, -np.inf]
+
+
+@given(n=st.integers(3, 500), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=50, deadline=None)
+def test_the_three_parts_are_disjoint_and_equal_and_use_every_row(n, seed):
+    parts = validation_parts(n, seed, **CAPS)
+    assert sorted(np.concatenate(parts)) == list(range(n))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_the_parts_are_cut_from_one_permutation_of_the_rows():
+    order = np.random.default_rng(2).permutation(10)
+    parts = validation_parts(10, 2, **CAPS)
+    assert [part.tolist() for part in parts] == [order[:4].tolist(), order[4:7].tolist(), order[7:].tolist()]
+
+
+def test_a_cap_cuts_its_part_alone():
+    free = validation_parts(300, 1, **CAPS)
+    capped = validation_parts(300, 1, calibrator_fit_cap=10, projection_cap=50)
+    assert [len(part) for part in capped] == [10, 50, 50]
+    for some, whole in zip(capped, free, strict=True):
+        assert (some == whole[: len(some)]).all()
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=3, max_size=40), seed=st.integers(0, 99))
+@settings(max_examples=50, deadline=None)
+def test_no_group_falls_in_two_parts(sizes, seed):
+    group = np.repeat([f"g{i}" for i in range(len(sizes))], sizes)
+    np.random.default_rng(0).shuffle(group)
+    parts = validation_parts(len(group), seed, group=group, **CAPS)
+    assert sorted(np.concatenate(parts)) == list(range(len(group)))
+    held = [set(group[part]) for part in parts]
+    assert all(held[one].isdisjoint(held[other]) for one, other in ((0, 1), (0, 2), (1, 2)))
+
+
+def test_the_names_of_groups_do_not_matter():
+    group = np.repeat(np.arange(30), 3)
+    other = np.array([f"{99 - g}" for g in group])
+    for one, two in zip(
+        validation_parts(90, 1, group=group, **CAPS), validation_parts(90, 1, group=other, **CAPS), strict=True
+    ):
+        assert (one == two).all()
+
+
+def frame(n: int = 1000, split: str | None = None) -> pl.DataFrame:
+    return pl.DataFrame({"group": [f"q{i // 5}" for i in range(n)], "split": pl.Series([split] * n, dtype=pl.String)})
+
+
+@pytest.mark.parametrize("by", ["row", "group"])
+def test_drawn_splits_have_the_shares_that_were_asked_for(by):
+    drawn = draw_splits(frame(), by=by, shares={"train": 0.6, "validation": 0.2, "test": 0.2}, seed=0)
+    counts = dict(drawn["split"].value_counts().iter_rows())
+    assert counts == {"train": 600, "validation": 200, "test": 200}
+
+
+def test_groups_stay_together_when_splits_are_drawn_by_group():
+    drawn = draw_splits(frame(), by="group", shares={"train": 0.5, "validation": 0.5}, seed=0)
+    assert (drawn.group_by("group").agg(pl.col("split").n_unique())["split"] == 1).all()
+
+
+@pytest.mark.parametrize("by", ["row", "group"])
+def test_a_split_that_the_source_fixes_is_kept(by):
+    mixed = pl.concat([frame(100), frame(50, "test").with_columns(group=pl.lit("t"))])
+    drawn = draw_splits(mixed, by=by, shares={"train": 0.5, "validation": 0.5}, seed=0)
+    assert drawn["split"][100:].to_list() == ["test"] * 50
+    assert "test" not in drawn["split"][:100].to_list()
+    assert drawn["group"].to_list() == mixed["group"].to_list()
+
+
+def test_the_same_seed_draws_the_same_splits():
+    shares = {"train": 0.5, "validation": 0.5}
+    assert draw_splits(frame(), by="row", shares=shares, seed=3).equals(
+        draw_splits(frame(), by="row", shares=shares, seed=3)
+    )
+
+
+@pytest.mark.parametrize(("by", "shares"), [("query", {"train": 1.0}), ("row", {"train": 0.5, "test": 0.4})])
+def test_a_split_that_makes_no_sense_is_refused(by, shares):
+    with pytest.raises(BadInput):
+        draw_splits(frame(), by=by, shares=shares, seed=0)

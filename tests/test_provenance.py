@@ -1,0 +1,61 @@
+"""Hashes see every change that matters and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tasks.provenance.hashing import code_fingerprint, reached_files, sha256_of_arrays, sha256_of_file
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A registry of two members, one of which imports a third file inside a function."""
+    files = {
+        "pack/__init__.py": "from pack import one, two\n",
+        "pack/one.py": "def f():\n    from base import three\n    return three\n",
+        "pack/two.py": "X = 1\n",
+        "base/__init__.py": "",
+        "base/three.py": "import numpy\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path):
+    (tmp_path / "x").write_bytes(b"abc")
+    assert sha256_of_file(tmp_path / "x") == hashlib.sha256(b"abc").hexdigest()
+
+
+@pytest.mark.parametrize(
+    "other", [np.zeros((3, 2)), np.zeros((2, 3), dtype=np.float32), np.array([[0, 0, 0], [0, 0, 1e-300]])]
+)
+def test_the_hash_of_arrays_sees_shape_type_and_every_value(other):
+    assert sha256_of_arrays(other) != sha256_of_arrays(np.zeros((2, 3)))
+
+
+def test_the_order_of_memory_does_not_matter():
+    array = np.arange(6.0).reshape(2, 3)
+    assert sha256_of_arrays(np.asfortranarray(array)) == sha256_of_arrays(array)
+
+
+def test_imports_inside_functions_and_packages_are_reached(project):
+    reached = {path.as_posix() for path in reached_files(Path("pack/one.py"), project)}
+    assert reached == {"pack/one.py", "pack/__init__.py", "pack/two.py", "base/three.py", "base/__init__.py"}
+
+
+def test_a_member_of_a_registry_does_not_depend_on_its_siblings(project):
+    before = code_fingerprint(Path("pack/one.py"), project)
+    (project / "pack/two.py").write_text("X = 2\n")
+    assert code_fingerprint(Path("pack/one.py"), project) == before
+
+
+def test_a_member_depends_on_what_it_imports(project):
+    before = code_fingerprint(Path("pack/one.py"), project)
+    (project / "base/three.py").write_text("import scipy\n")
+    assert code_fingerprint(Path("pack/one.py"), project) != before
