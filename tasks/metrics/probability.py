@@ -1,0 +1,77 @@
+"""Quality of the class probabilities (paper, section 4.4): accuracy, calibration error, log loss, Brier score.
+
+No projection changes a probability or a decision, so these belong to a calibrator, not to a variant.
+Every metric of no rows is NaN.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tasks.metrics.checks import reject_nan
+
+SMALLEST_PROBABILITY = 1e-12  # one impossible label may cost 27.6 nats at most
+
+
+def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
+    """Share of rows whose decision `(n,)` is the true label `(n,)`, in [0, 1]."""
+    return _mean(decision == labels)
+
+
+def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
+    """Expected calibration error of fixed decisions, in [0, 1]: confidence `(n,)` in [0, 1] and correct `(n,)` bool.
+
+    Sum over bins of (share of rows) * |mean confidence - mean correct| (Guo et al., 2017). Bin i = 1..`bins` is
+    (edge i-1, edge i] with the float64 edges i/bins, and a confidence of 0 joins the first bin. So i/bins falls
+    below its edge: ceil(bins * c) - 1, clipped to the bins, but decided by comparing, since the product may round
+    over an integer (it does for 7/25). The rule matters: a uniform row has confidence 1/K, which is an edge for
+    K = 3 and 5. A confidence that was once float32 may lie just above that edge; keep float64 all the way.
+
+    Raises
+    ------
+    ValueError: a confidence is NaN or outside [0, 1]; the message names the row.
+    """
+    confidence = np.asarray(confidence, dtype=np.float64)
+    inside = (confidence >= 0) & (confidence <= 1 + 1e-9)  # exp of a log-probability may round above 1
+    if not inside.all():
+        at = int(np.flatnonzero(~inside)[0])
+        raise ValueError(f"the confidence of row {at} is {confidence[at]}, not in [0, 1]")
+    if len(confidence) == 0:
+        return np.nan
+    inner_edges = np.arange(1, bins) / bins
+    bin_of_row = np.searchsorted(inner_edges, confidence, side="left")
+    gaps = np.bincount(bin_of_row, weights=confidence - correct)  # a bin's rows * (mean confidence - mean correct)
+    return float(np.abs(gaps).sum() / len(confidence))
+
+
+def top_ece(log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:
+    """`ece` of whatever label is now on top, the first among equals: log-probabilities `(n, K)`, labels `(n,)`.
+
+    It equals `ece` of the fixed decisions where every decision still has the top and no tie.
+    """
+    reject_nan(log_probabilities, "log-probability")
+    top = np.argmax(log_probabilities, axis=1)
+    confidence = np.exp(log_probabilities[np.arange(len(labels)), top])
+    return ece(confidence, top == labels, bins)
+
+
+def nll(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Mean of -log p of the true label, in nats: `(n, K)` and `(n,)`; p counts as 1e-12 at least."""
+    reject_nan(log_probabilities, "log-probability")
+    of_label = log_probabilities[np.arange(len(labels)), labels]
+    return _mean(-np.maximum(of_label, np.log(SMALLEST_PROBABILITY)))
+
+
+def brier(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
+    """Squared error of the probabilities, in [0, 2]: summed over the K labels, averaged over rows (Brier, 1950).
+
+    Some libraries average over labels too, or take one of two labels: that is 1/K, or half, of this.
+    """
+    reject_nan(log_probabilities, "log-probability")
+    error = np.exp(log_probabilities)
+    error[np.arange(len(labels)), labels] -= 1
+    return _mean((error**2).sum(axis=1))
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.mean(values)) if len(values) else np.nan

@@ -1,0 +1,136 @@
+"""How well a reliability predicts and ranks correctness (paper, section 4.4), from float64 reliability logits.
+
+A high logit is low risk and retained first. Rows are tied where their logits are equal, exactly; rank by the logit,
+since a sigmoid ties rows that the logit tells apart. Under ties the paper's sums depend on the order of the file, so
+each metric that ranks is its exact expectation over a random order of the tied rows. That takes no more than the
+rows and errors of each tie group, so the order of rows cannot matter, not even by rounding.
+Every metric of no rows is NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tasks.metrics.checks import reject_nan
+
+CERTAIN = float(np.log1p(-1e-6) - np.log(1e-6))  # logit of 1 - 1e-6, in place of an infinite logit
+COVERAGE_TENTHS = (1, 5, 7, 9)  # the paper's budgets
+
+
+@dataclass(frozen=True)
+class RiskOrder:
+    """`n` rows from low to high risk, as G groups of tied rows."""
+
+    rows: np.ndarray  # (G,) int64, rows in each group, at least 1
+    errors: np.ndarray  # (G,) int64, those whose decision is wrong
+
+    def __len__(self) -> int:
+        return int(self.rows.sum())
+
+    @cached_property
+    def expected_errors(self) -> np.ndarray:
+        """`(n,)`: the errors to expect among the 1, 2, .. n rows of lowest risk."""
+        group, place = _places(self.rows)
+        before = np.cumsum(self.errors) - self.errors
+        return np.asarray(before[group] + place * self.errors[group] / self.rows[group])
+
+
+def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
+    """Sort once, in O(n log n): reliability logits `(n,)`, infinite ones allowed, and correct `(n,)` bool.
+
+    Raises
+    ------
+    ValueError: a logit is NaN; the message names the row.
+    """
+    logit = np.asarray(logit, dtype=np.float64)
+    reject_nan(logit, "reliability logit")
+    wrong = ~np.asarray(correct, dtype=bool)
+    _, group, rows = np.unique(-logit, return_inverse=True, return_counts=True)
+    return RiskOrder(rows=rows, errors=np.bincount(group[wrong], minlength=len(rows)))
+
+
+def aurc(order: RiskOrder) -> float:
+    """Area under the risk-coverage curve, in [0, 1], lower is better: the mean of the n retained error rates.
+
+    As the paper sums it: coverages 1/n .. n/n, no point at coverage 0, no trapezoid. A constant reliability has
+    the error rate.
+    """
+    return _mean(order.expected_errors / np.arange(1, len(order) + 1))
+
+
+def augrc(order: RiskOrder) -> float:
+    """Area under the generalised risk-coverage curve, lower is better (Traub et al., 2024).
+
+    The mean over the same coverages of the share of all n rows that is retained and wrong: unlike `aurc` it is not
+    dominated by the few rows of lowest risk.
+    """
+    return _mean(order.expected_errors / max(len(order), 1))
+
+
+def aupr_error(order: RiskOrder) -> float:
+    """Average precision of finding the errors by decreasing risk, in [0, 1], higher is better; NaN without errors.
+
+    Place r of a tie group of m rows and k errors, with E errors at higher risk and j rows up to this place, holds an
+    error with probability k/m, and then (r-1)(k-1)/(m-1) of the places before it in the group do too, which gives
+    k/m * (E + 1 + (r-1)(k-1)/(m-1)) / j. Scikit-learn's average precision takes a tie group as one threshold instead,
+    which is lower wherever precision falls along the ranking; without ties the two are the same.
+    """
+    n_errors = order.errors.sum()
+    if n_errors == 0:
+        return np.nan
+    rows, errors = order.rows[::-1], order.errors[::-1]
+    group, place = _places(rows)
+    before = np.cumsum(errors) - errors
+    others = (place - 1) * (errors[group] - 1) / np.maximum(rows[group] - 1, 1)
+    found = errors[group] / rows[group] * (before[group] + 1 + others)
+    return float((found / np.arange(1, len(order) + 1)).sum() / n_errors)
+
+
+def selective_accuracy(order: RiskOrder, tenths: int) -> float:
+    """Accuracy of the `tenths` (0..10) tenths of rows of lowest risk, rounded down, but one row at least.
+
+    Of the tie group at the border, the share that fits in is retained. The count is in integers: 0.7 * 90 is below 63.
+    """
+    if len(order) == 0:
+        return np.nan
+    retained = max(1, tenths * len(order) // 10)
+    return float(1 - order.expected_errors[retained - 1] / retained)
+
+
+def nll_correct(logit: np.ndarray, correct: np.ndarray) -> float:
+    """Mean log loss of the reliability sigmoid(t) against correct, in nats: `(n,)` logits t and `(n,)` bool.
+
+    The loss is softplus(t) - Z t, which no finite logit can overflow or round to 0, so finite logits are taken as
+    they are. An infinite one (isotonic curves say exactly 0 and 1) counts as a probability of 1e-6 or 1 - 1e-6:
+    one wrong row would make the mean infinite, and 13.8 nats say as much.
+    """
+    logit = np.asarray(logit, dtype=np.float64)
+    reject_nan(logit, "reliability logit")
+    logit = np.where(np.isinf(logit), np.copysign(CERTAIN, logit), logit)
+    return _mean(np.logaddexp(0, np.where(correct, -logit, logit)))
+
+
+def reliability_metrics(logit: np.ndarray, correct: np.ndarray) -> dict[str, float]:
+    """Every metric of one reliability by name, from one sort: logits `(n,)` and correct `(n,)` bool."""
+    order = order_by_risk(logit, correct)
+    return {
+        "nll_correct": nll_correct(logit, correct),
+        "aupr_error": aupr_error(order),
+        "aurc": aurc(order),
+        "augrc": augrc(order),
+        **{f"selacc_{tenths}0": selective_accuracy(order, tenths) for tenths in COVERAGE_TENTHS},
+    }
+
+
+def _places(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each of the n places, its group and its place 1..m within the group."""
+    group = np.repeat(np.arange(len(rows)), rows)
+    start = np.cumsum(rows) - rows
+    return group, np.arange(1, len(group) + 1) - start[group]
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(np.mean(values)) if len(values) else np.nan

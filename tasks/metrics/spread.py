@@ -1,0 +1,127 @@
+"""Does reliability differ between decided labels at equal confidence (paper, section 5.3)?
+
+Rows are cut into groups of equal mass by confidence. Within a group, the spread is the largest minus the smallest
+mean residual Z - c of a decided label. The paper leaves open the number of groups, the fewest rows that make a mean
+worth reading, and what the random column is the 95th percentile of: here, of the mean over groups, the same number as
+the spread that it stands beside (the mean of each group's own percentile would be about half as large again).
+Results do not depend on the order of rows, not even by rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from tasks.metrics.checks import reject_nan
+
+
+@dataclass(frozen=True)
+class LabelCells:
+    """The C cells (confidence group, decided label) that have rows, ordered by group, then label."""
+
+    group: np.ndarray  # (C,) int64, 0 is the lowest confidence
+    label: np.ndarray  # (C,) int64
+    rows: np.ndarray  # (C,) int64, at least 1
+    residual: np.ndarray  # (C,) float64, mean over the rows of the cell
+
+
+class _SortedRows(NamedTuple):
+    """Rows by group, label and residual, and where each cell begins."""
+
+    group: np.ndarray
+    label: np.ndarray
+    residual: np.ndarray
+    start: np.ndarray  # (C,)
+
+
+def confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
+    """Confidence `(n,)` to its group `(n,)` int64, 0..groups-1, of n/groups rows each where no rows tie.
+
+    Rows of equal confidence are never parted: they go together to the group in which their middle place falls.
+    So a large tie makes its group larger, and its neighbours smaller or empty.
+    """
+    reject_nan(confidence, "confidence")
+    _, tie, rows = np.unique(confidence, return_inverse=True, return_counts=True)
+    twice_middle = 2 * np.cumsum(rows) - rows
+    return np.asarray((groups * twice_middle // (2 * max(len(confidence), 1)))[tie])
+
+
+def label_cells(confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, *, groups: int = 10) -> LabelCells:
+    """Mean residual by confidence group and decided label; confidence, decision and residual are `(n,)`.
+
+    The residual is Z - c for the paper's diagnostic, or P(d|x) - c where the truth is known.
+    """
+    rows = _sort_rows(confidence, decision, residual, groups)
+    counts = _cell_rows(rows)
+    means = np.add.reduceat(rows.residual, rows.start) / counts if len(counts) else np.empty(0)
+    return LabelCells(rows.group[rows.start], rows.label[rows.start], counts, means)
+
+
+def mean_spread(cells: LabelCells, minimum_cell: int = 20) -> float:
+    """Mean over groups of the largest minus the smallest mean residual, in [0, 2] for residuals in [-1, 1].
+
+    Cells of fewer than `minimum_cell` rows are left out, and groups left with fewer than two; NaN if none remain.
+    """
+    return float(_mean_spread(cells.group, cells.rows, cells.residual, minimum_cell))
+
+
+def label_spread(
+    confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, groups: int = 10, minimum_cell: int = 20
+) -> float:
+    """The paper's label spread: confidence of the fixed decision `(n,)`, decision `(n,)`, correct `(n,)` bool."""
+    return mean_spread(label_cells(confidence, decision, correct - confidence, groups=groups), minimum_cell)
+
+
+def label_spread_null(
+    confidence: np.ndarray,
+    decision: np.ndarray,
+    correct: np.ndarray,
+    *,
+    groups: int = 10,
+    minimum_cell: int = 20,
+    permutations: int = 500,
+    seed: int,
+) -> float:
+    """95th percentile of `label_spread` over `permutations` shuffles of the decided labels inside each group.
+
+    Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is.
+    """
+    rows = _sort_rows(confidence, decision, correct - confidence, groups)
+    counts = _cell_rows(rows)
+    group = rows.group[rows.start]
+    generator = np.random.default_rng(seed)
+    shuffled = np.empty((permutations, len(counts)))
+    for one in np.unique(group):
+        # shuffling the residuals under labels that stay put is the same law, and cheaper
+        cells = np.flatnonzero(group == one)
+        residual, start = rows.residual[rows.group == one], rows.start[cells]
+        for sums in shuffled:
+            sums[cells] = np.add.reduceat(generator.permutation(residual), start - start[0])
+    return float(np.quantile(_mean_spread(group, counts, shuffled / counts, minimum_cell), 0.95))
+
+
+def _sort_rows(confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, groups: int) -> _SortedRows:
+    reject_nan(residual, "residual")
+    group = confidence_groups(confidence, groups)
+    decision = np.asarray(decision, dtype=np.int64)
+    order = np.lexsort((residual, decision, group))
+    group, label = group[order], decision[order]
+    new_cell = (np.diff(group, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0)
+    return _SortedRows(group, label, residual[order], np.flatnonzero(new_cell))
+
+
+def _cell_rows(rows: _SortedRows) -> np.ndarray:
+    return np.diff(rows.start, append=len(rows.group))
+
+
+def _mean_spread(group: np.ndarray, rows: np.ndarray, means: np.ndarray, minimum_cell: int) -> np.ndarray:
+    """Cells' group `(C,)`, rows `(C,)` and mean residuals `(..., C)` to the mean spread over groups `(...)`."""
+    counted = rows >= minimum_cell
+    _, start, n_cells = np.unique(group[counted], return_index=True, return_counts=True)
+    means = means[..., counted]
+    if not (n_cells > 1).any():
+        return np.full(means.shape[:-1], np.nan)
+    spread = np.maximum.reduceat(means, start, axis=-1) - np.minimum.reduceat(means, start, axis=-1)
+    return np.asarray(spread[..., n_cells > 1].mean(axis=-1))

@@ -1,0 +1,335 @@
+"""Metrics of probabilities and of reliability, against hand-worked sums and other people's implementations."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit, log_softmax, logit
+from scipy.stats import binned_statistic
+from sklearn.metrics import average_precision_score, brier_score_loss, log_loss
+
+from tasks.metrics.probability import accuracy, brier, ece, nll, top_ece
+from tasks.metrics.reliability import (
+    augrc,
+    aupr_error,
+    aurc,
+    nll_correct,
+    order_by_risk,
+    reliability_metrics,
+    selective_accuracy,
+)
+
+KEYS = ["nll_correct", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90"]
+
+
+def naive(correct: np.ndarray) -> dict[str, float]:
+    """The paper's sums, written as they stand there, for rows from low to high risk and no ties."""
+    n, wrong = len(correct), [1 - int(z) for z in correct]
+    high_risk_first = wrong[::-1]
+    found = {
+        "aupr_error": sum(w * sum(high_risk_first[: j + 1]) / (j + 1) for j, w in enumerate(high_risk_first))
+        / sum(wrong)
+        if any(wrong)
+        else np.nan,
+        "aurc": sum(sum(wrong[:j]) / j for j in range(1, n + 1)) / n,
+        "augrc": sum(sum(wrong[:j]) for j in range(1, n + 1)) / n**2,
+    }
+    for tenths in (1, 5, 7, 9):
+        retained = max(1, tenths * n // 10)
+        found[f"selacc_{tenths}0"] = 1 - sum(wrong[:retained]) / retained
+    return found
+
+
+def scored(n: int, seed: int = 0, levels: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Reliability logits, of so many levels if given, and correctness drawn from them."""
+    generator = np.random.default_rng(seed)
+    t = generator.normal(size=n)
+    if levels is not None:
+        t = np.round(t * levels / 6) * 6 / levels
+    return t, generator.random(n) < expit(t)
+
+
+# Probabilities
+
+
+def test_probability_metrics_by_hand():
+    # labels 0 1 2 2; on top 0 1 1 2: 3 of 4
+    p = np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]])
+    labels = np.array([0, 1, 2, 2])
+    log_p = np.log(p)
+    assert accuracy(np.array([0, 1, 1, 2]), labels) == 0.75
+    # -log of .5 .8 .2 .7
+    assert nll(log_p, labels) == pytest.approx(-np.log(0.5 * 0.8 * 0.2 * 0.7) / 4)
+    # (.25+.09+.04) + (.01+.04+.01) + (.04+.36+.64) + (.01+.04+.09) = 1.62
+    assert brier(log_p, labels) == pytest.approx(1.62 / 4)
+    # each top .5 .8 .6 .7 alone in its bin: (.5 + .2 + .6 + .3) / 4
+    assert top_ece(log_p, labels) == pytest.approx(0.4)
+
+
+def test_ece_by_hand():
+    # bins of 1/2: (0, .5] holds .2 right and .4 wrong, |.3 - .5|; (.5, 1] holds .9 right and .7 right, |.8 - 1|
+    assert ece(np.array([0.2, 0.9, 0.4, 0.7]), np.array([1, 1, 0, 1], dtype=bool), bins=2) == pytest.approx(0.2)
+
+
+def test_ece_equals_binned_means_away_from_edges():
+    generator = np.random.default_rng(0)
+    confidence = generator.random(5000)
+    correct = generator.random(5000) < confidence**2
+    counts = np.histogram(confidence, 15, (0, 1))[0]
+    means = [binned_statistic(confidence, x, "mean", 15, (0, 1)).statistic for x in (confidence, correct * 1.0)]
+    assert ece(confidence, correct) == pytest.approx(counts @ np.abs(means[0] - means[1]) / 5000, abs=1e-14)
+
+
+@pytest.mark.parametrize("bins", [10, 15, 20, 25])
+def test_an_edge_belongs_to_the_bin_below_it(bins):
+    for k in range(1, bins + 1):
+        edge, inside = k / bins, (k - 0.5) / bins
+        # one right, one wrong row: in one bin they cancel in part, in two bins they do not
+        together = np.array([edge, inside]), np.array([True, False])
+        assert ece(*together, bins) == pytest.approx(abs(edge + inside - 1) / 2)
+        for above in ((k + 0.5) / bins, np.nextafter(edge, 1)) if k < bins else ():
+            apart = np.array([edge, above]), np.array([True, False])
+            assert ece(*apart, bins) == pytest.approx((abs(edge - 1) + above) / 2)
+
+
+def test_fifteen_bins_are_those_of_the_rounded_up_product():
+    generator = np.random.default_rng(3)
+    confidence = np.concatenate([np.arange(16) / 15, np.repeat([1 / 3, 1 / 5, 0.0, 1.0], 5), generator.random(500)])
+    correct = generator.random(len(confidence)) < 0.5
+    bin_of_row = np.clip(np.ceil(15 * confidence) - 1, 0, 14)
+    expected = sum(abs((confidence - correct)[bin_of_row == i].sum()) for i in range(15)) / len(confidence)
+    assert ece(confidence, correct) == pytest.approx(expected, abs=1e-14)
+
+
+def test_confidences_of_0_and_1_are_counted():
+    assert ece(np.array([0.0]), np.array([True])) == 1
+    assert ece(np.array([1.0]), np.array([False])) == 1
+    # 0 shares the first bin: (0 + .06) - 1 right
+    assert ece(np.array([0.0, 0.06]), np.array([True, False])) == pytest.approx(0.94 / 2)
+    # 1 shares the last bin: rows at 1 are neither dropped nor a bin of their own
+    assert ece(np.array([1.0, 0.95]), np.array([False, True])) == pytest.approx(0.95 / 2)
+
+
+def test_uniform_rows_lie_on_an_edge_in_float64_and_above_it_in_float32():
+    for K, below in ((3, 0.3), (5, 0.19)):
+        uniform = np.exp(log_softmax(np.zeros((1, K)), axis=1))[0, 0]
+        correct = np.array([True, False])
+        assert ece(np.array([uniform, below]), correct) == pytest.approx(abs(uniform + below - 1) / 2)
+        apart = ece(np.array([np.float32(uniform), below]), correct)
+        assert apart == pytest.approx((1 - uniform + below) / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, -0.1, 1.1])
+def test_a_confidence_that_is_none_is_named(bad):
+    with pytest.raises(ValueError, match="row 1 "):
+        ece(np.array([0.5, bad, 0.5]), np.ones(3, dtype=bool))
+
+
+def test_probability_metrics_name_the_row_of_a_nan():
+    log_p = log_softmax(np.zeros((4, 3)), axis=1)
+    log_p[2, 1] = np.nan
+    for metric in (top_ece, nll, brier):
+        with pytest.raises(ValueError, match="row 2 "):
+            metric(log_p, np.zeros(4, dtype=int))
+
+
+def test_top_ece_takes_the_first_of_equals():
+    log_p = log_softmax(np.zeros((4, 3)), axis=1)
+    assert top_ece(log_p, np.zeros(4, dtype=int)) == pytest.approx(2 / 3)  # all right at 1/3
+    assert top_ece(log_p, np.full(4, 2)) == pytest.approx(1 / 3)  # all wrong
+
+
+def test_nll_stops_at_the_floor():
+    with np.errstate(divide="ignore"):
+        log_p = np.log(np.array([[1.0, 0.0], [0.5, 0.5]]))
+    assert nll(log_p, np.array([1, 0])) == pytest.approx((-np.log(1e-12) + np.log(2)) / 2)
+
+
+def test_probability_metrics_agree_with_scikit_learn(decisions):
+    log_p = log_softmax(decisions.logits, axis=1)
+    assert nll(log_p, decisions.labels) == pytest.approx(log_loss(decisions.labels, np.exp(log_p)), abs=1e-12)
+    reference = brier_score_loss(decisions.labels, np.exp(log_p), labels=range(3), scale_by_half=False)
+    assert brier(log_p, decisions.labels) == pytest.approx(reference, abs=1e-12)
+    confidence = np.exp(log_p.max(axis=1))
+    assert top_ece(log_p, decisions.labels) == ece(confidence, decisions.correct)
+
+
+def test_two_labels_make_the_metrics_meet():
+    generator = np.random.default_rng(1)
+    logits = generator.normal(size=(500, 2)) * 3
+    labels = generator.integers(0, 2, 500)
+    log_p, decision = log_softmax(logits, axis=1), logits.argmax(axis=1)
+    correct = decision == labels
+    confidence = np.exp(log_p.max(axis=1))
+    assert nll(log_p, labels) == pytest.approx(nll_correct(np.abs(logits[:, 0] - logits[:, 1]), correct), abs=1e-12)
+    assert brier(log_p, labels) == pytest.approx(2 * np.mean((confidence - correct) ** 2), abs=1e-12)
+
+
+def test_metrics_of_no_rows_are_nan():
+    none, empty = np.empty(0), np.empty((0, 3))
+    labels, correct = np.empty(0, dtype=int), np.empty(0, dtype=bool)
+    values = [accuracy(labels, labels), ece(none, correct)]
+    values += [metric(empty, labels) for metric in (top_ece, nll, brier)]
+    values += reliability_metrics(none, correct).values()
+    assert np.isnan(values).all()
+
+
+# Reliability
+
+
+def test_reliability_metrics_by_hand():
+    # low to high risk: right, wrong, right, wrong
+    t, correct = np.array([0.0, 2.0, -1.0, 1.0]), np.array([True, True, False, False])
+    found = reliability_metrics(t, correct)
+    assert list(found) == KEYS
+    assert found["aurc"] == pytest.approx((0 + 1 / 2 + 1 / 3 + 2 / 4) / 4)
+    assert found["augrc"] == pytest.approx((0 + 1 + 1 + 2) / 16)
+    assert found["aupr_error"] == pytest.approx((1 / 1 + 2 / 3) / 2)
+    # retained: max(1, 0) of 4, then 2, 2 and 3
+    assert [found[key] for key in KEYS[4:]] == pytest.approx([1, 1 / 2, 1 / 2, 2 / 3])
+    # -log sigmoid of 0 and 2 (right), of 1 and -1 with the sign turned (wrong)
+    assert found["nll_correct"] == pytest.approx(-np.log(expit(0) * expit(2) * expit(1) * expit(-1)) / 4)
+
+
+def test_ties_by_hand():
+    # low to high risk: two tied rows, one wrong; then one right
+    order = order_by_risk(np.array([1.0, 1.0, 0.0]), np.array([True, False, True]))
+    assert order.expected_errors.tolist() == [0.5, 1, 1]
+    assert aurc(order) == pytest.approx((1 / 2 + 1 / 2 + 1 / 3) / 3)
+    # from high risk the right row comes first, then the wrong one at place 2 or 3
+    assert aupr_error(order) == pytest.approx((1 / 2 + 1 / 3) / 2)
+    # 1 of 3 retained is half of the tied pair
+    assert selective_accuracy(order, 5) == 0.5
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6))
+def test_ties_are_the_mean_over_every_order_of_the_tied_rows(rows):
+    t, correct = np.array([score for score, _ in rows], dtype=float), np.array([right for _, right in rows])
+    every = []
+    for shuffled in permutations(range(len(rows))):  # a stable sort of every file order is every tie order
+        file_order = np.array(shuffled)
+        every.append(naive(correct[file_order][np.argsort(-t[file_order], kind="stable")]))
+    found = reliability_metrics(t, correct)
+    for name in every[0]:
+        assert found[name] == pytest.approx(np.mean([one[name] for one in every]), abs=1e-12, nan_ok=True)
+
+
+def test_ties_are_the_mean_over_random_orders():
+    t, correct = scored(200, levels=9)
+    generator = np.random.default_rng(1)
+    drawn = []
+    for _ in range(400):
+        file_order = generator.permutation(200)
+        drawn.append(naive(correct[file_order][np.argsort(-t[file_order], kind="stable")]))
+    found = reliability_metrics(t, correct)
+    for name in drawn[0]:
+        values = np.array([one[name] for one in drawn])
+        assert abs(values.mean() - found[name]) < 5 * values.std() / np.sqrt(400) + 1e-12
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_untied_rows_give_the_sums_of_the_paper(seed):
+    t, correct = scored(1237, seed)
+    found, expected = reliability_metrics(t, correct), naive(correct[np.argsort(-t)])
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-10)
+    assert found["aupr_error"] == pytest.approx(average_precision_score(~correct, -t), abs=1e-10)
+    assert found["nll_correct"] == pytest.approx(log_loss(correct, expit(t)), abs=1e-10)
+
+
+def test_one_threshold_for_a_tie_group_would_lose_precision():
+    t, correct = scored(5000, levels=9)
+    assert aupr_error(order_by_risk(t, correct)) > average_precision_score(~correct, -t) + 0.01
+
+
+def test_the_order_of_rows_changes_no_bit():
+    t, correct = scored(3000, levels=20)
+    t[:40], t[40:80] = np.inf, -np.inf
+    order = np.random.default_rng(2).permutation(3000)
+    one, other = reliability_metrics(t, correct), reliability_metrics(t[order], correct[order])
+    assert one.pop("nll_correct") == pytest.approx(other.pop("nll_correct"), abs=1e-12)
+    assert one == other
+
+
+def test_an_increasing_map_of_the_logit_changes_no_rank():
+    t, correct = scored(1000)
+    assert order_by_risk(t, correct).errors.tolist() == order_by_risk(0.1 * t - 3, correct).errors.tolist()
+
+
+def test_logits_rank_where_probabilities_saturate():
+    t = np.array([18.0, 17.5, 40.0, 41.0])
+    correct = np.array([True, False, False, True])
+    assert len(set(expit(t.astype(np.float32)))) == 1
+    assert aurc(order_by_risk(t, correct)) == pytest.approx((0 + 1 / 2 + 1 / 3 + 2 / 4) / 4)
+
+
+def test_a_constant_reliability_has_the_error_rate():
+    correct = scored(1000)[1]
+    order = order_by_risk(np.zeros(1000), correct)
+    rate = 1 - correct.mean()
+    assert aurc(order) == pytest.approx(rate, abs=1e-12)
+    assert augrc(order) == pytest.approx(rate * 1001 / 2000, abs=1e-12)
+    assert [selective_accuracy(order, tenths) for tenths in (1, 5, 7, 9)] == pytest.approx([1 - rate] * 4)
+    assert aupr_error(order) == pytest.approx(rate, abs=0.01)
+
+
+def test_all_right_and_all_wrong():
+    t = scored(50)[0]
+    right, wrong = (reliability_metrics(t, np.full(50, z)) for z in (True, False))
+    assert np.isnan(right.pop("aupr_error"))
+    assert [right[key] for key in right if key != "nll_correct"] == [0, 0, 1, 1, 1, 1]
+    assert [wrong[key] for key in KEYS[1:]] == pytest.approx([1, 1, 51 / 100, 0, 0, 0, 0])
+
+
+def test_a_perfect_order_is_best_and_its_reverse_worst():
+    correct = scored(200)[1]
+    best, worst = (order_by_risk(sign * correct, correct) for sign in (1, -1))
+    any_order = order_by_risk(scored(200, 5)[0], correct)
+    for metric in (aurc, augrc):
+        assert metric(best) < metric(any_order) < metric(worst)
+    assert aupr_error(best) == pytest.approx(1)
+    assert aupr_error(best) > aupr_error(any_order) > aupr_error(worst)
+
+
+@pytest.mark.parametrize("n", [90, 170, 180])
+def test_coverage_is_counted_in_integers(n):
+    retained = 7 * n // 10
+    assert int(0.7 * n) == retained - 1  # what this guards against
+    correct = np.arange(n) != retained - 1  # the last retained row is the only error
+    assert selective_accuracy(order_by_risk(-np.arange(n), correct), 7) == pytest.approx(1 - 1 / retained)
+
+
+@pytest.mark.parametrize("n", [1, 9, 19])
+def test_at_least_one_row_is_retained(n):
+    order = order_by_risk(-np.arange(n), np.arange(n) == 0)
+    assert selective_accuracy(order, 1) == 1
+
+
+def test_infinite_logits_count_as_the_clipped_probability():
+    t = np.array([np.inf, -np.inf, np.inf, -np.inf])
+    correct = np.array([True, False, False, True])
+    assert nll_correct(t[:2], correct[:2]) == pytest.approx(-np.log1p(-1e-6))
+    assert nll_correct(t[2:], correct[2:]) == pytest.approx(-np.log(1e-6))
+    clipped = logit(np.clip(expit(t), 1e-6, 1 - 1e-6))
+    assert nll_correct(t, correct) == pytest.approx(nll_correct(clipped, correct))
+
+
+def test_finite_logits_are_never_clipped():
+    assert nll_correct(np.array([700.0]), np.array([False])) == 700
+    assert nll_correct(np.array([-40.0]), np.array([False])) == pytest.approx(np.exp(-40), rel=1e-12)
+
+
+def test_infinite_logits_rank_and_tie():
+    t = np.array([np.inf, 3.0, np.inf, -np.inf])
+    order = order_by_risk(t, np.array([True, True, False, False]))
+    assert order.rows.tolist() == [2, 1, 1]
+    assert order.errors.tolist() == [1, 0, 1]
+
+
+def test_a_nan_logit_names_its_row():
+    with pytest.raises(ValueError, match="row 3 "):
+        reliability_metrics(np.array([0.0, np.inf, 1.0, np.nan]), np.ones(4, dtype=bool))
