@@ -1,0 +1,99 @@
+"""Fitted reliability curves: what a projection is once it is learned. NumPy only, so that reading needs no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import expit, logit
+
+Fallback = Literal["none", "shared", "identity"]
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """One monotone curve for each label, on the logit scale between knots (paper, section 3.4).
+
+    Its arrays are read-only copies. Equal confidences of one label get equal reliabilities, and none falls as the
+    confidence rises, to the last bit.
+    """
+
+    knots: np.ndarray  # (J,) float64, 0 = u_1 < ... < u_J = 1
+    values: np.ndarray  # (K, J) float64, logit of the reliability at each knot; no row falls
+    rows: np.ndarray  # (K,) int64, projection-fit rows behind each label
+    fallback: tuple[Fallback, ...]  # of each label: its own curve, the shared one, or reliability = confidence
+
+    def __post_init__(self) -> None:
+        for name, dtype in (("knots", np.float64), ("values", np.float64), ("rows", np.int64)):
+            frozen = np.array(getattr(self, name), dtype=dtype)
+            frozen.flags.writeable = False
+            object.__setattr__(self, name, frozen)
+
+    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
+        """logit of the confidence `(n,)` and decision `(n,)` 0..K-1 to logit of the reliability `(n,)` float64."""
+        interval, weight = place(expit(confidence_logit), self.knots)
+        left, right = self.values[decision, interval], self.values[decision, interval + 1]
+        # written so, and not as a weighted mean, every rounding keeps the order; only the last one may pass `right`
+        reliability_logit = np.minimum(left + weight * (right - left), right)
+        identity = np.array([kind == "identity" for kind in self.fallback])
+        return np.asarray(np.where(identity[decision], confidence_logit, reliability_logit))
+
+    def violations(self) -> list[str]:
+        """What is wrong with these curves, a sentence for each place; empty if nothing is."""
+        found = []
+        if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
+            found.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
+        for label, knot in np.argwhere(~np.isfinite(self.values)):
+            found.append(f"label {label} is {self.values[label, knot]} at knot {knot}")
+        for label, knot in np.argwhere(self.values[:, 1:] < self.values[:, :-1]):
+            before, after = self.values[label, knot : knot + 2]
+            found.append(f"label {label} falls from {before} at knot {knot} to {after} at knot {knot + 1}")
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class SharedCurve:
+    """One curve for every decision."""
+
+    curves: Curves  # K = 1
+
+    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
+        """logit of the confidence `(n,)` to logit of the reliability `(n,)`, whatever the decision `(n,)`."""
+        return self.curves(confidence_logit, np.zeros_like(decision))
+
+    def violations(self) -> list[str]:
+        """What is wrong with the curve; empty if nothing is."""
+        return self.curves.violations()
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """No projection: the reliability is the calibrated confidence itself."""
+
+    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:  # noqa: ARG002 - the contract
+        """logit of the confidence `(n,)` to the same `(n,)` float64, whatever the decision `(n,)`."""
+        return np.array(confidence_logit, dtype=np.float64)
+
+    def violations(self) -> list[str]:
+        """Nothing can be wrong."""
+        return []
+
+
+def place(confidence: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Confidence in [0, 1], any shape, to its interval 0..J-2 and the weight, in [0, 1], of the knot on its right."""
+    interval = np.clip(np.searchsorted(knots, confidence, side="right") - 1, 0, len(knots) - 2)
+    left = knots[interval]
+    return interval, (confidence - left) / (knots[interval + 1] - left)
+
+
+def with_fallbacks(knots: np.ndarray, values: np.ndarray, rows: np.ndarray, shared: np.ndarray, least: int) -> Curves:
+    """Curves of fitted `values (K, J)`, with something to stand on where few rows `(K,)` lie behind a label.
+
+    A label with fewer than `least` rows takes `shared (J,)`; a label with none takes the identity (and at its knots
+    the logit of the knot, cut to stay finite, so that it can be drawn).
+    """
+    kinds: list[Fallback] = ["identity" if n == 0 else "shared" if n < least else "none" for n in rows]
+    stand_in = {"shared": shared, "identity": logit(np.clip(knots, 1e-6, 1 - 1e-6))}
+    chosen = np.stack([stand_in.get(kind, own) for kind, own in zip(kinds, values, strict=True)])
+    return Curves(knots, chosen, rows, tuple(kinds))

@@ -1,0 +1,169 @@
+"""Variants by name: one contract, the fallbacks of rare labels, and the laws that set the variants apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit, logit
+
+from tasks.projection.curves import Curves, SharedCurve
+from tasks.projection.lattice import LatticeSettings, fit_lattices
+from tasks.projection.variants import VARIANTS, project_batch
+
+SETTINGS = LatticeSettings(epochs=60)
+LABELS = 3
+every_variant = pytest.mark.parametrize("name", VARIANTS)
+
+
+def simulated(B: int, m: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """logit of the confidence `(B, m)`, decision and correct `(m,)`; label 1 is right less often."""
+    rng = np.random.default_rng(seed)
+    true = rng.uniform(0.3, 0.99, m)
+    decision = rng.integers(0, LABELS, m)
+    correct = rng.random(m) < np.clip(true - 0.4 * (decision == 1), 0, 1)
+    return logit(true) * rng.uniform(0.5, 2.0, (B, 1)), decision, correct
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return simulated(2, 1500)
+
+
+@pytest.fixture(scope="module")
+def projected(rows):
+    return project_batch(*rows, LABELS, SETTINGS)
+
+
+def naive_aurc(risk: np.ndarray, correct: np.ndarray) -> float:
+    """Mean over j of the share of errors among the j rows of lowest risk."""
+    wrong = ~correct[np.argsort(risk, kind="stable")]
+    return float(np.mean([wrong[: j + 1].mean() for j in range(len(wrong))]))
+
+
+@every_variant
+def test_a_fitted_variant_gives_a_logit_for_each_row_and_keeps_the_contract(name, rows, projected):
+    confidence_logit, decision, _ = rows
+    assert len(projected[name]) == 2
+    for fitted, at in zip(projected[name], confidence_logit, strict=True):
+        reliability_logit = fitted(at, decision)
+        assert reliability_logit.shape == at.shape
+        assert reliability_logit.dtype == np.float64
+        assert np.isfinite(reliability_logit).all()
+        assert not np.shares_memory(reliability_logit, at)
+        assert fitted.violations() == []
+        np.testing.assert_array_equal(fitted(at[5:7], decision[5:7]), reliability_logit[5:7])
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted))(at, decision), reliability_logit)
+        assert fitted(at[:0], decision[:0]).shape == (0,)
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            fitted.anything = 1
+
+
+@every_variant
+@pytest.mark.parametrize("label", range(LABELS))
+def test_within_a_label_reliability_never_falls_with_confidence(name, label, projected):
+    at = np.unique(np.concatenate([np.linspace(-45, 45, 4001), [0.1, np.nextafter(0.1, 1), np.nextafter(0.1, 0)]]))
+    for fitted in projected[name]:
+        reliability_logit = fitted(at, np.full(len(at), label))
+        assert np.isfinite(reliability_logit).all()
+        assert (np.diff(reliability_logit) >= 0).all()
+
+
+def test_the_input_is_not_touched(rows):
+    frozen = [np.array(array) for array in rows]
+    for array in frozen:
+        array.flags.writeable = False
+    project_batch(*frozen, LABELS, LatticeSettings(epochs=2))
+
+
+def test_confidence_is_returned_as_it_is(rows, projected):
+    np.testing.assert_array_equal(projected["confidence"][1](rows[0][1], rows[1]), rows[0][1])
+
+
+@given(seed=st.integers(0, 2**32 - 1), m=st.integers(5, 200), epochs=st.integers(1, 30))
+@settings(deadline=None, max_examples=25, derandomize=True)
+def test_the_shared_curve_keeps_the_ranking_by_confidence(seed, m, epochs):
+    confidence_logit, decision, correct = simulated(2, m, seed)
+    fits = project_batch(confidence_logit, decision, correct, LABELS, LatticeSettings(epochs=epochs))["shared_1d"]
+    for fitted, at in zip(fits, confidence_logit, strict=True):
+        reliability_logit = fitted(at, decision)
+        np.testing.assert_array_equal(np.argsort(reliability_logit), np.argsort(at))
+        assert naive_aurc(-reliability_logit, correct) == naive_aurc(-at, correct)
+
+
+def test_mrp_ranks_better_than_confidence_where_labels_differ(rows, projected):
+    fresh_logit, decision, correct = simulated(2, 4000, seed=1)
+    by_confidence = naive_aurc(-fresh_logit[0], correct)
+    by_mrp = naive_aurc(-projected["mrp"][0](fresh_logit[0], decision), correct)
+    assert by_mrp < by_confidence - 0.02
+
+
+def test_a_batch_equals_its_single_fits(rows, projected):
+    confidence_logit, decision, correct = rows
+    for b, at in enumerate(confidence_logit):
+        alone = project_batch(at[None], decision, correct, LABELS, SETTINGS)
+        for name, fits in projected.items():
+            np.testing.assert_array_equal(alone[name][0](at, decision), fits[b](at, decision))
+
+
+def rare(first: int, second: int) -> dict[str, list]:
+    """Variants fitted where label 0 has 300 rows, label 1 `first` and label 2 `second`."""
+    confidence_logit, _, correct = simulated(1, 300 + first + second)
+    return project_batch(confidence_logit, np.repeat([0, 1, 2], [300, first, second]), correct, LABELS, SETTINGS)
+
+
+def test_a_label_with_19_rows_takes_the_shared_curve_and_one_with_20_its_own():
+    fits = rare(19, 20)
+    (mrp,), (shared,) = fits["mrp"], fits["shared_1d"]
+    assert isinstance(mrp, Curves)
+    assert isinstance(shared, SharedCurve)
+    assert mrp.fallback == ("none", "shared", "none")
+    assert mrp.rows.tolist() == [300, 19, 20]
+    np.testing.assert_array_equal(mrp.values[1], shared.curves.values[0])
+    at, one = np.linspace(-10, 10, 50), np.ones(50, dtype=int)
+    np.testing.assert_array_equal(mrp(at, one), shared(at, one))
+    assert not np.array_equal(mrp(at, 2 * one), shared(at, 2 * one))
+
+
+def test_a_label_without_rows_takes_the_identity():
+    fits = rare(0, 40)
+    (mrp,), (confidence,) = fits["mrp"], fits["confidence"]
+    assert mrp.fallback == ("none", "identity", "none")
+    at, one = np.linspace(-50, 50, 101), np.ones(101, dtype=int)
+    np.testing.assert_array_equal(mrp(at, one), confidence(at, one))
+    assert mrp.violations() == []
+
+
+def test_without_any_rows_every_variant_is_the_identity():
+    at, decision = np.linspace(-3, 3, 9), np.arange(9) % LABELS
+    nothing = np.empty(0, dtype=int)
+    for fits in project_batch(np.empty((2, 0)), nothing, nothing, LABELS, SETTINGS).values():
+        np.testing.assert_array_equal(fits[1](at, decision), at)
+
+
+def test_the_shared_curve_is_fitted_however_few_the_rows():
+    (shared,) = project_batch(*simulated(1, 3), LABELS, SETTINGS)["shared_1d"]
+    assert shared.curves.fallback == ("none",)
+    assert shared.curves.rows.tolist() == [3]
+
+
+def test_mrp_is_the_lattice_of_the_confidences(rows, projected):
+    confidence_logit, decision, correct = rows
+    values = fit_lattices(expit(confidence_logit), decision, correct, n_labels=LABELS, settings=SETTINGS)
+    np.testing.assert_array_equal([fitted.values for fitted in projected["mrp"]], values)
+
+
+def test_the_best_epoch_is_chosen_on_selection_rows_for_both_lattices(rows):
+    chosen = LatticeSettings(epochs=60, learning_rate=0.5, selection="best")
+    judge = simulated(2, 400, seed=3)
+    best = project_batch(*rows, LABELS, chosen, selection=judge)
+    last = project_batch(*rows, LABELS, dataclasses.replace(chosen, selection="last"), selection=judge)
+    for name in ("shared_1d", "mrp"):
+        for b, at in enumerate(judge[0]):
+            t_best, t_last = (fits[name][b](at, judge[1]) for fits in (best, last))
+            loss_best, loss_last = ((np.logaddexp(0, t) - judge[2] * t).mean() for t in (t_best, t_last))
+            assert loss_best <= loss_last + 1e-12
