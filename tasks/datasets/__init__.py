@@ -1,0 +1,34 @@
+"""The six data sets of the paper, by key, in the paper's order; and those of one's own, made from their options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tasks.datasets.alloprof_rerank import ALLOPROF_RERANK
+from tasks.datasets.amazon_esci import AMAZON_ESCI
+from tasks.datasets.base import Dataset
+from tasks.datasets.esci_rerank_us import ESCI_RERANK_US
+from tasks.datasets.files import files_dataset
+from tasks.datasets.mslr_web10k import MSLR_WEB10K
+from tasks.datasets.scidocs import SCIDOCS
+from tasks.datasets.wands import WANDS
+from tasks.protocol.errors import BadInput
+
+DATASETS: dict[str, Dataset] = {
+    dataset.name: dataset for dataset in (AMAZON_ESCI, MSLR_WEB10K, ALLOPROF_RERANK, ESCI_RERANK_US, WANDS, SCIDOCS)
+}
+
+
+def dataset_named(name: str, reader: str, options: Mapping[str, Any]) -> Dataset:
+    """The declared set that `reader` names, or, for the reader `files`, the one that `options` describe.
+
+    Raises
+    ------
+    BadInput: there is no such reader; it lists those there are.
+    """
+    if reader == "files":
+        return files_dataset(name, options)
+    if reader not in DATASETS:
+        raise BadInput(f"{name}: no reader {reader!r}; there are {', '.join(DATASETS)} and files")
+    return DATASETS[reader]

@@ -1,0 +1,120 @@
+"""The options of a data set of one's own: which files, which columns, which labels in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from tasks.datasets.options import Options
+
+FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")  # each also with .gz
+
+Name = Annotated[str, Field(min_length=1)]
+Columns = Name | Annotated[tuple[Name, ...], Field(min_length=1)]
+Place = Literal["train", "validation", "test", "drawn"]  # drawn: the split is drawn later, with the set's shares
+
+
+class Located(Options):
+    """Files of one kind: one path, several, or one or several for each split."""
+
+    path: Columns | Mapping[Place, Columns]
+
+    @property
+    def parts(self) -> list[tuple[str | None, str]]:
+        """(split or None, path) of each file, in the order given."""
+        groups = self.path if isinstance(self.path, Mapping) else {"drawn": self.path}
+        return [
+            (None if place == "drawn" else place, path) for place, paths in groups.items() for path in several(paths)
+        ]
+
+
+class Lookup(Options):
+    """A table that turns the ids of the pairs into texts."""
+
+    path: Name
+    id: Name
+    text: Columns
+
+
+class Pairs(Located):
+    """Tables of text pairs: which columns say what. Several text columns are joined, a space between them."""
+
+    group: Name  # what must not straddle splits: the query or its id
+    query: Columns  # the text, or with `queries` the column of its id
+    candidate: Columns  # the text, or with `candidates` the column of its id
+    label: Name
+    split: Name | None = None
+    # where the split column has other names: {dev: validation}
+    splits: Mapping[str, Place] = Field(default_factory=dict)
+    pair: Name | None = None  # a column of unique ids; without it a pair is named by file and row
+    queries: Lookup | None = None
+    candidates: Lookup | None = None
+    drop_empty: bool = False  # leave out pairs without a text, which are refused otherwise
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Pairs:
+        for side, lookup in (("query", self.queries), ("candidate", self.candidates)):
+            if lookup is not None and len(several(getattr(self, side))) > 1:
+                raise ValueError(f"`{side}` must name one column of ids where they are looked up")
+        if self.split is not None and isinstance(self.path, Mapping):
+            raise ValueError("give a `split` column, or files for each split, not both")
+        if self.splits and self.split is None:
+            raise ValueError("`splits` maps the values of a `split` column, and none is named")
+        tables = [path for _, path in self.parts] + [one.path for one in (self.queries, self.candidates) if one]
+        strange = [path for path in tables if file_format(path) not in FORMATS]
+        if strange:
+            raise ValueError(f"{strange[0]!r} ends in none of {', '.join(FORMATS)} (each also with .gz)")
+        return self
+
+
+class Features(Located):
+    """svmlight lines with `qid:` groups."""
+
+    width: Annotated[int, Field(ge=1)]  # number of features; a file that never names the last one would hide it
+
+
+class FilesOptions(Options):
+    """`options` of a data set whose reader is `files`."""
+
+    labels: Annotated[tuple[Name, ...], Field(min_length=2)]  # names, index = label: from irrelevant to exact
+    pairs: Pairs | None = None
+    features: Features | None = None
+    title: str | None = None
+    domain: str = "own data"
+    task: str = "relevance prediction"
+    licence: str = "not stated"
+    homepage: str = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> FilesOptions:
+        if (self.pairs is None) == (self.features is None):
+            raise ValueError("give either `pairs` (tables of texts) or `features` (svmlight)")
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"labels must differ from each other: {', '.join(self.labels)}")
+        names = [PurePath(path).name for path in self.paths]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise ValueError(f"files must differ in their base names: {', '.join(sorted(twice))} is named twice")
+        return self
+
+    @property
+    def paths(self) -> list[str]:
+        """Every file that the options name, in their order."""
+        if self.features is not None:
+            return [path for _, path in self.features.parts]
+        assert self.pairs is not None
+        lookups = [lookup.path for lookup in (self.pairs.queries, self.pairs.candidates) if lookup is not None]
+        return [path for _, path in self.pairs.parts] + lookups
+
+
+def several(columns: str | tuple[str, ...]) -> tuple[str, ...]:
+    """One name or more of them, as a tuple."""
+    return (columns,) if isinstance(columns, str) else columns
+
+
+def file_format(path: str) -> str:
+    """The ending that says how a file is read: `.jsonl` of `data/x.jsonl.gz`."""
+    return PurePath(path.removesuffix(".gz")).suffix

@@ -1,0 +1,80 @@
+"""The format of the reranking sets: a row is a query with a list of positive and a list of negative candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from tasks.datasets.options import Options
+from tasks.datasets.pairs import kept_pairs, normalised
+from tasks.datasets.raw import ROW, forbid
+
+LABELS = ("Non-relevant", "Relevant")
+LISTS = ("negative", "positive")  # index = label
+COLUMNS = {"query": "text", "positive": "list of texts", "negative": "list of texts"}
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class ListOptions(Options):
+    """How much of each query's lists is used."""
+
+    cap_positive: Count | None = None  # positive candidates per query that are kept at most
+    cap_negative: Count | None = None
+    require_both: bool = False  # drop queries that have no positive or no negative candidate left
+
+
+def refuse_nulls(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
+    """`rows` as they are; BadInput where a query or one of its lists is null (a list may be empty)."""
+    for column in COLUMNS:
+        forbid(
+            rows, pl.col(column).is_null(), path, column, "every row needs a query and two lists; an empty one is []"
+        )
+    return rows
+
+
+def exploded(rows: pl.DataFrame, part: str, split: str | None) -> pl.DataFrame:
+    """Rows of ROW and COLUMNS to one row for each listed candidate, in the columns of TEXT_SCHEMA.
+
+    A pair is named `<part>:<row>:<list>:<place>`, both counted from 0; `group` is the normalised query text.
+    """
+    return (
+        rows.unpivot(LISTS, index=[ROW, "query"], variable_name="list", value_name="candidate")
+        .filter(pl.col("candidate").list.len() > 0)
+        .with_columns(place=pl.int_ranges(pl.col("candidate").list.len()))
+        .explode("candidate", "place")
+        .sort(ROW, maintain_order=True)
+        .select(
+            pl.format("{}:{}:{}:{}", pl.lit(part), pl.col(ROW) - 1, "list", "place").alias("pair"),
+            pl.lit(split, dtype=pl.String).alias("split"),
+            normalised("query").alias("group"),
+            "query",
+            "candidate",
+            (pl.col("list") == "positive").cast(pl.Int8).alias("label"),
+        )
+    )
+
+
+def list_pairs(parts: Iterable[pl.DataFrame], name: str, options: ListOptions) -> pl.DataFrame:
+    """The pairs of all `parts` (each from `exploded`) that pass the rules and the caps.
+
+    The lists put positives first, so the pairs of a query are shuffled: neither a model that reads rows in order nor
+    a ranking that breaks ties by order may profit. The same draw chooses what a cap keeps, so that a smaller cap
+    keeps a part of what a larger one keeps.
+    """
+    frame = kept_pairs(pl.concat(parts), name, lists=True)
+    draw = np.random.default_rng(0).random(len(frame))
+    query = pl.col("group").rle_id()  # rows of one query stand together
+    frame = frame.with_columns(draw=draw, query_place=query).sort("query_place", "draw").drop("query_place")
+    for label, cap in enumerate((options.cap_negative, options.cap_positive)):
+        if cap is not None:
+            rank = pl.col("draw").rank("ordinal").over("group", "label")
+            frame = frame.filter((pl.col("label") != label) | (rank <= cap))
+    if options.require_both:
+        frame = frame.filter(pl.col("label").n_unique().over("group") == len(LISTS))
+    return frame.drop("draw")
