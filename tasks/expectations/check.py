@@ -1,0 +1,165 @@
+"""Validate one frame with Great Expectations; a violated gate stops the run and names what failed.
+
+Great Expectations is imported at the first check only: that takes seconds, and most processes never check anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+ROWS_NAMED = 3  # violating rows that a message and a record name
+
+# Its context is global to the process and not safe for threads: one context, one validation at a time.
+_ONE_AT_A_TIME = Lock()
+
+
+class GateFailed(Exception):
+    """A gate is closed: the message is for a person, `record` is what `check` would have returned."""
+
+    def __init__(self, message: str, record: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.record = record or {}
+
+
+def check(
+    frame: pl.DataFrame,
+    expectations: Sequence[Any],
+    *,
+    gate: str,
+    coordinates: Mapping[str, object],
+    named_by: str | None = None,
+    remedy: str = "Mend the rows named above and run again.",
+) -> dict[str, Any]:
+    """Hold `frame` against `expectations`; return the JSON-able record of what was expected and observed.
+
+    Nulls and NaN satisfy every expectation but `ExpectColumnValuesToNotBeNull`, so a column needs that one too.
+    An empty frame never passes: every expectation would hold for no row at all.
+
+    Parameters
+    ----------
+    frame: only the columns that `expectations` name cross over to pandas.
+    expectations: values of `great_expectations.expectations`; `description` says in plain words what must hold.
+    gate: the name of the gate.
+    coordinates: where in the run we are: data set, protocol seed, calibrator.
+    named_by: the column that names a row to a person; without it rows go by their number.
+    remedy: what to do if the gate is closed.
+
+    Raises
+    ------
+    GateFailed: names the gate, the coordinates, each violated expectation, how many rows and the first of them.
+    """
+    results = _validate(frame, expectations)
+    observed = [_observed(result, frame, named_by) for result in results]
+    where = {name: _plain(value) for name, value in coordinates.items()}
+    success = all(one["success"] for one in observed)
+    record = {"gate": gate, "coordinates": where, "success": success, "rows": len(frame), "expectations": observed}
+    if not success:
+        place = ", ".join(f"{name} {value}" for name, value in where.items())
+        violated = [_sentence(one) for one in observed if not one["success"]]
+        raise GateFailed("\n".join([f"gate `{gate}` is closed for {place}", *violated, remedy]), record)
+    return record
+
+
+def expectation_types() -> Any:
+    """The module of all expectations, `great_expectations.expectations`, imported when it is needed."""
+    logging.getLogger("great_expectations").setLevel(logging.WARNING)  # else it reports what it registers
+    import great_expectations.expectations  # noqa: PLC0415 - takes seconds
+
+    return great_expectations.expectations
+
+
+@cache
+def _batches() -> Any:
+    """The door for data frames of this process: one context in memory, silent, with no files."""
+    import great_expectations  # noqa: PLC0415 - takes seconds
+    from great_expectations.data_context.types.base import ProgressBarsConfig, logger  # noqa: PLC0415
+
+    logger.setLevel(logging.WARNING)  # this module sets its own level, and reports each temporary folder
+    context = great_expectations.get_context(mode="ephemeral")
+    context.variables.progress_bars = ProgressBarsConfig(globally=False)
+    return (
+        context.data_sources.add_pandas("memory")
+        .add_dataframe_asset("frame")
+        .add_batch_definition_whole_dataframe("all")
+    )
+
+
+def _validate(frame: pl.DataFrame, expectations: Sequence[Any]) -> list[Any]:
+    with _ONE_AT_A_TIME:
+        some_rows = expectation_types().ExpectTableRowCountToBeBetween(
+            min_value=1, description="there is at least one row"
+        )
+        from great_expectations import ExpectationSuite  # noqa: PLC0415 - takes seconds
+
+        suite = ExpectationSuite(name="gate", expectations=[some_rows, *expectations])
+        needed = {column: None for one in expectations for column in _columns(one.configuration)}
+        # Great Expectations takes no polars frame. Without its own row names it stays fast where most rows fail.
+        batch = _batches().get_batch({"dataframe": frame.select(list(needed) or frame.columns).to_pandas()})
+        found = batch.validate(
+            suite, result_format={"result_format": "SUMMARY", "partial_unexpected_count": ROWS_NAMED}
+        )
+    return list(found.results)
+
+
+def _columns(configuration: Any) -> list[str]:
+    return [configuration.kwargs[name] for name in ("column", "column_A", "column_B") if name in configuration.kwargs]
+
+
+def _observed(result: Any, frame: pl.DataFrame, named_by: str | None) -> dict[str, Any]:
+    """One expectation of a record: its type, columns and words, and what was seen."""
+    configuration, seen = result.expectation_config, result.result
+    violating = [
+        {
+            "row": f"{named_by} {frame[named_by][at]}" if named_by else f"row {at}",
+            **{column: _plain(frame[column][at]) for column in _columns(configuration)},
+        }
+        for at in seen.get("partial_unexpected_index_list", [])[:ROWS_NAMED]
+    ]
+    return {
+        "type": configuration.type,
+        "columns": _columns(configuration),
+        "description": configuration.description,
+        "success": bool(result.success),
+        "observed": {
+            "value": _plain(seen.get("observed_value")),
+            "violations": seen.get("unexpected_count"),
+            "violating_rows": violating,
+            "errors": sorted(_errors(result.exception_info)),
+        },
+    }
+
+
+def _errors(information: Mapping[str, Any]) -> set[str]:
+    """What Great Expectations stumbled over; it reports one error flat, and those of its metrics nested."""
+    parts: Iterable[Any] = [information] if "raised_exception" in information else information.values()
+    return {str(part["exception_message"]) for part in parts if part["raised_exception"]}
+
+
+def _sentence(one: Mapping[str, Any]) -> str:
+    """A violated expectation as lines for a person."""
+    expected = one["description"] or one["type"].removeprefix("expect_").replace("_", " ")
+    seen = one["observed"]
+    head = f"- expected: {expected}" + (f" (column {', '.join(one['columns'])})" if one["columns"] else "")
+    if seen["errors"]:
+        return f"{head}; this could not be evaluated: {'; '.join(seen['errors'])}"
+    if seen["violations"] is None:
+        return f"{head}; found {seen['value']}"
+    rows = [
+        f"    {row['row']}: " + ", ".join(f"{name} = {value}" for name, value in row.items() if name != "row")
+        for row in seen["violating_rows"]
+    ]
+    return "\n".join([f"{head}; violated by {seen['violations']} row(s), such as", *rows])
+
+
+def _plain(value: object) -> object:
+    """A scalar that JSON knows; it has no NaN and no infinity, so those become words."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    return str(plain) if isinstance(plain, float) and not math.isfinite(plain) else plain

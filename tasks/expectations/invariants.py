@@ -1,0 +1,154 @@
+"""The gate for what goes out of one protocol seed: calibration and projection changed no decision and no probability.
+
+A projection adds a reliability to fixed decisions; accuracy, ECE and the probabilities of the calibrator stay as they
+are (paper, section 4.4), and full-coverage accuracy is that of the seed-0 decisions in every run (section 4.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.special import expit
+
+from tasks.expectations.check import check, expectation_types
+from tasks.metrics.probability import accuracy, ece
+
+REMEDY = "Trust no result of this run: a step between the base predictor and here changed what it had to leave alone."
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """The test rows of one calibrator: what must hold (`before`), and what the projection hands on (`after`).
+
+    `before` is computed anew by the caller, from the saved logits and the frozen calibrator, never taken from `after`.
+    """
+
+    calibrator: str
+    decision_before: np.ndarray  # (n,) int
+    decision_after: np.ndarray  # (n,) int
+    log_probabilities_before: np.ndarray  # (n, K)
+    log_probabilities_after: np.ndarray  # (n, K)
+    reliability_logits: np.ndarray  # (n,) logit of the reliability
+    smallest_increment: float  # between neighbouring knots, over all labels; curves never fall
+
+
+def check_unchanged(
+    outgoing: Sequence[Outgoing],
+    *,
+    labels: np.ndarray,
+    seed0_accuracy: float,
+    ece_bins: int,
+    coordinates: Mapping[str, object],
+) -> list[dict[str, Any]]:
+    """Check what one protocol seed hands on; return a record for each calibrator's rows, and one for all together.
+
+    Decisions and log-probabilities are equal row by row, accuracy and ECE to the last bit, with no tolerance: a
+    projection has no reason to touch them. Reliabilities are in [0, 1] (read from logits, so only NaN can leave it),
+    and curves never fall.
+
+    Parameters
+    ----------
+    outgoing: one for each calibrator; their rows are those of `labels`.
+    labels: `(n,)` true labels.
+    seed0_accuracy: accuracy of the decisions as the base predictor's training saw it.
+    ece_bins: bins of the ECE.
+    coordinates: the data set and the protocol seed.
+
+    Raises
+    ------
+    GateFailed: names the coordinates, the calibrator, and the worst rows or the numbers that differ.
+    ValueError: `before` and `after` are the same memory or differ in shape, or there is nothing to check: comparing
+        them would say nothing. A copy of the same array cannot be told from an array computed anew.
+    """
+    if not outgoing:
+        raise ValueError("there is no calibrator to check; a gate that nothing passes through says nothing")
+    records = []
+    for one in outgoing:
+        _refuse_empty_comparison(one.calibrator, one.decision_before, one.decision_after)
+        _refuse_empty_comparison(one.calibrator, one.log_probabilities_before, one.log_probabilities_after)
+        place = {**coordinates, "calibrator": one.calibrator}
+        records.append(
+            check(_rows(one), _of_rows(), gate="unchanged rows", coordinates=place, remedy=REMEDY, named_by="row")
+        )
+    runs = pl.DataFrame([_run(one, labels, seed0_accuracy, ece_bins) for one in outgoing])
+    records.append(
+        check(runs, _of_runs(), gate="unchanged run", coordinates=coordinates, remedy=REMEDY, named_by="calibrator")
+    )
+    return records
+
+
+def _refuse_empty_comparison(calibrator: str, before: np.ndarray, after: np.ndarray) -> None:
+    if before.shape != after.shape:
+        raise ValueError(f"{calibrator}: {before.shape} before and {after.shape} after cannot be compared row by row")
+    if np.shares_memory(before, after):
+        raise ValueError(
+            f"{calibrator}: before and after share memory; a comparison of an array with itself is no gate"
+        )
+
+
+def _rows(one: Outgoing) -> pl.DataFrame:
+    """A row for each decision, those whose probabilities differ most first."""
+    before, after = one.log_probabilities_before, one.log_probabilities_after
+    with np.errstate(invalid="ignore"):  # two log-probabilities of minus infinity are equal, their difference is NaN
+        difference = np.where(before == after, 0.0, np.abs(after - before))
+    return pl.DataFrame(
+        {
+            "row": np.arange(len(before)),
+            "decision_before": one.decision_before,
+            "decision_after": one.decision_after,
+            "largest_difference": difference.max(axis=1),
+            "reliability": expit(one.reliability_logits),
+        }
+    ).sort("largest_difference", descending=True, maintain_order=True)
+
+
+def _of_rows() -> list[Any]:
+    gx = expectation_types()
+    return [
+        gx.ExpectColumnPairValuesToBeEqual(
+            column_A="decision_before", column_B="decision_after", description="the decision is the fixed one"
+        ),
+        *_numbers("largest_difference", 0, 0, "no log-probability of a row differs"),
+        *_numbers("reliability", 0, 1, "reliability is a probability"),
+    ]
+
+
+def _run(one: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:
+    """The numbers of one calibrator, before and after, each from its own arrays."""
+    found: dict[str, object] = {"calibrator": one.calibrator}
+    sides = {
+        "before": (one.decision_before, one.log_probabilities_before),
+        "after": (one.decision_after, one.log_probabilities_after),
+    }
+    for side, (decision, log_probabilities) in sides.items():
+        confidence = np.exp(log_probabilities[np.arange(len(labels)), decision])
+        found[f"accuracy_{side}"] = accuracy(decision, labels)
+        found[f"ece_{side}"] = ece(confidence, decision == labels, ece_bins)
+    return found | {"accuracy_seed0": seed0_accuracy, "smallest_increment": one.smallest_increment}
+
+
+def _of_runs() -> list[Any]:
+    gx = expectation_types()
+    equal = gx.ExpectColumnPairValuesToBeEqual
+    return [
+        equal(column_A="accuracy_before", column_B="accuracy_after", description="accuracy is unchanged"),
+        equal(
+            column_A="accuracy_seed0", column_B="accuracy_after", description="accuracy is that of the seed-0 decisions"
+        ),
+        equal(column_A="ece_before", column_B="ece_after", description="ECE is unchanged"),
+        gx.ExpectColumnValuesToNotBeNull(column="accuracy_seed0", description="the seed-0 accuracy is known"),
+        *_numbers("smallest_increment", 0, None, "curves never fall"),
+    ]
+
+
+def _numbers(column: str, lowest: float, highest: float | None, sentence: str) -> list[Any]:
+    """Two expectations, since NaN satisfies every range."""
+    gx = expectation_types()
+    return [
+        gx.ExpectColumnValuesToNotBeNull(column=column, description=f"{sentence}, never NaN"),
+        gx.ExpectColumnValuesToBeBetween(column=column, min_value=lowest, max_value=highest, description=sentence),
+    ]

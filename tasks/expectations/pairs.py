@@ -1,0 +1,172 @@
+"""The gate for what comes in: judged pairs, after every row has its split and before anything is trained on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tasks.expectations.check import check, expectation_types
+from tasks.protocol.splits import SPLITS
+
+REMEDY = "Mend the source of these rows, its reader, or `split` in params.yaml; nothing was trained or written."
+
+# The probability with which a class mix drawn by chance may close the gate, for each class and split.
+CHANCE = 1e-9
+
+
+def check_pairs(
+    frame: pl.DataFrame,
+    *,
+    n_labels: int,
+    groups_stay_together: bool,
+    coordinates: Mapping[str, object],
+    drawn: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Check the judged pairs of a data set; return the records of its checks.
+
+    Labels are known, texts are there (features finite), pairs are distinct, every split holds every class, no group
+    straddles splits where groups stay together, and splits that were drawn have the class mix of the whole.
+
+    What a class mix tells: labels coded differently in one source file, a filter or a join that lost rows of one
+    class in one split, a draw in file order. What it cannot tell: labels shuffled over all the rows, or a mistake
+    that is the same in every split; those keep the mix, and show only in the accuracy of what is trained on them.
+
+    Parameters
+    ----------
+    frame: as a reader returns it, with `split` filled in: `pair, split, group, label`, and `query, candidate` or
+        `features`.
+    n_labels: K; labels are 0..K-1.
+    groups_stay_together: the splits are by group. It also says what a draw moved as one: a group, or else a row.
+    drawn: the splits that were drawn at random from one pool, such as train and validation; none where the source
+        fixes them all, for then their mixes may differ for good reasons.
+
+    Raises
+    ------
+    GateFailed: names the data set, the pairs, groups or classes, and what was found.
+    """
+    checked = partial(check, coordinates=coordinates, remedy=REMEDY)
+    checks = [
+        checked(_rows(frame), _of_rows(n_labels, "features" in frame.columns), gate="pairs", named_by="pair"),
+        checked(_classes(frame, n_labels), _of_classes(), gate="pairs: classes", named_by="class"),
+    ]
+    if groups_stay_together:
+        checks.append(checked(_groups(frame), _of_groups(), gate="pairs: groups", named_by="group"))
+    if drawn:
+        mix = _class_mix(frame, n_labels, drawn, by_group=groups_stay_together)
+        checks.append(checked(mix, _of_class_mix(), gate="pairs: class mix", named_by="class"))
+    return {"gate": "pairs", "coordinates": checks[0]["coordinates"], "success": True, "checks": checks}
+
+
+def _rows(frame: pl.DataFrame) -> pl.DataFrame:
+    """A row for each pair; of texts their length, of features whether all are finite, so that little is copied."""
+    if "features" in frame.columns:
+        finite = np.isfinite(frame["features"].to_numpy()).all(axis=1)
+        return frame.select("pair", "split", "group", "label", features_finite=pl.Series(finite))
+    lengths = {f"{text}_length": pl.col(text).str.strip_chars().str.len_chars() for text in ("query", "candidate")}
+    return frame.select("pair", "split", "group", "label", **lengths)
+
+
+def _of_rows(n_labels: int, has_features: bool) -> list[Any]:
+    gx = expectation_types()
+    found = [gx.ExpectColumnValuesToBeUnique(column="pair", description="a pair stands in one row only")]
+    found += [
+        gx.ExpectColumnValuesToNotBeNull(column=column, description=f"{column} is never null")
+        for column in ("pair", "group", "label", "split")
+    ]
+    for column, values in (("label", range(n_labels)), ("split", SPLITS)):
+        sentence = f"{column} is one of {', '.join(map(str, values))}"
+        found.append(gx.ExpectColumnValuesToBeInSet(column=column, value_set=list(values), description=sentence))
+    if has_features:
+        sentence = "every feature of a row is a finite number"
+        found.append(gx.ExpectColumnValuesToBeInSet(column="features_finite", value_set=[True], description=sentence))
+        return found
+    for text in ("query", "candidate"):
+        column = f"{text}_length"
+        found.append(gx.ExpectColumnValuesToNotBeNull(column=column, description=f"the text of {text} is never null"))
+        sentence = f"the text of {text} is more than blanks"
+        found.append(gx.ExpectColumnValuesToBeBetween(column=column, min_value=1, description=sentence))
+    return found
+
+
+def _classes(frame: pl.DataFrame, n_labels: int) -> pl.DataFrame:
+    """A row for each split and label, with the rows there, be it none."""
+    cells = pl.DataFrame({"split": SPLITS}).join(pl.DataFrame({"label": range(n_labels)}), how="cross")
+    counts = frame.group_by("split", pl.col("label").cast(pl.Int64)).agg(rows=pl.len())
+    cells = cells.join(counts, on=["split", "label"], how="left", maintain_order="left").with_columns(
+        pl.col("rows").fill_null(0).cast(pl.Int64)
+    )
+    return cells.with_columns(
+        pl.format("{} in {}", "label", "split").alias("class"), rows_of_split=pl.col("rows").sum().over("split")
+    )
+
+
+def _of_classes() -> list[Any]:
+    gx = expectation_types()
+    return [
+        gx.ExpectColumnValuesToBeBetween(column="rows_of_split", min_value=1, description="no split is empty"),
+        gx.ExpectColumnValuesToBeBetween(column="rows", min_value=1, description="every split has rows of every class"),
+    ]
+
+
+def _groups(frame: pl.DataFrame) -> pl.DataFrame:
+    """A row for each group, with the splits that it falls in."""
+    return frame.group_by("group", maintain_order=True).agg(
+        splits=pl.col("split").unique(maintain_order=True).str.join(" and ")
+    )
+
+
+def _of_groups() -> list[Any]:
+    gx = expectation_types()
+    sentence = "a group falls in one split only"
+    return [gx.ExpectColumnValuesToBeInSet(column="splits", value_set=list(SPLITS), description=sentence)]
+
+
+def _class_mix(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_group: bool) -> pl.DataFrame:
+    """A row for each drawn split and label: its share, and the lowest and highest share that chance allows.
+
+    Bernstein's inequality, which holds for draws without replacement too (Hoeffding, 1963, section 6): over `m` units
+    drawn from a pool, a sum of numbers of mean 0, mean square `v` and at most `b` in size exceeds `t` in size with
+    probability at most 2 exp(-t^2 / (2 m v + 2 b t / 3)). The numbers are how many more rows of the class a unit has
+    than its size lets expect. A unit is what was drawn as one, so groups of one class widen the bound by themselves.
+    """
+    pool = frame.filter(pl.col("split").is_in(list(drawn)))
+    unit = pool["group"].rank("dense").to_numpy().astype(np.int64) - 1 if by_group else np.arange(len(pool))
+    counts = np.bincount(unit * n_labels + pool["label"].to_numpy(), minlength=(unit.max() + 1) * n_labels)
+    counts = counts.reshape(-1, n_labels)
+    sizes, share_of_pool = counts.sum(axis=1), counts.sum(axis=0) / len(pool)
+    excess = counts - sizes[:, None] * share_of_pool
+    split = np.empty(len(counts), dtype=object)
+    split[unit] = pool["split"].to_list()
+    bits = np.log(2 / CHANCE)
+    linear = np.abs(excess).max(axis=0) * bits / 3
+    found = []
+    for name in drawn:
+        inside = split == name
+        share = counts[inside].sum(axis=0) / sizes[inside].sum()
+        bound = linear + np.sqrt(linear**2 + 2 * inside.sum() * np.mean(excess**2, axis=0) * bits)
+        bound /= sizes[inside].sum()
+        found.append(
+            pl.DataFrame(
+                {
+                    "class": [f"{label} in {name}" for label in range(n_labels)],
+                    "share": share,
+                    "lowest_share": share_of_pool - bound,
+                    "highest_share": share_of_pool + bound,
+                }
+            )
+        )
+    return pl.concat(found)
+
+
+def _of_class_mix() -> list[Any]:
+    gx = expectation_types()
+    sentence = "the share of a class in a drawn split is no {} than chance lets it be"
+    pair = gx.ExpectColumnPairValuesAToBeGreaterThanB
+    return [
+        pair(column_A="share", column_B="lowest_share", or_equal=True, description=sentence.format("smaller")),
+        pair(column_A="highest_share", column_B="share", or_equal=True, description=sentence.format("larger")),
+    ]
