@@ -62,7 +62,9 @@ def put(frame: pl.DataFrame, column: str, value: object, row: int = 7) -> pl.Dat
 
 
 def gate_pairs(frame: pl.DataFrame) -> dict[str, object]:
-    return check_pairs(frame, n_labels=3, groups_stay_together=True, coordinates={"dataset": "wands"}, drawn=DRAWN)
+    return check_pairs(
+        outline(frame), n_labels=3, groups_stay_together=True, coordinates={"dataset": "wands"}, drawn=DRAWN
+    )
 
 
 # ---------------------------------------------------------------------------------------------- what comes in
@@ -126,7 +128,9 @@ def test_broken_pairs_close_the_gate(name: str) -> None:
 
 def test_groups_may_straddle_splits_that_were_drawn_by_row() -> None:
     frame = judged(by="row")
-    record = check_pairs(frame, n_labels=3, groups_stay_together=False, coordinates={"dataset": "wands"}, drawn=DRAWN)
+    record = check_pairs(
+        outline(frame), n_labels=3, groups_stay_together=False, coordinates={"dataset": "wands"}, drawn=DRAWN
+    )
     assert len(record["checks"]) == 3
     with pytest.raises(GateFailed, match="one split only"):
         gate_pairs(frame)
@@ -134,7 +138,7 @@ def test_groups_may_straddle_splits_that_were_drawn_by_row() -> None:
 
 def test_fixed_splits_may_differ_in_their_mix() -> None:
     frame = recoded(judged(2400))
-    record = check_pairs(frame, n_labels=3, groups_stay_together=True, coordinates={"dataset": "wands"})
+    record = check_pairs(outline(frame), n_labels=3, groups_stay_together=True, coordinates={"dataset": "wands"})
     assert record["success"] is True
     drawn = ("train", "validation")
     alone = frame.filter(pl.col("split") != "test")

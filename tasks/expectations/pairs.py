@@ -1,4 +1,4 @@
-"""The gate for what comes in: judged pairs, after every row has its split and before anything is trained on them."""
+"""The gate for what comes in: judged pairs, after every row has its split and before anything is calibrated on them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,23 @@ import polars as pl
 from tasks.expectations.check import check, expectation_types
 from tasks.protocol.splits import SPLITS
 
-REMEDY = "Mend the source of these rows, its reader, or `split` in params.yaml; nothing was trained or written."
+REMEDY = "Mend the source of these rows, its reader, or `split` in params.yaml; nothing was calibrated or reported."
 
 # The probability with which a class mix drawn by chance may close the gate, for each class and split.
 CHANCE = 1e-9
+
+
+def outline(frame: pl.DataFrame) -> pl.DataFrame:
+    """Judged pairs as a reader returns them, `split` filled in, to all that the gate needs to know of each.
+
+    `pair, split, group, label`, and of texts their length, of features whether all are finite: little enough to keep
+    beside the logits. Polars only, so that whoever trains need not load Great Expectations.
+    """
+    if "features" in frame.columns:
+        finite = np.isfinite(frame["features"].to_numpy()).all(axis=1)
+        return frame.select("pair", "split", "group", "label", features_finite=pl.Series(finite))
+    lengths = {f"{text}_length": pl.col(text).str.strip_chars().str.len_chars() for text in ("query", "candidate")}
+    return frame.select("pair", "split", "group", "label", **lengths)
 
 
 def check_pairs(
@@ -37,8 +50,7 @@ def check_pairs(
 
     Parameters
     ----------
-    frame: as a reader returns it, with `split` filled in: `pair, split, group, label`, and `query, candidate` or
-        `features`.
+    frame: what `outline` returns.
     n_labels: K; labels are 0..K-1.
     groups_stay_together: the splits are by group. It also says what a draw moved as one: a group, or else a row.
     drawn: the splits that were drawn at random from one pool, such as train and validation; none where the source
@@ -50,7 +62,7 @@ def check_pairs(
     """
     checked = partial(check, coordinates=coordinates, remedy=REMEDY)
     checks = [
-        checked(_rows(frame), _of_rows(n_labels, "features" in frame.columns), gate="pairs", named_by="pair"),
+        checked(frame, _of_rows(n_labels, "features_finite" in frame.columns), gate="pairs", named_by="pair"),
         checked(_classes(frame, n_labels), _of_classes(), gate="pairs: classes", named_by="class"),
     ]
     if groups_stay_together:
@@ -59,15 +71,6 @@ def check_pairs(
         mix = _class_mix(frame, n_labels, drawn, by_group=groups_stay_together)
         checks.append(checked(mix, _of_class_mix(), gate="pairs: class mix", named_by="class"))
     return {"gate": "pairs", "coordinates": checks[0]["coordinates"], "success": True, "checks": checks}
-
-
-def _rows(frame: pl.DataFrame) -> pl.DataFrame:
-    """A row for each pair; of texts their length, of features whether all are finite, so that little is copied."""
-    if "features" in frame.columns:
-        finite = np.isfinite(frame["features"].to_numpy()).all(axis=1)
-        return frame.select("pair", "split", "group", "label", features_finite=pl.Series(finite))
-    lengths = {f"{text}_length": pl.col(text).str.strip_chars().str.len_chars() for text in ("query", "candidate")}
-    return frame.select("pair", "split", "group", "label", **lengths)
 
 
 def _of_rows(n_labels: int, has_features: bool) -> list[Any]:

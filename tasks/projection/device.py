@@ -8,7 +8,7 @@ from tasks.protocol.errors import BadInput
 
 
 def available_device(wanted: str | None) -> str:
-    """The device that is wanted, or CUDA where there is one, or else the CPU; BadInput if the wanted one is not there."""
+    """The device that is wanted, or else CUDA where there is one; BadInput if the wanted one is not there."""
     if wanted is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

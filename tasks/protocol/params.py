@@ -59,6 +59,11 @@ class TrainParams(_Frozen):
     linear_features: Mapping[str, Any]
     boosted: Mapping[str, Any]
 
+    def settings(self, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """The section of each kind of predictor, with a data set's own settings over it."""
+        sections = {"linear_text": self.linear_text, "linear_features": self.linear_features, "boosted": self.boosted}
+        return {kind: {**section, **own} for kind, section in sections.items()}
+
 
 class SplitParams(_Frozen):
     """Shares of the rows (or groups) whose split the source leaves open; what is left over is train."""
@@ -80,6 +85,7 @@ class Preset(_Frozen):
     split: SplitParams
     class_weight: Literal["none", "balanced"] = "none"
     predictor: Literal["linear", "boosted"] = "linear"
+    settings: Mapping[str, Any] = Field(default_factory=dict)  # of the predictor, in place of those under `train`
     options: Mapping[str, Any] = Field(default_factory=dict)  # the reader's own
 
 
@@ -100,6 +106,7 @@ class DatasetParams(_Frozen):
     split: SplitParams | None = None
     class_weight: Literal["none", "balanced"] = "none"
     predictor: Literal["linear", "boosted"] = "linear"
+    settings: Mapping[str, Any] = Field(default_factory=dict)
     options: Mapping[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -119,8 +126,7 @@ class DatasetParams(_Frozen):
         """The split, weights, predictor and reader's options in force."""
         if self.preset is not None:
             return self.presets[self.preset]
-        assert self.split is not None
-        return Preset(split=self.split, class_weight=self.class_weight, predictor=self.predictor, options=self.options)
+        return Preset(**{name: getattr(self, name) for name in Preset.model_fields})
 
 
 class Params(_Frozen):
@@ -128,6 +134,7 @@ class Params(_Frozen):
 
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
     calibrators: Annotated[tuple[str, ...], Field(min_length=1)]
+    lanes: Count  # data sets that `flows.refresh` brings up to date at the same time
     protocol: ProtocolParams
     projection: ProjectionParams
     metrics: MetricParams

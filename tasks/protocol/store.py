@@ -94,10 +94,12 @@ def read_csv(path: Path) -> pl.DataFrame:
 class Base:
     """What `train` hands on: fixed decisions on validation and test rows, and the facts about them."""
 
+    pairs: pl.DataFrame  # the outline of every judged pair, train rows too
     validation: FixedDecisions
     test: FixedDecisions
     labels: tuple[str, ...]  # names, index = label
     split_by: str  # row or group: what the protocol seeds permute
+    drawn: tuple[str, ...]  # the splits that were drawn from one pool, in place of given by the source
     source: str  # simulated, official, hub or files
     seed0_accuracy: float  # of the decisions on the test rows, as `train` saw it
 
@@ -151,8 +153,10 @@ def read_base(dataset: str) -> Base:
         )
     return Base(
         **parts,
+        pairs=read_parquet(base_folder(dataset) / "pairs.parquet"),
         labels=labels,
         split_by=facts["split_by"],
+        drawn=tuple(facts["drawn"]),
         source=facts["source"],
         seed0_accuracy=facts["accuracy"]["test"],
     )

@@ -1,0 +1,98 @@
+"""Prefect flow: `dvc repro` under one API server for all its stages, then the tables where a person sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from prefect import flow, get_client
+from rich.console import Console
+from rich.table import Table
+
+import flows  # noqa: F401  Prefect's settings, before Prefect
+from flows.report import report
+from tasks.protocol.errors import BadInput
+from tasks.protocol.params import load_params
+from tasks.protocol.store import REPORT, read_csv
+from tasks.tables.display import displayed
+
+DVC = (sys.executable, "-m", "dvc")
+
+
+def start_repro(targets: list[str]) -> subprocess.Popen[bytes]:
+    """Start `dvc repro --keep-going` in a process group of its own, its stages on this run's API server."""
+    with get_client(sync_client=True) as client:
+        api_url = str(client.api_url)
+    tools = Path(sys.executable).parent  # holds the `python` that the stages call
+    environment = os.environ | {"PREFECT_API_URL": api_url, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    command = [*DVC, "repro", "--keep-going", *targets]
+    return subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603 - our own command
+
+
+def finish(processes: list[subprocess.Popen[bytes]]) -> int:
+    """Wait for all; returns the first exit status that is not 0, and ends those still running if we end."""
+    try:
+        return next((status for status in [process.wait() for process in processes] if status), 0)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+                process.wait()
+
+
+def repro(targets: list[str], lanes: int) -> int:
+    """Bring `targets` (everything, if none) up to date; returns DVC's exit status.
+
+    DVC runs one stage at a time. So data sets are dealt to `lanes` first, each with a DVC of its own; they share no
+    stage. Whatever a lane could not do (its DVC waits three seconds for the lock, then gives up) the last DVC does.
+    """
+    datasets = list(load_params().datasets)
+    if not targets and lanes > 1:
+        dealt = [[f"reliability@{name}" for name in datasets[lane::lanes]] for lane in range(lanes)]
+        finish([start_repro(names) for names in dealt if names])
+    return finish([start_repro(targets)])
+
+
+def unfinished(datasets: list[str]) -> list[str]:
+    """The data sets with a stage that is not up to date; what lies under `data/runs/` for them is not to be shown."""
+    told = subprocess.run([*DVC, "status", "--json"], check=True, capture_output=True, text=True)  # noqa: S603 - our own command
+    stale = {stage.split("@")[-1] for stage in json.loads(told.stdout)}
+    return [name for name in datasets if name in stale]
+
+
+def print_main_table() -> None:
+    """Print the main table of the report, and where the report is."""
+    header, rows = displayed(read_csv(REPORT / "main.csv"))
+    shown = [place for place, name in enumerate(header) if not name.endswith("_std")]
+    table = Table(title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")
+    for place in shown:
+        table.add_column(header[place].replace("nll_correct", "nll").replace("_", " "), no_wrap=place < 2)
+    for row in rows:
+        table.add_row(*(row[place] for place in shown))
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(table)
+    console.print(f"report: {REPORT.resolve()}")
+
+
+@flow(flow_run_name="refresh")
+def refresh(arguments: list[str] | None = None) -> int:
+    """Bring everything up to date; where a data set failed, write the report without it and return DVC's status."""
+    status = repro(arguments or [], lanes=load_params().lanes)
+    if status:
+        report(missing=unfinished(list(load_params().datasets)))
+    return status
+
+
+if __name__ == "__main__":
+    try:
+        load_params()  # a mistake in params.yaml is told before a server starts
+        failed = refresh(sys.argv[1:])
+        print_main_table()
+    except BadInput as error:
+        sys.exit(f"refresh: {error}")
+    if failed:
+        sys.exit("refresh: some stages failed, see above; the report marks what is missing")

@@ -1,0 +1,30 @@
+"""Prefect flow: the runs of all data sets become tables."""
+
+from __future__ import annotations
+
+import sys
+
+from prefect import flow
+
+import flows  # noqa: F401  Prefect's settings, before Prefect
+from tasks.protocol.errors import BadInput
+from tasks.protocol.params import load_params
+from tasks.report import gather, write_headline, write_main
+
+
+@flow(flow_run_name="report")
+def report(missing: list[str] | None = None) -> None:
+    """Write `data/report/` from the runs of every data set in params.yaml; those in `missing` become marked holes."""
+    params = load_params()
+    there = [name for name in params.datasets if name not in (missing or [])]
+    if not there:
+        raise BadInput("no data set has finished, so there is nothing to report; see the failures above")
+    table = write_main(gather(there), missing or [], list(params.calibrators))
+    write_headline(table)
+
+
+if __name__ == "__main__":
+    try:
+        report()
+    except BadInput as error:
+        sys.exit(f"report: {error}")

@@ -1,0 +1,39 @@
+"""Prefect task: one calibrator, one protocol seed. A finished fit is kept, and found again under what it depends on."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from prefect import task
+from prefect.context import TaskRunContext
+
+from tasks.calibrators import CALIBRATORS
+from tasks.protocol.decisions import FixedDecisions
+from tasks.protocol.results import Calibrated
+from tasks.provenance.hashing import code_fingerprint, imports, reached_files, sha256_of_arrays
+
+LIBRARIES = {"numpy", "scipy", "torch"}  # those that a calibrator may compute with
+
+
+def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
+    """Everything that a fit depends on: its rows, name and seed, the code it reaches, the libraries it uses."""
+    fit: FixedDecisions = arguments["fit"]
+    file = Path(*CALIBRATORS[arguments["calibrator"]].__module__.split(".")).with_suffix(".py")
+    used = {name.split(".")[0] for reached in reached_files(file, packages=False) for name in imports(reached)}
+    return "-".join(
+        [
+            arguments["calibrator"],
+            str(arguments["seed"]),
+            sha256_of_arrays(fit.logits, fit.labels),
+            code_fingerprint(file),
+            *(f"{name}{version(name)}" for name in sorted(used & LIBRARIES)),
+        ]
+    )
+
+
+@task(task_run_name="calibrate/{calibrator}/{seed}", cache_key_fn=fit_key, persist_result=True)
+def calibrate(fit: FixedDecisions, calibrator: str, seed: int) -> Calibrated:
+    """Fit `calibrator` on the calibrator-fit rows of protocol seed `seed`."""
+    return Calibrated(calibrator, seed, CALIBRATORS[calibrator](fit.logits, fit.labels, seed=seed))

@@ -1,0 +1,62 @@
+"""Prefect tasks: the gates. Each returns what it lets through, so nothing can pass beside it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from tasks.expectations.invariants import Outgoing, check_unchanged
+from tasks.expectations.pairs import check_pairs
+from tasks.protocol.decisions import decide
+from tasks.protocol.results import Calibrated, Projected
+from tasks.protocol.store import read_base
+
+
+@task(task_run_name="known/{dataset}", cache_policy=NO_CACHE)
+def known(dataset: str) -> dict[str, Any]:
+    """Check the judged pairs that `dataset` was trained and is calibrated on; GateFailed names what is wrong.
+
+    Returns the gate's record.
+    """
+    base = read_base(dataset)
+    return check_pairs(
+        base.pairs,
+        n_labels=len(base.labels),
+        groups_stay_together=base.split_by == "group",
+        coordinates={"dataset": dataset},
+        drawn=base.drawn,
+    )
+
+
+@task(task_run_name="unchanged/{projected.seed}", cache_policy=NO_CACHE)
+def unchanged(projected: Projected, calibrated: list[Calibrated], dataset: str, ece_bins: int) -> Projected:
+    """Let `projected` through if decisions, probabilities, accuracy and ECE are what they were without it.
+
+    What they were is computed anew, from `logits.parquet` and the frozen calibrators, not from what came in here.
+    GateFailed names the data set, the seed, the calibrator and what differs.
+    """
+    base = read_base(dataset)
+    outgoing = [
+        Outgoing(
+            calibrator=rows.calibrator,
+            decision_before=decide(base.test.logits),
+            decision_after=rows.decision,
+            log_probabilities_before=fit.value(base.test.logits),
+            log_probabilities_after=rows.log_probabilities,
+            reliability_logits=rows.reliability_logits["mrp"],
+            smallest_increment=float(np.diff(rows.lattices["mrp"].values, axis=1).min()),
+        )
+        for fit, rows in zip(calibrated, projected.rows, strict=True)
+    ]
+    records = check_unchanged(
+        outgoing,
+        labels=base.test.labels,
+        seed0_accuracy=base.seed0_accuracy,
+        ece_bins=ece_bins,
+        coordinates={"dataset": dataset, "seed": projected.seed},
+    )
+    return replace(projected, gates=[*projected.gates, *records])

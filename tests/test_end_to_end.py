@@ -1,0 +1,186 @@
+"""The real commands on a small copy of the project: what runs, what does not, and what comes out."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+
+from tasks.protocol.decisions import decide
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(folder: Path, *command: str, status: int = 0) -> str:
+    """Run a command in `folder` as a user would; returns what it printed, and fails with it on another status."""
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for name in ("PREFECT_API_URL", "PREFECT_HOME", "REAL_DATA", "DATA_MIRROR"):
+        environment.pop(name, None)
+    done = subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    printed = done.stdout + done.stderr
+    assert done.returncode == status, printed
+    return printed
+
+
+def stages_run(printed: str) -> set[str]:
+    """The stages that DVC says it ran."""
+    return {line.split("'")[1] for line in printed.splitlines() if line.startswith("Running stage")}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """The project with two small sets: a twin of wands, and a file of judged pairs of one's own."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("flows", "tasks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("dvc.yaml", ".dvcignore"):
+        shutil.copy(ROOT / name, folder / name)
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["datasets"] = {
+        "wands": params["datasets"]["wands"] | {"rows": 6000},
+        "mine": {
+            "reader": "files",
+            "source": "files",
+            "path": "mine.csv",
+            "split": {"by": "row", "validation": 0.3, "test": 0.3},
+            "options": {
+                "labels": ["bad", "good"],
+                "pairs": {
+                    "path": "mine.csv",
+                    "group": "query",
+                    "query": "query",
+                    "candidate": "title",
+                    "label": "grade",
+                },
+            },
+        },
+    }
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    write_own_pairs(folder / "mine.csv", seed=0)
+    run(folder, "dvc", "init", "-q", "--no-scm")
+    run(folder, "dvc", "config", "core.analytics", "false")
+    return folder
+
+
+def write_own_pairs(path: Path, seed: int) -> None:
+    """Judged pairs in which one word makes a candidate good, mostly."""
+    generator = np.random.default_rng(seed)
+    words = np.array(["lamp", "desk", "chair", "sofa", "rug"])
+    picked = generator.integers(0, 5, 900)
+    good = generator.random(900) < np.where(picked < 2, 0.8, 0.25)
+    pl.DataFrame(
+        {
+            "query": [f"query {row % 90}" for row in range(900)],
+            "title": [f"{words[word]} number {row}" for row, word in enumerate(picked)],
+            "grade": np.where(good, "good", "bad"),
+        }
+    ).write_csv(path)
+
+
+@pytest.fixture(scope="module")
+def first_run(project):
+    """What the first `flows.refresh` printed."""
+    return run(project, "flows.refresh")
+
+
+@pytest.fixture
+def _finished(first_run):
+    """The project after its first run."""
+
+
+pytestmark = pytest.mark.usefixtures("_finished")
+
+
+def test_the_first_run_runs_every_stage(first_run):
+    assert stages_run(first_run) == {
+        *(f"{stage}@{dataset}" for stage in ("download", "train", "reliability") for dataset in ("wands", "mine")),
+        "report",
+    }
+
+
+def test_the_printed_table_says_what_is_simulated_and_where_the_report_is(first_run, project):
+    assert "wands (simulated)" in first_run
+    assert str(project / "data/report") in first_run.replace("\n", "")
+
+
+def test_the_main_table_has_a_row_for_each_set_and_calibrator(project):
+    table = pl.read_csv(project / "data/report/main.csv")
+    assert table.select("dataset", "calibrator").rows() == [
+        ("wands", "uncal"),
+        ("wands", "ts"),
+        ("mine", "uncal"),
+        ("mine", "ts"),
+    ]
+    assert table["source"].to_list() == ["simulated", "simulated", "files", "files"]
+
+
+def test_mrp_lowers_the_correctness_nll_of_the_twin(project):
+    table = pl.read_csv(project / "data/report/main.csv").filter(pl.col("dataset") == "wands")
+    assert (table["nll_correct_delta"] < 0).all()
+
+
+def test_accuracy_is_the_seed_0_accuracy_in_every_run(project):
+    for dataset in ("wands", "mine"):
+        logits = pl.read_parquet(project / f"data/base/{dataset}/logits.parquet").filter(pl.col("split") == "test")
+        decided = decide(np.array(logits["logits"].to_list()))
+        assert (decided == logits["decision"].to_numpy()).all()
+        metrics = pl.read_parquet(project / f"data/runs/{dataset}/metrics.parquet")
+        found = metrics.filter(pl.col("metric") == "accuracy")["value"].unique().to_list()
+        assert found == [(decided == logits["label"].to_numpy()).mean()]
+
+
+def test_scores_hold_a_row_for_each_test_row_calibrator_and_seed(project):
+    scores = pl.read_parquet(project / "data/runs/wands/scores.parquet")
+    tested = pl.read_parquet(project / "data/base/wands/logits.parquet").filter(pl.col("split") == "test").height
+    assert len(scores) == tested * 2 * 3
+    assert scores["reliability"].is_between(0, 1).all()
+    assert {"row", "group", "label", "decision", "confidence", "logit_confidence", "logit_mrp"} <= set(scores.columns)
+
+
+def test_every_gate_was_passed_and_recorded(project):
+    gates = json.loads((project / "data/runs/wands/gates.json").read_text())["gates"]
+    assert gates
+    assert all(gate["success"] for gate in gates)
+
+
+def test_a_second_run_runs_nothing(project):
+    assert stages_run(run(project, "dvc", "repro")) == set()
+
+
+def test_one_stage_runs_by_itself_with_the_same_bytes_and_no_fit_repeated(project):
+    before = {
+        name: (project / "data/runs/wands" / name).read_bytes()
+        for name in ("metrics.parquet", "scores.parquet", "curves.json")
+    }
+    printed = run(project, "dvc", "repro", "--force", "--single-item", "reliability@wands")
+    assert stages_run(printed) == {"reliability@wands"}
+    for name, content in before.items():
+        assert (project / "data/runs/wands" / name).read_bytes() == content, name
+    told = json.loads((project / "data/runs/wands/run.json").read_text())
+    assert (told["calibrators_fitted"], told["calibrators_reused"]) == (0, 6)
+
+
+def test_changing_one_raw_file_reruns_that_set_and_the_report_alone(project):
+    write_own_pairs(project / "mine.csv", seed=1)
+    printed = run(project, "flows.refresh")
+    assert stages_run(printed) == {"download@mine", "train@mine", "reliability@mine", "report"}
+
+
+def test_a_set_that_fails_is_a_marked_hole_and_the_others_finish(project):
+    (project / "mine.csv").write_text("query,title,grade\nq,lamp,superb\n")
+    printed = run(project, "flows.refresh", status=1)
+    assert "superb" in printed
+    assert "Traceback" not in printed
+    table = pl.read_csv(project / "data/report/main.csv")
+    assert table["source"].to_list() == ["simulated", "simulated", "failed", "failed"]
+    assert "mine (failed)" in printed
