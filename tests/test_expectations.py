@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import tasks.expectations.check as checking
 from tasks.expectations.check import GateFailed, check, expectation_types
 from tasks.expectations.invariants import Outgoing, _run, check_unchanged
-from tasks.expectations.pairs import _class_mix, check_pairs
+from tasks.expectations.pairs import _class_mix, check_pairs, outline
 from tasks.metrics.probability import accuracy
 from tasks.protocol.decisions import decide
 from tasks.protocol.splits import draw_splits

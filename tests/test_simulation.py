@@ -1,0 +1,462 @@
+"""Twins: raw files as the official ones, labels from a known truth, and a residual of known size."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import itertools
+import json
+import re
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit, logit, softmax
+
+from tasks.datasets import DATASETS
+from tasks.metrics.spread import label_cells, label_spread, label_spread_null, mean_spread
+from tasks.protocol.errors import BadInput
+from tasks.simulation import TWINS, simulate
+from tasks.simulation.judgements import judge, last_queries, queries_by_size, queries_with_both
+from tasks.simulation.language import SYLLABLES, body_texts, draw_words, make_language, query_texts, title_texts, zipf
+from tasks.simulation.relevance import Relevance, decisions, draw_labels, solve_relevance
+
+ROWS = 5000
+LISTS = ("alloprof_rerank", "esci_rerank_us", "scidocs")
+MIXES = {name: np.array(import_module(f"tasks.simulation.{name}").MIX) for name in TWINS}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The raw folder of a small twin of every set."""
+    root = tmp_path_factory.mktemp("twins")
+    for name in TWINS:
+        simulate(name, root / name, rows=ROWS, residual=1.0, seed=0)
+    return {name: root / name for name in TWINS}
+
+
+@pytest.fixture(scope="module")
+def frames(folders):
+    """What the official readers make of them."""
+    return {name: read(name, folder) for name, folder in folders.items()}
+
+
+def read(name: str, folder: Path) -> pl.DataFrame:
+    return DATASETS[name].read(folder, {"locale": "all"} if name == "amazon_esci" else {})
+
+
+def truth(folder: Path) -> pl.DataFrame:
+    return pl.read_parquet(folder / "truth.parquet")
+
+
+def probabilities(folder: Path, frame: pl.DataFrame) -> np.ndarray:
+    """The true probabilities of the rows of `frame`."""
+    joined = frame.join(truth(folder), on="pair", how="left", maintain_order="left")
+    return np.array(joined["probabilities"].to_list())
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def evidence_of(rows: int, labels: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, labels)) * 2
+
+
+# The truth.
+
+
+def test_a_worked_example_of_two_labels():
+    relevance = Relevance(bias=np.zeros(2), sharpness=np.array([2.0, 0.5]), pivot=np.array([1.0, 1.0]))
+    # label 1 by a margin of 3: 1 + 0.5 (3 - 1) = 2; label 0 by a margin of 1.5: 1 + 2 (1.5 - 1) = 2
+    found = relevance(np.array([[0.0, 3.0], [1.5, 0.0]]))
+    np.testing.assert_allclose(found, [[1 - expit(2), expit(2)], [expit(2), 1 - expit(2)]])
+
+
+def test_labels_that_are_not_decided_keep_their_odds():
+    evidence = evidence_of(500, 4)
+    relevance = Relevance(np.zeros(4), np.array([3.0, 0.3, 1.0, 0.5]), np.array([1.0, 0.5, 2.0, 0.0]))
+    found, plain, decision = relevance(evidence), softmax(evidence, axis=1), evidence.argmax(axis=1)
+    for a, b in itertools.combinations(range(4), 2):
+        open_rows = (decision != a) & (decision != b)
+        np.testing.assert_allclose((found[:, a] / found[:, b])[open_rows], (plain[:, a] / plain[:, b])[open_rows])
+
+
+def test_without_residual_the_truth_is_the_linear_softmax():
+    evidence = evidence_of(4000, 3)
+    relevance = solve_relevance(evidence, np.array([0.6, 0.3, 0.1]), residual=0.0)
+    np.testing.assert_allclose(relevance(evidence), softmax(evidence + relevance.bias, axis=1), atol=1e-12)
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    share=st.lists(st.floats(0.02, 1), min_size=2, max_size=5),
+    residual=st.sampled_from([0.0, 0.5, 1.0]),
+    seed=st.integers(0, 99),
+)
+def test_the_bias_gives_the_mix_that_was_asked_for(share, residual, seed):
+    mix = np.array(share) / sum(share)
+    evidence = evidence_of(4000, len(mix), seed)
+    found = solve_relevance(evidence, mix, residual)(evidence)
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+    assert (found >= 0).all()
+    assert np.abs(found.mean(axis=0) - mix).max() < 0.005
+
+
+def test_a_decided_label_is_the_likelier_the_surer_the_decision():
+    evidence = evidence_of(4000, 3)
+    relevance = solve_relevance(evidence, np.array([0.6, 0.3, 0.1]), residual=1.0)
+    decision, margin, _ = decisions(evidence + relevance.bias)
+    decided = relevance(evidence)[np.arange(4000), decision]
+    for label in range(3):
+        rows = np.flatnonzero(decision == label)
+        assert (np.diff(decided[rows][np.argsort(margin[rows])]) >= 0).all()
+
+
+def test_the_commonest_label_is_sharper_than_it_seems_and_the_others_are_flatter():
+    sharpness = solve_relevance(evidence_of(4000, 3), np.array([0.2, 0.7, 0.1]), residual=1.0).sharpness
+    assert sharpness[1] > 1 > sharpness[0] == sharpness[2] > 0
+
+
+def test_margins_are_the_logits_of_the_softmax():
+    decision, margin, odds = decisions(evidence_of(100, 4))
+    plain = softmax(evidence_of(100, 4), axis=1)
+    np.testing.assert_array_equal(decision, plain.argmax(axis=1))
+    np.testing.assert_allclose(margin, logit(plain.max(axis=1)))
+    np.testing.assert_allclose(odds.sum(axis=1), np.exp(-margin))
+
+
+def test_labels_are_drawn_from_their_probabilities():
+    certain = draw_labels(np.eye(3)[[2, 0, 1, 1]], np.random.default_rng(0))
+    assert certain.tolist() == [2, 0, 1, 1]
+    drawn = draw_labels(np.tile([0.2, 0.5, 0.3], (20_000, 1)), np.random.default_rng(0))
+    np.testing.assert_allclose(np.bincount(drawn) / 20_000, [0.2, 0.5, 0.3], atol=0.015)
+
+
+@pytest.mark.parametrize("residual", [0.0, 1.0])
+@pytest.mark.parametrize("mix", [(0.88, 0.12), (0.26, 0.63, 0.11)])
+def test_the_spread_that_labels_show_is_the_spread_of_the_truth(mix, residual):
+    """For the best linear decisions and confidences; those that a predictor learns are tested from end to end."""
+    rows = 20_000
+    evidence = evidence_of(rows, len(mix))
+    relevance = solve_relevance(evidence, np.array(mix), residual)
+    found = relevance(evidence)
+    label = draw_labels(found, np.random.default_rng(1))
+    decision, margin, _ = decisions(evidence + relevance.bias)
+    confidence = expit(margin)
+    true = mean_spread(label_cells(confidence, decision, found[np.arange(rows), decision] - confidence))
+    seen = label_spread(confidence, decision, label == decision)
+    null = label_spread_null(confidence, decision, label == decision, permutations=100, seed=0)
+    if residual:
+        assert true > 2 * null
+        assert abs(seen - true) < null
+    else:
+        assert true < 1e-9
+        assert seen < 1.5 * null
+
+
+# Judgements and queries.
+
+
+def test_a_candidate_is_judged_once_or_twice_and_never_twice_near_by():
+    judgements = judge(5000, (0.7, 0.3), 1.0, np.random.default_rng(0))
+    rows = pl.DataFrame({"candidate": judgements.candidate}).with_row_index("row").cast({"row": pl.Int64})
+    seen = rows.group_by("candidate").agg(
+        pl.len().alias("times"), (pl.col("row").max() - pl.col("row").min()).alias("apart")
+    )
+    assert set(seen["times"]) == {1, 2}
+    assert seen.filter(pl.col("times") == 2)["apart"].min() > 1000
+    assert (judgements.candidate[judgements.first] == np.arange(len(judgements.choice))).all()
+
+
+def test_the_truth_of_a_candidate_is_the_same_each_time():
+    judgements = judge(5000, (0.7, 0.3), 1.0, np.random.default_rng(0))
+    np.testing.assert_array_equal(
+        judgements.probabilities, judgements.probabilities[judgements.first][judgements.candidate]
+    )
+
+
+@settings(deadline=None, max_examples=30)
+@given(rows=st.integers(2, 500), low=st.integers(1, 20), more=st.integers(0, 20), seed=st.integers(0, 99))
+def test_queries_are_whole_and_in_order(rows, low, more, seed):
+    query = queries_by_size(rows, (low, low + more), np.random.default_rng(seed))
+    sizes = np.bincount(query)
+    assert len(query) == rows
+    assert (np.diff(query) >= 0).all()
+    assert ((sizes[:-1] >= low) & (sizes[:-1] <= low + more)).all()
+    assert 1 <= sizes[-1] <= low + more
+
+
+@settings(deadline=None, max_examples=30)
+@given(label=st.lists(st.integers(0, 1), min_size=1, max_size=300), low=st.integers(1, 20), seed=st.integers(0, 99))
+def test_a_query_goes_on_until_it_has_both_labels(label, low, seed):
+    label = np.array(label)
+    query = queries_with_both(label, (low, low + 3), np.random.default_rng(seed))
+    assert len(query) == len(label)
+    assert np.unique(query).tolist() == list(range(int(query[-1]) + 1))
+    if len(set(label.tolist())) == 2:
+        assert all(len(set(label[query == one].tolist())) == 2 for one in np.unique(query))
+    assert (np.bincount(query)[:-1] >= low).all()
+
+
+def test_the_tested_queries_are_the_last_ones():
+    assert last_queries(np.array([0, 0, 1, 2, 2, 3]), 0.5).tolist() == [False, False, False, True, True, True]
+
+
+# Languages.
+
+
+@pytest.mark.parametrize("tongue", SYLLABLES)
+def test_words_can_be_read_in_one_way_only(tongue):
+    count = len(SYLLABLES[tongue].split()) ** 3
+    assert len(set(draw_words(tongue, count, np.random.default_rng(0)))) == count
+
+
+def test_titles_and_queries_are_all_different_whatever_they_say():
+    language = make_language("us", 2000, np.random.default_rng(0))
+    assert title_texts(np.zeros((2000, 6), dtype=int), language).n_unique() == 2000
+    assert query_texts(np.zeros(2000, dtype=int), language).n_unique() == 2000
+
+
+def test_a_body_says_the_evidence_and_its_topic_and_nothing_else():
+    generator = np.random.default_rng(0)
+    language = make_language("fr", 10, generator)
+    choice, topic = generator.integers(6, size=(10, 6)), generator.integers(12, size=10)
+    for text, chosen, about in zip(body_texts(choice, topic, language, generator), choice, topic, strict=True):
+        evidence = " ".join(language.evidence[slot, place] for slot, place in enumerate(chosen))
+        assert text.startswith(evidence)
+        assert any(text == f"{evidence} {a} {b}" for a in language.stock[about] for b in language.stock[about])
+
+
+def test_ranks_follow_the_law_of_zipf():
+    count = np.bincount(zipf(100, (100_000,), np.random.default_rng(0)), minlength=100)
+    expected = 1 / np.arange(2, 102)
+    np.testing.assert_allclose(count[:10] / count.sum(), (expected / expected.sum())[:10], rtol=0.1)
+    assert count[-1] > 0
+
+
+# Every twin.
+
+
+def test_every_official_set_has_a_twin():
+    assert list(TWINS) == list(DATASETS)
+
+
+def test_a_set_without_a_twin_is_refused_by_name(tmp_path):
+    with pytest.raises(BadInput, match=r"'trec'.*wands"):
+        simulate("trec", tmp_path / "new", rows=100, residual=1.0, seed=0)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_official_reader_keeps_every_pair_and_each_has_one_truth(name, folders, frames):
+    pairs = truth(folders[name])["pair"]
+    assert len(frames[name]) == len(pairs) == ROWS
+    assert pairs.n_unique() == ROWS
+    assert set(frames[name]["pair"]) == set(pairs)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_truth_is_a_distribution_over_the_labels(name, folders, frames):
+    found = probabilities(folders[name], frames[name])
+    assert found.shape == (ROWS, DATASETS[name].n_labels)
+    assert (found >= 0).all()
+    np.testing.assert_allclose(found.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_class_mix_is_the_official_one(name, folders):
+    found = np.array(truth(folders[name])["probabilities"].to_list())
+    assert MIXES[name].sum() == pytest.approx(1)
+    assert np.abs(found.mean(axis=0) - MIXES[name]).max() < 0.005
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_labels_are_what_their_truth_makes_likely(name, folders, frames):
+    """Each class as often as expected, among all rows and among those where it is likelier than usual: a pair whose
+    truth were another's would show here."""
+    found, label = probabilities(folders[name], frames[name]), frames[name]["label"].to_numpy()
+    for k in range(found.shape[1]):
+        for rows in (found[:, k] >= 0, found[:, k] > found[:, k].mean()):
+            p = found[rows, k]
+            excess = (label[rows] == k).sum() - p.sum()
+            assert abs(excess) < 4 * np.sqrt((p * (1 - p)).sum()) + 1
+    likelihood = found[np.arange(ROWS), label]
+    assert np.log(likelihood).mean() > np.log(MIXES[name])[label].mean() + 0.1
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_same_seed_gives_the_same_bytes_and_another_gives_others(name, folders, tmp_path):
+    simulate(name, tmp_path / "again", rows=ROWS, residual=1.0, seed=0)
+    simulate(name, tmp_path / "other", rows=ROWS, residual=1.0, seed=1)
+    first, again, other = (fingerprint(path) for path in (folders[name], tmp_path / "again", tmp_path / "other"))
+    assert first == again
+    assert first.keys() == other.keys()
+    assert first["truth.parquet"] != other["truth.parquet"]
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_smallest_twin_can_be_read(name, tmp_path):
+    simulate(name, tmp_path, rows=100, residual=0.0, seed=3)
+    assert len(read(name, tmp_path)) == 100
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_no_query_is_in_two_splits(name, frames):
+    splits = frames[name].group_by("group").agg(pl.col("split").fill_null("open").n_unique())
+    assert splits["split"].max() == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "smallest", "largest", "mean"),
+    [
+        ("amazon_esci", 8, 32, 20),
+        ("mslr_web10k", 1, 239, 120),
+        ("alloprof_rerank", 8, 70, 11),
+        ("esci_rerank_us", 4, 40, 13),
+        ("wands", 15, 45, 30),
+        ("scidocs", 26, 140, 36),  # a title may stand in two rows, or more
+    ],
+)
+def test_queries_have_as_many_candidates_as_the_official_ones(name, smallest, largest, mean, frames):
+    sizes = frames[name].group_by("group", maintain_order=True).len()["len"]
+    assert sizes.max() <= largest
+    assert sizes.sort()[min(3, len(sizes) - 1)] >= smallest  # of three locales or splits, the last query is cut off
+    assert sizes.mean() == pytest.approx(mean, rel=0.25)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_every_query_of_the_reranking_sets_has_both_labels(name, frames):
+    assert frames[name].group_by("group").agg(pl.col("label").n_unique())["label"].min() == 2
+
+
+# The raw formats.
+
+
+def test_esci_has_the_official_columns_and_three_locales(folders):
+    home = folders["amazon_esci"] / "shopping_queries_dataset"
+    examples = pl.read_parquet(home / "shopping_queries_dataset_examples.parquet")
+    products = pl.read_parquet(home / "shopping_queries_dataset_products.parquet")
+    texts, integers = pl.String, pl.Int64
+    assert dict(examples.schema) == {
+        "example_id": integers,
+        "query": texts,
+        "query_id": integers,
+        "product_id": texts,
+        "product_locale": texts,
+        "esci_label": texts,
+        "small_version": integers,
+        "large_version": integers,
+        "split": texts,
+    }
+    fields = ("id", "title", "description", "bullet_point", "brand", "color", "locale")
+    assert dict(products.schema) == {f"product_{field}": texts for field in fields}
+    assert set(examples["product_locale"]) == {"us", "es", "jp"}
+    assert set(examples["split"]) == {"train", "test"}
+    assert set(examples["small_version"]) == {0, 1}
+    assert examples["query"].str.starts_with(" !").any()
+    header, *rows = (home / "shopping_queries_dataset_sources.csv").read_text().splitlines()
+    assert header == "query_id,source"
+    assert len(rows) == examples["query_id"].n_unique()
+
+
+def test_esci_products_are_told_apart_by_locale_and_some_are_never_judged(folders):
+    home = folders["amazon_esci"] / "shopping_queries_dataset"
+    examples = pl.read_parquet(home / "shopping_queries_dataset_examples.parquet")
+    products = pl.read_parquet(home / "shopping_queries_dataset_products.parquet")
+    same = products.filter(pl.col("product_id") == products["product_id"][0])
+    assert same["product_title"].n_unique() == len(same) == 3
+    assert products["product_description"].null_count() > len(products) / 3
+    assert len(products.join(examples, on=["product_locale", "product_id"], how="anti")) == 30
+
+
+def test_mslr_lines_are_dense_and_their_numbers_heavy_tailed(folders, frames):
+    number = r"-?\d+(\.\d+)?(e-?\d+)?"
+    line = re.compile(rf"[0-4] qid:\d+ {' '.join(f'{place}:{number}' for place in range(1, 137))} \n")
+    files = {path.stem: path for path in (folders["mslr_web10k"] / "Fold1").glob("*.txt")}
+    assert files.keys() == {"train", "vali", "test"}
+    for path in files.values():
+        with path.open(newline="") as lines:
+            assert all(line.fullmatch(text) for text in lines)
+    features = frames["mslr_web10k"]["features"].to_numpy()
+    assert features.max() > 1e4
+    assert features.min() < 0
+    assert (features == np.rint(features)).all(axis=0).sum() == 68
+
+
+def test_alloprof_lists_ids_of_documents_in_french(folders):
+    root = folders["alloprof_rerank"]
+    documents = pl.read_parquet(root / "documents/test-00000-of-00001.parquet")
+    queries = [pl.read_parquet(root / f"queries/{part}-00000-of-00001.parquet") for part in ("train", "test")]
+    assert documents.columns == ["doc_id", "text"]
+    assert documents["text"].str.contains("é").all()
+    assert documents["text"].str.contains("\n").all()
+    assert all(frame.columns == ["query", "positive", "negative"] for frame in queries)
+    used = [set(frame["positive"].explode()) | set(frame["negative"].explode()) for frame in queries]
+    assert set.union(*used) == set(documents["doc_id"])
+    assert set.intersection(*used)  # documents cross splits
+
+
+def test_esci_rerank_lists_texts_under_us(folders):
+    root = folders["esci_rerank_us"]
+    for part in ("train", "test"):
+        frame = pl.read_parquet(root / f"us/{part}-00000-of-00001.parquet")
+        assert dict(frame.schema) == {
+            "query": pl.String,
+            "positive": pl.List(pl.String),
+            "negative": pl.List(pl.String),
+        }
+
+
+def test_wands_tables_are_separated_by_tabs_and_quoted_as_the_standard_says(folders):
+    root = folders["wands"] / "dataset"
+    headers = {
+        "query": ["query_id", "query", "query_class"],
+        "label": ["id", "query_id", "product_id", "label"],
+        "product": [
+            "product_id",
+            "product_name",
+            "product_class",
+            "category hierarchy",
+            "product_description",
+            "product_features",
+            "rating_count",
+            "average_rating",
+            "review_count",
+        ],
+    }
+    for name, header in headers.items():
+        text = (root / f"{name}.csv").read_text(encoding="utf-8")
+        rows = list(csv.reader(text.splitlines(), delimiter="\t", strict=True))
+        assert rows[0] == header
+        assert all(len(row) == len(header) for row in rows)
+    assert '""|' in (root / "product.csv").read_text()
+    ids = pl.read_csv(root / "label.csv", separator="\t")["id"]
+    assert ids.is_sorted()
+    assert ids.max() > len(ids)
+
+
+def test_scidocs_holds_an_object_a_line_and_repeats_titles_within_a_file_only(folders):
+    titles = {}
+    for part in ("validation", "test"):
+        rows = [
+            json.loads(line)
+            for line in gzip.decompress((folders["scidocs"] / f"{part}.jsonl.gz").read_bytes()).splitlines()
+        ]
+        assert all(list(row) == ["query", "positive", "negative"] for row in rows)
+        assert all(26 <= len(row["positive"]) + len(row["negative"]) <= 70 for row in rows[:-1])  # the last is cut off
+        titles[part] = [row["query"] for row in rows]
+    assert any(len(set(names)) < len(names) for names in titles.values())
+    assert not set(titles["validation"]) & set(titles["test"])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_scidocs_pair_is_lost_to_a_title_that_is_tested(seed, tmp_path):
+    simulate("scidocs", tmp_path, rows=300, residual=0.0, seed=seed)
+    assert len(read("scidocs", tmp_path)) == 300
