@@ -1,0 +1,78 @@
+"""DIAG (Rahimi et al., 2020), in the paper's form (section 4.2): a positive factor for each gap between sorted logits.
+
+The published network learns one increasing function of a logit. The paper rescales the gaps between neighbours in
+the sorted row instead; with one constant factor for each place in the order the loss is convex and the fit exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from tasks.calibrators.scale import typical_spread
+from tasks.calibrators.temperature import fit_temperature
+
+LEAST_FACTOR = 1e-4  # for logits of spread 1; above zero, so that no order is lost
+RIDGE = 1e-6  # decides only where the rows are silent: gaps that are always 0, ranks that are never the true label
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal:
+    """Gaps between sorted logits times positive factors: the order of the labels within a row is kept."""
+
+    factors: np.ndarray  # (K-1,) float64 > 0, the first one for the gap between the largest logit and the next
+
+    def __call__(self, logits: np.ndarray) -> np.ndarray:
+        """Logits `(n, K)` to log-probabilities `(n, K)` float64."""
+        order, gaps = sorted_gaps(logits)
+        calibrated = np.empty(order.shape)
+        np.put_along_axis(calibrated, order, from_gaps(self.factors * gaps), axis=1)
+        return calibrated
+
+
+def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagonal:
+    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the factors that minimise the mean log loss on these rows.
+
+    A weak ridge pulls them towards temperature scaling, which is the case of equal factors: for two labels both are
+    the same, and the loss on these rows is never above that of temperature scaling. Logits are measured in units of
+    their spread, so their scale does not matter.
+    """
+    order, gaps = sorted_gaps(logits)
+    unit = typical_spread(logits)
+    gaps /= unit
+    rank = np.argmax(order == np.asarray(labels)[:, None], axis=1)
+    above = rank[:, None] <= np.arange(gaps.shape[1])  # (n, K-1): is the true label above the gap?
+    same = fit_temperature(logits, labels, seed=seed).beta * unit
+
+    def loss(factors: np.ndarray) -> tuple[float, np.ndarray]:
+        log_probabilities = from_gaps(factors * gaps)
+        mass_above = np.exp(log_probabilities).cumsum(axis=1)[:, :-1]
+        log_loss = -np.take_along_axis(log_probabilities, rank[:, None], axis=1).mean()
+        slope = (gaps * (mass_above - above)).mean(axis=0)
+        return log_loss + RIDGE * ((factors - same) ** 2).sum(), slope + 2 * RIDGE * (factors - same)
+
+    found = minimize(
+        loss,
+        np.full(gaps.shape[1], same),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(min(LEAST_FACTOR, same), None)] * gaps.shape[1],
+        options={"gtol": 1e-9, "ftol": 0, "maxcor": 20, "maxiter": 1000, "maxfun": 2000},
+    )
+    return Diagonal(found.x / unit)
+
+
+def sorted_gaps(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logits `(n, K)` to the labels `(n, K)` from the largest logit down, and the gaps `(n, K-1)` >= 0 between them."""
+    logits = np.asarray(logits, dtype=np.float64)
+    order = np.argsort(-logits, axis=1, kind="stable")
+    return order, -np.diff(np.take_along_axis(logits, order, axis=1), axis=1)
+
+
+def from_gaps(gaps: np.ndarray) -> np.ndarray:
+    """Gaps `(n, K-1)` to log-probabilities `(n, K)`, the largest first."""
+    below = np.concatenate([np.zeros((len(gaps), 1)), gaps.cumsum(axis=1)], axis=1)
+    return np.asarray(log_softmax(-below, axis=1))
