@@ -1,0 +1,234 @@
+"""The convex optimum of the lattice: its certificate, checked from scratch, and independent solvers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize, root
+from scipy.special import expit, logit
+
+from tasks.projection.curves import Curves
+from tasks.projection.exact import LEAST_INCREMENT, RIDGE, Exact, fit_exact
+from tasks.projection.lattice import LatticeSettings, fit_lattices, objective
+
+SETTINGS = LatticeSettings()
+sizes = {"B": st.integers(1, 3), "m": st.integers(1, 300), "K": st.integers(1, 5), "seed": st.integers(0, 2**32 - 1)}
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def simulated(B: int, m: int, K: int, seed: int = 0) -> Rows:
+    """Confidence `(B, m)`, decision and correct `(m,)`; a higher label is right less often at equal confidence."""
+    rng = np.random.default_rng(seed)
+    true = rng.uniform(0.3, 1.0, m)
+    decision = rng.integers(0, K, m)
+    correct = rng.random(m) < np.clip(true - 0.3 * decision / K, 0, 1)
+    return true ** rng.uniform(0.5, 2.0, (B, 1)), decision, correct
+
+
+def fitted(rows: Rows, K: int, chosen: LatticeSettings = SETTINGS) -> Exact:
+    return fit_exact(*rows, n_labels=K, settings=chosen)
+
+
+class OneFit:
+    """The stated problem written out for one fit, with dense hat weights, in (b, increments)."""
+
+    def __init__(self, rows: Rows, ridged: np.ndarray, K: int, chosen: LatticeSettings = SETTINGS) -> None:
+        (confidence,), decision, correct = rows
+        self.K, self.J = K, chosen.knots
+        self.hats = np.clip(1 - np.abs(confidence[:, None] * (self.J - 1) - np.arange(self.J)), 0, None)
+        self.mine, self.correct = np.eye(K)[decision], correct
+        self.bend = np.diff(np.eye(self.J), n=2, axis=0)
+        self.rho, self.below = chosen.smoothness / (K * (self.J - 2)), np.tril(np.ones((self.J, self.J)))
+        right, all_rows = self.mine.T @ correct, self.mine.sum(axis=0)
+        line = 1.4 * (np.linspace(0, 1, self.J) - 5 / 7)
+        self.start = np.log((right + 1) / (all_rows - right + 1))[:, None] + line
+        self.ridge = RIDGE * ridged[0][:, None]
+        self.lowest = np.tile(np.r_[-np.inf, np.full(self.J - 1, LEAST_INCREMENT)], (K, 1))
+
+    def height(self, theta: np.ndarray) -> float:
+        values = theta.reshape(self.K, self.J) @ self.below.T
+        t = (self.hats * (self.mine @ values)).sum(axis=1)
+        loss = (np.logaddexp(0, t) - self.correct * t).mean()
+        return float(
+            loss + self.rho * ((values @ self.bend.T) ** 2).sum() + (self.ridge * (values - self.start) ** 2).sum()
+        )
+
+    def slope(self, theta: np.ndarray) -> np.ndarray:
+        values = theta.reshape(self.K, self.J) @ self.below.T
+        t = (self.hats * (self.mine @ values)).sum(axis=1)
+        slope = self.mine.T @ ((expit(t) - self.correct)[:, None] * self.hats) / len(t)
+        slope += 2 * self.rho * values @ self.bend.T @ self.bend + 2 * self.ridge * (values - self.start)
+        return slope @ self.below
+
+    def signs_hold(self, values: np.ndarray, tolerance: float = 1e-8) -> None:
+        """At its bound a variable may only want to leave the box; every other is where the slope is 0."""
+        theta = np.diff(values, axis=1, prepend=0)
+        assert (theta[:, 1:] >= LEAST_INCREMENT - 1e-13).all()
+        at_lowest, at_highest = theta < self.lowest + 1e-12, theta > 1000 - 1e-9
+        slope = self.slope(theta)
+        assert (slope[at_lowest] >= -tolerance).all()
+        assert (slope[at_highest] <= tolerance).all()
+        assert (np.abs(slope[~at_lowest & ~at_highest]) <= tolerance).all()
+
+    def by_scipy(self) -> np.ndarray:
+        """The optimal theta `(K, J)` by a quasi-Newton method that knows bounds, polished on its free variables."""
+        start = np.maximum(np.diff(self.start, axis=1, prepend=0), self.lowest)
+        options = {"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 30}
+        bounds = [(low, 1000) for low in self.lowest.ravel()]
+        flat = lambda theta: self.slope(theta).ravel()  # noqa: E731
+        theta = minimize(self.height, start.ravel(), jac=flat, method="L-BFGS-B", bounds=bounds, options=options).x
+        free = theta > self.lowest.ravel() + 1e-9
+
+        def free_slope(part: np.ndarray) -> np.ndarray:
+            theta[free] = part
+            return flat(theta)[free]
+
+        theta[free] = root(free_slope, theta[free].copy(), tol=1e-13).x
+        return theta.reshape(self.K, self.J)
+
+
+@given(**sizes, J=st.integers(3, 12), smoothness=st.sampled_from([0.0, 1e-8, 1e-4, 0.1]))
+@settings(deadline=None, max_examples=40, derandomize=True)
+def test_the_optimum_meets_the_sign_conditions_of_its_slope(B, m, K, seed, J, smoothness):
+    chosen = LatticeSettings(knots=J, smoothness=smoothness)
+    confidence, decision, correct = simulated(B, m, K, seed)
+    exact = fitted((confidence, decision, correct), K, chosen)
+    assert exact.values.shape == (B, K, J)
+    assert exact.kkt.shape == (B, K)
+    assert exact.kkt.max() <= 1e-8
+    for b in range(B):
+        problem = OneFit((confidence[[b]], decision, correct), exact.ridged[[b]], K, chosen)
+        problem.signs_hold(exact.values[b])
+        theta = np.diff(exact.values[b], axis=1, prepend=0)
+        np.testing.assert_allclose(exact.objective[b], problem.height(theta), rtol=0, atol=1e-13)
+
+
+def test_the_certificate_sees_a_curve_that_is_not_the_optimum():
+    rows = simulated(1, 500, 2)
+    exact = fitted(rows, 2)
+    moved = exact.values[0].copy()
+    moved[1, 5:] += 1e-4
+    with pytest.raises(AssertionError):
+        OneFit(rows, exact.ridged, 2).signs_hold(moved)
+
+
+@pytest.mark.parametrize(("m", "K", "J", "seed"), [(2000, 3, 8, 0), (400, 2, 8, 1), (1000, 1, 12, 3)])
+def test_it_is_scipys_optimum(m, K, J, seed):
+    chosen = LatticeSettings(knots=J)
+    rows = simulated(1, m, K, seed)
+    exact = fitted(rows, K, chosen)
+    problem = OneFit(rows, exact.ridged, K, chosen)
+    theirs = problem.by_scipy()
+    assert not exact.ridged.any()
+    assert exact.objective[0] <= problem.height(theirs) + 1e-9
+    np.testing.assert_allclose(exact.values[0], theirs @ problem.below.T, atol=1e-6)
+
+
+@given(**sizes)
+@settings(deadline=None, max_examples=10, derandomize=True)
+def test_adam_ends_no_lower(B, m, K, seed):
+    rows = simulated(B, m, K, seed)
+    adam = fit_lattices(*rows, n_labels=K, settings=LatticeSettings(epochs=100))
+    exact = fitted(rows, K)
+    reached, optimum = (objective(values, *rows, SETTINGS.smoothness) for values in (adam, exact.values))
+    plain = ~exact.ridged.any(axis=1)
+    assert (optimum <= reached + 1e-5).all()  # the ridge and the least increment aside
+    assert (optimum[plain] <= reached[plain] + 1e-8).all()
+    np.testing.assert_allclose(exact.objective[plain], optimum[plain], rtol=1e-12)
+
+
+@given(**sizes)
+@settings(deadline=None, max_examples=15, derandomize=True)
+def test_neither_company_nor_order_matters(B, m, K, seed):
+    confidence, decision, correct = simulated(B, m, K, seed)
+    together = fitted((confidence, decision, correct), K)
+    alone = [fitted((c[None], decision, correct), K).values[0] for c in confidence]
+    np.testing.assert_allclose(together.values, alone, rtol=0, atol=1e-10)
+    order = np.random.default_rng(seed).permutation(m)
+    shuffled = fitted((confidence[:, order], decision[order], correct[order]), K)
+    np.testing.assert_allclose(together.values, shuffled.values, rtol=0, atol=1e-10)
+    np.testing.assert_array_equal(together.values, fitted((confidence, decision, correct), K).values)
+
+
+@pytest.mark.parametrize("label", [0, 1, 2])
+def test_labels_are_separable(label):
+    confidence, decision, correct = simulated(2, 700, 3)
+    others = decision != label
+    here = fitted((confidence, decision, correct), 3)
+    moved = np.where(others, confidence[:, ::-1], confidence)
+    there = fitted((moved, decision, np.where(others, ~correct, correct)), 3)
+    np.testing.assert_array_equal(here.values[:, label], there.values[:, label])
+    assert not np.array_equal(here.values, there.values)
+
+
+def test_labels_that_are_always_right_always_wrong_or_parted_stay_finite():
+    confidence, decision, correct = simulated(1, 2000, 4)
+    correct = np.select([decision == 0, decision == 1, decision == 2], [True, False, confidence[0] > 0.5], correct)
+    exact = fitted((confidence, decision, correct), 5)
+    assert exact.ridged.tolist() == [[True, True, True, False, True]]
+    assert exact.kkt.max() <= 1e-8
+    assert np.abs(exact.values).max() < 40
+    assert (exact.values[0, 0, 3:] > 6).all()
+    assert (exact.values[0, 1] < -6).all()
+
+
+def test_a_label_without_rows_keeps_its_start():
+    exact = fitted(simulated(2, 50, 1), 2)
+    start = 1.4 * (np.linspace(0, 1, 8) - 5 / 7)
+    np.testing.assert_allclose(exact.values[:, 1], [start, start], atol=1e-12)
+    nothing = np.empty(0, dtype=int)
+    exact = fitted((np.empty((2, 0)), nothing, nothing), 3)
+    np.testing.assert_allclose(exact.values, np.tile(start, (2, 3, 1)), atol=1e-12)
+    np.testing.assert_allclose(exact.objective, 0, atol=1e-20)
+
+
+@pytest.mark.parametrize(
+    "confidence",
+    [np.full(400, 0.37), 0.2 + 1e-9 * np.arange(400), np.tile([0.0, 1.0], 200), np.repeat([0.5, 1 - 1e-15], 200)],
+)
+def test_confidences_that_all_but_coincide_or_saturate_can_be_fitted(confidence):
+    correct = np.arange(400) % 3 > 0
+    exact = fitted((confidence[None], np.zeros(400, dtype=int), correct), 1)
+    assert exact.kkt.max() <= 1e-8
+    assert np.isfinite(exact.values).all()
+    at = exact.values[0, 0] @ np.clip(1 - np.abs(confidence * 7 - np.arange(8)[:, None]), 0, None)
+    np.testing.assert_allclose(expit(at).mean(), correct.mean(), atol=1e-5)  # b is free: on average it fits
+
+
+def test_there_is_no_flat_piece():
+    rng = np.random.default_rng(0)
+    confidence = rng.random((1, 3000))
+    exact = fitted((confidence, np.zeros(3000, dtype=int), rng.random(3000) < 1 - confidence[0]), 1)  # falls in truth
+    np.testing.assert_allclose(np.diff(exact.values), LEAST_INCREMENT, atol=1e-12)
+    curves = Curves(SETTINGS.places, exact.values[0], np.array([3000]), ("none",))
+    assert curves.violations() == []
+    at = np.linspace(-8, 8, 20_001)
+    assert (np.diff(curves(at, np.zeros(len(at), dtype=int))) > 0).all()
+
+
+def test_known_curves_are_found_again():
+    rng = np.random.default_rng(0)
+    n = 200_000
+    true = np.array([np.linspace(-2, 3, 8), np.r_[np.full(4, -1.0), np.linspace(-1, 1, 4)]])
+    confidence, decision = rng.beta(2, 1, (1, n)), rng.integers(0, 2, n)
+    at = logit(confidence[0])
+    curves = Curves(SETTINGS.places, true, np.array([n, n]), ("none", "none"))
+    correct = rng.random(n) < expit(curves(at, decision))
+    found = Curves(SETTINGS.places, fitted((confidence, decision, correct), 2).values[0], curves.rows, curves.fallback)
+    for label in (0, 1):
+        mine = decision == label
+        share = np.histogram(confidence[0][mine], SETTINGS.places)[0] / mine.sum()
+        query = np.linspace(0.001, 0.999, 999)
+        query = query[share[np.minimum((query * 7).astype(int), 6)] >= 0.01]
+        assert len(query) > 800
+        there = logit(query), np.full(len(query), label)
+        np.testing.assert_allclose(expit(found(*there)), expit(curves(*there)), atol=0.02)
+
+
+def test_the_input_is_not_touched():
+    rows = simulated(2, 60, 2)
+    for array in rows:
+        array.flags.writeable = False
+    fitted(rows, 2)
