@@ -1,0 +1,123 @@
+"""What the pipeline finds on a twin is what its truth says: raw files, reader, training, calibration, projection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import expit
+
+from tasks.calibrators import FITTERS
+from tasks.datasets import DATASETS
+from tasks.metrics.reliability import nll_correct
+from tasks.metrics.spread import label_cells, label_spread, label_spread_null, mean_spread
+from tasks.predictors import fit_predictor
+from tasks.projection.lattice import LatticeSettings
+from tasks.projection.variants import project_batch
+from tasks.protocol.decisions import confidence_logit, decide
+from tasks.protocol.params import load_params
+from tasks.protocol.splits import draw_splits, validation_parts
+from tasks.simulation import simulate
+
+PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
+
+
+class Found(NamedTuple):
+    """The test rows of a twin, under temperature scaling and MRP."""
+
+    confidence: np.ndarray  # (n,)
+    confidence_logit: np.ndarray  # (n,)
+    reliability_logit: np.ndarray  # (n,)
+    decision: np.ndarray  # (n,)
+    correct: np.ndarray  # (n,)
+    truth: np.ndarray  # (n,) the true probability that the decision is correct
+
+
+def run_twin(name: str, folder: Path, residual: float) -> Found:
+    """The whole protocol on one twin, protocol seed 1, with the numbers of params.yaml and no orchestrator."""
+    entry = PARAMS.dataset(name)
+    simulate(name, folder, rows=entry.rows, residual=residual, seed=entry.seed)
+    dataset, split = DATASETS[name], entry.chosen.split
+    frame = dataset.read(folder, entry.chosen.options)
+    if frame["split"].null_count():
+        frame = draw_splits(frame, by=split.by, shares=split.shares, seed=entry.seed)
+    parts = {part: frame.filter(pl.col("split") == part) for part in ("train", "validation", "test")}
+    predictor = fit_predictor(
+        "linear", parts["train"], n_labels=dataset.n_labels, class_weight="none", seed=0, settings={}
+    )
+    logits = {part: predictor(parts[part]) for part in ("validation", "test")}
+    decision = {part: decide(values) for part, values in logits.items()}
+    labels = {part: parts[part]["label"].to_numpy().astype(np.int64) for part in logits}
+    thirds = validation_parts(
+        len(labels["validation"]), 1, **PARAMS.protocol.model_dump(), group=parts["validation"]["group"].to_numpy()
+    )
+    fit, projection = thirds.calibrator_fit, thirds.projection_fit
+    calibrator = FITTERS["ts"](logits["validation"][fit], labels["validation"][fit], seed=1)
+    fitted = confidence_logit(calibrator(logits["validation"][projection]), decision["validation"][projection])
+    correct = (decision["validation"] == labels["validation"])[projection]
+    variants = project_batch(
+        fitted[None], decision["validation"][projection], correct, dataset.n_labels, LatticeSettings()
+    )
+    tested = confidence_logit(calibrator(logits["test"]), decision["test"])
+    truth = parts["test"].join(pl.read_parquet(folder / "truth.parquet"), on="pair", how="left", maintain_order="left")
+    probabilities = np.array(truth["probabilities"].to_list())
+    return Found(
+        confidence=expit(tested),
+        confidence_logit=tested,
+        reliability_logit=variants["mrp"][0](tested, decision["test"]),
+        decision=decision["test"],
+        correct=decision["test"] == labels["test"],
+        truth=probabilities[np.arange(len(tested)), decision["test"]],
+    )
+
+
+def loss(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Each row's part of the correctness NLL."""
+    return np.logaddexp(0, logit) - correct * logit
+
+
+@pytest.fixture(scope="module", params=["wands", "esci_rerank_us", "mslr_web10k"])
+def found(request, tmp_path_factory):
+    return run_twin(request.param, tmp_path_factory.mktemp("twin"), residual=1.0)
+
+
+@pytest.fixture(scope="module", params=["wands", "esci_rerank_us", "mslr_web10k"])
+def nothing(request, tmp_path_factory):
+    return run_twin(request.param, tmp_path_factory.mktemp("twin"), residual=0.0)
+
+
+def test_mrp_lowers_the_correctness_nll_clearly(found):
+    change = loss(found.reliability_logit, found.correct) - loss(found.confidence_logit, found.correct)
+    assert change.mean() < -3 * change.std() / np.sqrt(len(change))
+    assert np.isclose(
+        loss(found.confidence_logit, found.correct).mean(), nll_correct(found.confidence_logit, found.correct)
+    )
+
+
+def test_the_spread_that_is_found_is_the_true_spread(found):
+    true = label_cells(found.confidence, found.decision, found.truth - found.confidence)
+    seen = label_cells(found.confidence, found.decision, found.correct - found.confidence)
+    counted = seen.rows >= 20
+    spread_of_a_cell = np.sqrt(0.25 / seen.rows[counted])
+    assert (np.abs(seen.residual - true.residual)[counted] < 4 * spread_of_a_cell).all()
+    # the largest minus the smallest of noisy means is larger than of true ones, by about two deviations of a cell
+    excess = mean_spread(seen) - mean_spread(true)
+    assert -np.mean(spread_of_a_cell) < excess < 2 * np.mean(spread_of_a_cell)
+
+
+def test_the_spread_stands_out_of_what_shuffled_labels_show(found):
+    null = label_spread_null(found.confidence, found.decision, found.correct, seed=1)
+    assert label_spread(found.confidence, found.decision, found.correct) > 1.5 * null
+
+
+def test_without_a_residual_mrp_is_not_seen_to_help(nothing):
+    change = loss(nothing.reliability_logit, nothing.correct) - loss(nothing.confidence_logit, nothing.correct)
+    assert change.mean() > -2 * change.std() / np.sqrt(len(change))
+
+
+def test_without_a_residual_the_true_spread_is_a_fraction_of_it(nothing):
+    true = label_cells(nothing.confidence, nothing.decision, nothing.truth - nothing.confidence)
+    assert mean_spread(true) < 0.06
