@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +153,15 @@ def test_every_gate_was_passed_and_recorded(project):
     gates = json.loads((project / "data/runs/wands/gates.json").read_text())["gates"]
     assert gates
     assert all(gate["success"] for gate in gates)
+
+
+def test_every_task_run_is_recorded_as_finished(project):
+    with closing(sqlite3.connect(project / ".prefect/prefect.db")) as recorded:
+        tasks = recorded.execute("select state_type, count(*) from task_run group by state_type").fetchall()
+        flows = recorded.execute("select state_type, count(*) from flow_run group by state_type").fetchall()
+    # for each set: one gate before, 2 x 3 fits, 3 projections, 3 gates after, 3 measurements, one writing; then 3 reports
+    assert tasks == [("COMPLETED", 2 * (1 + 6 + 3 + 3 + 3 + 1) + 3)]
+    assert flows == [("COMPLETED", 4)]
 
 
 def test_a_second_run_runs_nothing(project):
