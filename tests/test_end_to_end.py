@@ -159,7 +159,7 @@ def test_every_task_run_is_recorded_as_finished(project):
     with closing(sqlite3.connect(project / ".prefect/prefect.db")) as recorded:
         tasks = recorded.execute("select state_type, count(*) from task_run group by state_type").fetchall()
         flows = recorded.execute("select state_type, count(*) from flow_run group by state_type").fetchall()
-    # for each set: one gate before, 2 x 3 fits, 3 projections, 3 gates after, 3 measurements, one writing; then 3 reports
+    # for each set a gate before, 2 x 3 fits, 3 projections, 3 gates after, 3 measurements, a writing; then 3 reports
     assert tasks == [("COMPLETED", 2 * (1 + 6 + 3 + 3 + 3 + 1) + 3)]
     assert flows == [("COMPLETED", 4)]
 
