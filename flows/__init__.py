@@ -1,7 +1,7 @@
 """Prefect's settings for this project, made before Prefect is imported anywhere.
 
-Prefect reads `prefect.toml` only from the current folder, so the settings are made here, from the project's root.
-What a person has set in the environment wins.
+Python runs this file before any flow beside it, and so before Prefect. Prefect reads `prefect.toml` only from the
+current folder, so the settings are made here, from the project's root. What a person has set in the environment wins.
 """
 
 from __future__ import annotations
@@ -47,6 +47,6 @@ def _answers(api_url: str) -> bool:
 
 for _name, _value in SETTINGS.items():
     os.environ.setdefault(_name, _value)
-# A dead PREFECT_API_URL is an error for Prefect, not a reason to start its own server: say so, and let it.
+# With a dead PREFECT_API_URL Prefect fails; a server of the run's own does as well.
 if "PREFECT_API_URL" in os.environ and not _answers(os.environ["PREFECT_API_URL"]):
     print(f"no Prefect API answers at {os.environ.pop('PREFECT_API_URL')}: this run starts a server of its own")

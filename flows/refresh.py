@@ -13,7 +13,6 @@ from prefect import flow, get_client
 from rich.console import Console
 from rich.table import Table
 
-import flows  # noqa: F401  Prefect's settings, before Prefect
 from flows.report import report
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
@@ -23,14 +22,14 @@ from tasks.tables.display import displayed
 DVC = (sys.executable, "-m", "dvc")
 
 
-def start_repro(targets: list[str]) -> subprocess.Popen[bytes]:
+def start_repro(targets: list[str], **environment: str) -> subprocess.Popen[bytes]:
     """Start `dvc repro --keep-going` in a process group of its own, its stages on this run's API server."""
     with get_client(sync_client=True) as client:
         api_url = str(client.api_url)
     tools = Path(sys.executable).parent  # holds the `python` that the stages call
-    environment = os.environ | {"PREFECT_API_URL": api_url, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    environment |= {"PREFECT_API_URL": api_url, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
     command = [*DVC, "repro", "--keep-going", *targets]
-    return subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603 - our own command
+    return subprocess.Popen(command, env=os.environ | environment, start_new_session=True)  # noqa: S603 - our own
 
 
 def finish(processes: list[subprocess.Popen[bytes]]) -> int:
@@ -53,7 +52,8 @@ def repro(targets: list[str], lanes: int) -> int:
     datasets = list(load_params().datasets)
     if not targets and lanes > 1:
         dealt = [[f"reliability@{name}" for name in datasets[lane::lanes]] for lane in range(lanes)]
-        finish([start_repro(names) for names in dealt if names])
+        # on a dumb terminal the bars of two lanes do not draw over each other
+        finish([start_repro(names, TERM="dumb") for names in dealt if names])
     return finish([start_repro(targets)])
 
 

@@ -10,7 +10,6 @@ from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 from rich.progress import track
 
-import flows  # noqa: F401  Prefect's settings, before Prefect
 from tasks.calibrate import calibrate
 from tasks.calibrators import CALIBRATORS
 from tasks.expectations.check import GateFailed
@@ -56,9 +55,8 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         measurements.append(measure.submit(gated, base.test.labels, params.metrics))
         projections.append(gated)
         fits += calibrated
-    for _ in track(
-        as_completed([*fits, *projections, *measurements]), f"{dataset:>16}", total=len(fits) + 2 * len(projections)
-    ):
+    submitted = [incoming, *fits, *projections, *measurements]
+    for _ in track(as_completed(submitted), f"{dataset:>16}", total=len(submitted)):
         pass  # the bar moves as they finish; what failed is raised below
     reused = [fit.state.name == "Cached" for fit in fits]
     provenance = {"device": device, "calibrators_fitted": reused.count(False), "calibrators_reused": reused.count(True)}

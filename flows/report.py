@@ -6,7 +6,6 @@ import sys
 
 from prefect import flow
 
-import flows  # noqa: F401  Prefect's settings, before Prefect
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.report import gather, write_headline, write_main

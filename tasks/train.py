@@ -30,6 +30,11 @@ def main(name: str) -> None:
     if drawn:
         frame = draw_splits(frame, by=chosen.split.by, shares=chosen.split.shares, seed=entry.seed)
     parts = {split: frame.filter(pl.col("split") == split) for split in SPLITS}
+    for split, part in parts.items():
+        if part.is_empty():
+            raise BadInput(
+                f"{name}: no pair is in the split {split}; mend `split` of {name} in params.yaml or its data"
+            )
     predictor = fit_predictor(
         chosen.predictor,
         parts["train"],
