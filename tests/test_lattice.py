@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -378,3 +379,21 @@ def test_the_last_epoch_does_not_look_at_selection():
 def test_the_best_epoch_needs_selection_rows(selection):
     with pytest.raises(ValueError, match="projection-selection"):
         fit_lattices(*simulated(1, 60, 2), n_labels=2, settings=LatticeSettings(selection="best"), selection=selection)
+
+
+def test_fits_of_two_threads_are_those_of_one():
+    problems = [simulated(B=6, m=8000, K=3, seed=seed) for seed in range(4)]
+
+    def fit(problem):
+        return fit_lattices(*problem, n_labels=3, settings=LatticeSettings(epochs=20))
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            together = list(pool.map(fit, problems))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    for one, problem in zip(together, problems, strict=True):
+        assert (one == fit(problem)).all()

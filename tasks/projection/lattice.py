@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Lock
 from typing import Literal
 
 import numpy as np
@@ -141,12 +142,16 @@ def _values(theta: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
     return (steps[..., None, :] * below).sum(dim=-1)
 
 
+_NO_OTHER_FIT = Lock()  # the number of threads belongs to the process, so fits of two threads take turns
+
+
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """One torch thread: at these sizes more do not help, and where they cut an array can show in its last bits."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    with _NO_OTHER_FIT:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
