@@ -43,13 +43,12 @@ def finish(processes: list[subprocess.Popen[bytes]]) -> int:
                 process.wait()
 
 
-def repro(targets: list[str], lanes: int) -> int:
+def repro(targets: list[str], datasets: list[str], lanes: int) -> int:
     """Bring `targets` (everything, if none) up to date; returns DVC's exit status.
 
     DVC runs one stage at a time. So data sets are dealt to `lanes` first, each with a DVC of its own; they share no
     stage. Whatever a lane could not do (its DVC waits three seconds for the lock, then gives up) the last DVC does.
     """
-    datasets = list(load_params().datasets)
     if not targets and lanes > 1:
         dealt = [[f"reliability@{name}" for name in datasets[lane::lanes]] for lane in range(lanes)]
         # on a dumb terminal the bars of two lanes do not draw over each other
@@ -81,9 +80,10 @@ def print_main_table() -> None:
 @flow(flow_run_name="refresh")
 def refresh(arguments: list[str] | None = None) -> int:
     """Bring everything up to date; where a data set failed, write the report without it and return DVC's status."""
-    status = repro(arguments or [], lanes=load_params().lanes)
+    params = load_params()
+    status = repro(arguments or [], list(params.datasets), params.lanes)
     if status:
-        report(missing=unfinished(list(load_params().datasets)))
+        report(missing=unfinished(list(params.datasets)))
     return status
 
 

@@ -18,6 +18,7 @@ from tasks.protocol.results import Projected
 def measure(projected: Projected, labels: np.ndarray, params: MetricParams) -> pl.DataFrame:
     """Rows of calibrator, seed, variant, metric, value on the test rows; `labels` `(n,)` are the true ones."""
     found = []
+    cells = {"groups": params.spread_groups, "minimum_cell": params.spread_minimum_cell}
     for rows in projected.rows:
         correct = rows.decision == labels
         confidence = np.exp(rows.log_probabilities[np.arange(len(labels)), rows.decision])
@@ -28,21 +29,14 @@ def measure(projected: Projected, labels: np.ndarray, params: MetricParams) -> p
             "top_ece": top_ece(rows.log_probabilities, labels, params.ece_bins),
             "nll": nll(rows.log_probabilities, labels),
             "brier": brier(rows.log_probabilities, labels),
-            "label_spread": label_spread(
-                confidence,
-                rows.decision,
-                correct,
-                groups=params.spread_groups,
-                minimum_cell=params.spread_minimum_cell,
-            ),
+            "label_spread": label_spread(confidence, rows.decision, correct, **cells),
             "label_spread_null_p95": label_spread_null(
                 confidence,
                 rows.decision,
                 correct,
-                groups=params.spread_groups,
-                minimum_cell=params.spread_minimum_cell,
                 permutations=params.spread_permutations,
                 seed=projected.seed,
+                **cells,
             ),
         }
         for variant, logits in rows.reliability_logits.items():

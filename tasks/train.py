@@ -16,7 +16,7 @@ from tasks.protocol.decisions import FixedDecisions, decide
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.protocol.splits import SPLITS, draw_splits
-from tasks.protocol.store import base_folder, raw_folder, write_logits, write_whole
+from tasks.protocol.store import base_folder, raw_folder, write_logits, write_pairs
 
 
 def main(name: str) -> None:
@@ -53,7 +53,7 @@ def main(name: str) -> None:
             group=parts[split]["group"].to_numpy(),
         )
     predictor.save(base_folder(name))
-    write_whole(base_folder(name) / "pairs.parquet", outline(frame).write_parquet)
+    write_pairs(name, outline(frame))
     facts = {
         "dataset": name,
         "title": dataset.title,

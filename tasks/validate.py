@@ -13,7 +13,7 @@ from tasks.expectations.invariants import Outgoing, check_unchanged
 from tasks.expectations.pairs import check_pairs
 from tasks.protocol.decisions import decide
 from tasks.protocol.results import Calibrated, Projected
-from tasks.protocol.store import read_base
+from tasks.protocol.store import read_base, read_pairs
 
 
 @task(task_run_name="known/{dataset}", cache_policy=NO_CACHE)
@@ -24,7 +24,7 @@ def known(dataset: str) -> dict[str, Any]:
     """
     base = read_base(dataset)
     return check_pairs(
-        base.pairs,
+        read_pairs(dataset),
         n_labels=len(base.labels),
         groups_stay_together=base.split_by == "group",
         coordinates={"dataset": dataset},

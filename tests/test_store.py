@@ -26,7 +26,6 @@ def base(tmp_path, monkeypatch, decisions) -> Path:
     """The folder of a written base predictor, in a project folder of its own."""
     monkeypatch.chdir(tmp_path)
     write_logits("wands", {"validation": decisions, "test": decisions.take(np.arange(500))}, FACTS)
-    pl.DataFrame({"pair": ["1"]}).write_parquet(base_folder("wands") / "pairs.parquet")
     return base_folder("wands")
 
 

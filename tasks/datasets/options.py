@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tasks.protocol.errors import BadInput
+from tasks.protocol.errors import BadInput, mistakes
 
 
 class Options(BaseModel):
@@ -24,11 +24,8 @@ def checked(model: type[Model], given: Mapping[str, Any], dataset: str) -> Model
     try:
         return model.model_validate(dict(given))
     except ValidationError as error:
-        places = [
-            f"  {'.'.join(map(str, wrong['loc'])) or 'options'}: {wrong['msg']} (found {wrong['input']!r:.80})"
-            for wrong in error.errors()
-        ]
+        places = mistakes(error, "options")
         known = ", ".join(model.model_fields)
         raise BadInput(
-            f"options of {dataset}: {len(places)} mistake(s); known options: {known}\n" + "\n".join(places)
+            f"options of {dataset}: {len(places)} mistake(s); known options: {known}\n  " + "\n  ".join(places)
         ) from None

@@ -20,7 +20,7 @@ from tasks.predictors.boosted import BoostedSettings, fit_boosted, read_boosted
 from tasks.predictors.linear_features import LinearFeaturesSettings, fit_linear_features, read_linear_features
 from tasks.predictors.linear_text import LinearTextSettings, fit_linear_text, read_linear_text
 from tasks.predictors.saved import HEADER, read_predictor
-from tasks.protocol.errors import BadInput
+from tasks.protocol.errors import BadInput, mistakes
 
 
 class Model(Protocol):
@@ -114,8 +114,7 @@ def read_settings(kind: str, values: Mapping[str, Any]) -> Any:
     try:
         return KINDS[kind].settings(**values)
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, e['loc']))}: {e['msg']} (found {e['input']!r:.80})" for e in error.errors()]
-        raise BadInput(f"train.{kind} in params.yaml: " + "; ".join(wrong)) from None
+        raise BadInput(f"train.{kind} in params.yaml: " + "; ".join(mistakes(error, kind))) from None
 
 
 def load_predictor(folder: Path) -> Predictor:

@@ -87,13 +87,18 @@ def place(confidence: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.nda
     return interval, (confidence - left) / (knots[interval + 1] - left)
 
 
+def fallbacks(rows: np.ndarray, least: int) -> tuple[Fallback, ...]:
+    """Rows behind each label `(K,)` to what it stands on: fewer than `least` the shared curve, none the identity."""
+    return tuple("identity" if n == 0 else "shared" if n < least else "none" for n in rows)
+
+
 def with_fallbacks(knots: np.ndarray, values: np.ndarray, rows: np.ndarray, shared: np.ndarray, least: int) -> Curves:
     """Curves of fitted `values (K, J)`, with something to stand on where few rows `(K,)` lie behind a label.
 
     A label with fewer than `least` rows takes `shared (J,)`; a label with none takes the identity (and at its knots
     the logit of the knot, cut to stay finite, so that it can be drawn).
     """
-    kinds: list[Fallback] = ["identity" if n == 0 else "shared" if n < least else "none" for n in rows]
+    kinds = fallbacks(rows, least)
     stand_in = {"shared": shared, "identity": logit(np.clip(knots, 1e-6, 1 - 1e-6))}
     chosen = np.stack([stand_in.get(kind, own) for kind, own in zip(kinds, values, strict=True)])
-    return Curves(knots, chosen, rows, tuple(kinds))
+    return Curves(knots, chosen, rows, kinds)

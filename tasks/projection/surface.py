@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from tasks.projection.cone import SurfaceProblem, bending_matrix, corner_weights, lowest_surface
-from tasks.projection.curves import Fallback, place
+from tasks.projection.curves import Fallback, fallbacks, place
 from tasks.projection.lattice import LatticeSettings
 
 GAP_KNOTS = 8
@@ -117,7 +117,7 @@ def _fit(
     shape = (len(knots), len(gap_knots))
     bending = settings.smoothness / n_labels * bending_matrix(shape)
     rows = np.bincount(decision, minlength=n_labels)
-    kinds: list[Fallback] = ["identity" if n == 0 else "shared" if n < settings.minimum_rows else "none" for n in rows]
+    kinds = fallbacks(rows, settings.minimum_rows)
     identity = logit(np.clip(knots, 1e-6, 1 - 1e-6))
     values, excess = np.empty((n_labels, *shape)), np.zeros(n_labels)
     for label, kind in enumerate(kinds):

@@ -1,5 +1,12 @@
 """The one error that a person can mend: it names the file and the place, what was found and what to do."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
 
 class BadInput(ValueError):
     """Something handed in by a person is wrong: a file, a column, a name in `params.yaml`.
@@ -7,3 +14,11 @@ class BadInput(ValueError):
     The message is written for that person. The doors of the project (stages, flows, command line) print it
     without a traceback and exit with 1; anything else that is raised is our fault and keeps its traceback.
     """
+
+
+def mistakes(error: ValidationError, whole: str) -> list[str]:
+    """Each mistake that pydantic found: its place (`whole`, if it has none), why, and what stood there."""
+    return [
+        f"{'.'.join(map(str, wrong['loc'])) or whole}: {wrong['msg']} (found {wrong['input']!r:.80})"
+        for wrong in error.errors()
+    ]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from tasks.protocol.errors import BadInput
+from tasks.protocol.errors import BadInput, mistakes
 
 PARAMS_FILE = Path("params.yaml")
 
@@ -157,8 +157,5 @@ def load_params(path: Path = PARAMS_FILE) -> Params:
     except yaml.YAMLError as error:
         raise BadInput(f"{path} is not valid YAML: {error}") from None
     except ValidationError as error:
-        places = [
-            f"  {'.'.join(str(part) for part in wrong['loc']) or path}: {wrong['msg']} (found {wrong['input']!r:.80})"
-            for wrong in error.errors()
-        ]
-        raise BadInput(f"{path} has {len(places)} mistake(s):\n" + "\n".join(places)) from None
+        places = mistakes(error, str(path))
+        raise BadInput(f"{path} has {len(places)} mistake(s):\n  " + "\n  ".join(places)) from None

@@ -59,12 +59,16 @@ def _without_nan(content: Any) -> Any:
     return None if isinstance(content, float) and np.isnan(content) else content
 
 
+def _missing(path: Path) -> BadInput:
+    return BadInput(f"{path} is missing; `dvc repro` makes it, `dvc checkout` brings it back")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; BadInput where it is missing or cut off."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise BadInput(f"{path} is missing; `dvc repro` makes it, `dvc checkout` brings it back") from None
+        raise _missing(path) from None
     except json.JSONDecodeError as error:
         raise BadInput(f"{path} is not whole JSON ({error}); delete it and run `dvc repro`") from None
     if not isinstance(content, dict):
@@ -77,7 +81,7 @@ def read_parquet(path: Path) -> pl.DataFrame:
     try:
         return pl.read_parquet(path)
     except FileNotFoundError:
-        raise BadInput(f"{path} is missing; `dvc repro` makes it, `dvc checkout` brings it back") from None
+        raise _missing(path) from None
     except pl.exceptions.ComputeError as error:
         raise BadInput(f"{path} is not a whole parquet file ({error}); delete it and run `dvc repro`") from None
 
@@ -87,14 +91,13 @@ def read_csv(path: Path) -> pl.DataFrame:
     try:
         return pl.read_csv(path)
     except FileNotFoundError:
-        raise BadInput(f"{path} is missing; `dvc repro` makes it, `dvc checkout` brings it back") from None
+        raise _missing(path) from None
 
 
 @dataclass(frozen=True)
 class Base:
     """What `train` hands on: fixed decisions on validation and test rows, and the facts about them."""
 
-    pairs: pl.DataFrame  # the outline of every judged pair, train rows too
     validation: FixedDecisions
     test: FixedDecisions
     labels: tuple[str, ...]  # names, index = label
@@ -106,6 +109,16 @@ class Base:
     def validation_groups(self) -> np.ndarray | None:
         """The groups that protocol seeds permute; None where they permute rows."""
         return self.validation.group if self.split_by == "group" else None
+
+
+def write_pairs(dataset: str, outline: pl.DataFrame) -> None:
+    """Write `base/<d>/pairs.parquet`: the outline of every judged pair, train rows too."""
+    write_whole(base_folder(dataset) / "pairs.parquet", outline.write_parquet)
+
+
+def read_pairs(dataset: str) -> pl.DataFrame:
+    """Read what `write_pairs` wrote; BadInput where it is missing or cut off."""
+    return read_parquet(base_folder(dataset) / "pairs.parquet")
 
 
 def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mapping[str, Any]) -> None:
@@ -153,7 +166,6 @@ def read_base(dataset: str) -> Base:
         )
     return Base(
         **parts,
-        pairs=read_parquet(base_folder(dataset) / "pairs.parquet"),
         labels=labels,
         split_by=facts["split_by"],
         drawn=tuple(facts["drawn"]),
