@@ -12,12 +12,23 @@ from scipy.special import expit, log_softmax, logit
 from scipy.stats import binned_statistic
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss
 
-from tasks.metrics.probability import accuracy, brier, ece, nll, top_ece
+from tasks.metrics.probability import (
+    accuracy,
+    brier,
+    brier_of_rows,
+    confidence_bins,
+    ece,
+    nll,
+    nll_of_rows,
+    top_ece,
+)
 from tasks.metrics.reliability import (
     augrc,
     aupr_error,
     aurc,
+    clipped_rows,
     nll_correct,
+    nll_correct_of_rows,
     order_by_risk,
     reliability_metrics,
     selective_accuracy,
@@ -149,6 +160,66 @@ def test_nll_stops_at_the_floor():
     assert nll(log_p, np.array([1, 0])) == pytest.approx((-np.log(1e-12) + np.log(2)) / 2)
 
 
+def test_the_floor_of_nll_is_a_choice():
+    with np.errstate(divide="ignore"):
+        log_p = np.log(np.array([[1.0, 0.0], [0.5, 0.5]]))
+    assert nll(log_p, np.array([1, 0]), smallest=1e-3) == pytest.approx((-np.log(1e-3) + np.log(2)) / 2)
+    assert nll(log_p, np.array([1, 0]), smallest=0) == np.inf
+    assert nll(log_p, np.array([0, 0]), smallest=0) == nll(log_p, np.array([0, 0]))
+
+
+def test_the_losses_of_rows_have_the_metrics_as_their_means(decisions):
+    log_p = log_softmax(decisions.logits, axis=1)
+    assert nll_of_rows(log_p, decisions.labels).mean() == nll(log_p, decisions.labels)
+    assert brier_of_rows(log_p, decisions.labels).mean() == brier(log_p, decisions.labels)
+    t, correct = scored(100)
+    assert nll_correct_of_rows(t, correct).mean() == nll_correct(t, correct)
+
+
+def test_bins_of_equal_mass_by_hand():
+    # three bins of two rows: |.1 + .2 - 1|, |.3 + .4 - 2|, |.5 + 1 - 0| over six rows
+    confidence = np.array([0.1, 1.0, 0.2, 0.3, 0.5, 0.4])
+    correct = np.array([1, 0, 0, 1, 0, 1], dtype=bool)
+    assert ece(confidence, correct, 3, "mass") == pytest.approx((0.7 + 1.3 + 1.5) / 6)
+    log_p = np.log(np.stack([confidence, 1 - confidence + 1e-300], axis=1)[[1, 4]])
+    assert top_ece(log_p, np.array([0, 0]), 1, "mass") == pytest.approx(abs(1.5 - 2) / 2)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40), st.integers(1, 9))
+def test_bins_of_equal_mass_never_part_equals(rows, bins):
+    confidence, correct = np.array([level for level, _ in rows]) / 6, np.array([right for _, right in rows])
+    bin_of_row = confidence_bins(confidence, bins, "mass")
+    assert len(set(zip(confidence, bin_of_row, strict=True))) == len(set(confidence))
+    untied = confidence_bins(np.arange(len(rows)) / len(rows), bins, "mass")
+    assert np.ptp(np.bincount(untied, minlength=bins)) <= 1
+    gaps = [abs((confidence - correct)[bin_of_row == one].sum()) for one in range(bins)]
+    assert ece(confidence, correct, bins, "mass") == pytest.approx(sum(gaps) / len(rows), abs=1e-12)
+
+
+def test_equal_mass_changes_bins_not_what_one_bin_says():
+    t, correct = scored(500)
+    assert ece(expit(t), correct, 1, "mass") == pytest.approx(ece(expit(t), correct, 1), abs=1e-14)
+    assert ece(expit(t) ** 3, correct, 15, "mass") != ece(expit(t) ** 3, correct)
+
+
+@pytest.mark.parametrize("bad", [np.nan, 1.1])
+def test_a_bad_confidence_is_named_in_bins_of_equal_mass(bad):
+    with pytest.raises(ValueError, match="row 1 "):
+        ece(np.array([0.5, bad, 0.5]), np.ones(3, dtype=bool), binning="mass")
+
+
+def test_an_unknown_reading_is_an_error():
+    t, correct = scored(10)
+    with pytest.raises(ValueError, match="'height'"):
+        ece(expit(t), correct, binning="height")
+    with pytest.raises(ValueError, match="'file'"):
+        reliability_metrics(t, correct, ties="file")
+    for smallest in (0, 0.5, np.nan):
+        with pytest.raises(ValueError, match="smallest"):
+            nll_correct(t, correct, smallest)
+
+
 def test_probability_metrics_agree_with_scikit_learn(decisions):
     log_p = log_softmax(decisions.logits, axis=1)
     assert nll(log_p, decisions.labels) == pytest.approx(log_loss(decisions.labels, np.exp(log_p)), abs=1e-12)
@@ -246,6 +317,16 @@ def test_one_threshold_for_a_tie_group_would_lose_precision():
     assert aupr_error(order_by_risk(t, correct)) > average_precision_score(~correct, -t) + 0.01
 
 
+@pytest.mark.parametrize("levels", [None, 2, 9])
+def test_one_threshold_for_a_tie_group_is_the_reading_of_scikit_learn(levels):
+    t, correct = scored(700, levels=levels)
+    found = reliability_metrics(t, correct, ties="threshold")
+    assert found.pop("aupr_error") == pytest.approx(average_precision_score(~correct, -t), abs=1e-12)
+    expected = reliability_metrics(t, correct)
+    assert found == {name: expected[name] for name in found}  # and of no other metric
+    assert np.isnan(aupr_error(order_by_risk(t, np.full(700, True)), "threshold"))
+
+
 def test_the_order_of_rows_changes_no_bit():
     t, correct = scored(3000, levels=20)
     t[:40], t[40:80] = np.inf, -np.inf
@@ -316,6 +397,18 @@ def test_infinite_logits_count_as_the_clipped_probability():
     assert nll_correct(t[2:], correct[2:]) == pytest.approx(-np.log(1e-6))
     clipped = logit(np.clip(expit(t), 1e-6, 1 - 1e-6))
     assert nll_correct(t, correct) == pytest.approx(nll_correct(clipped, correct))
+
+
+@pytest.mark.parametrize("smallest", [1e-3, 1e-6, 1e-12])
+def test_what_an_infinite_logit_counts_as_is_a_choice(smallest):
+    t = np.array([np.inf, -np.inf, np.inf, -np.inf, 50.0])
+    correct = np.array([True, False, False, True, False])
+    losses = nll_correct_of_rows(t, correct, smallest)
+    assert losses[:2] == pytest.approx(-np.log1p(-smallest), rel=1e-9)
+    assert losses[2:4] == pytest.approx(-np.log(smallest))
+    assert losses[4] == 50  # a finite one counts as what it is, however far out
+    assert reliability_metrics(t, correct, smallest=smallest)["nll_correct"] == losses.mean()
+    assert clipped_rows(t) == 4
 
 
 def test_finite_logits_are_never_clipped():

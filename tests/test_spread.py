@@ -129,6 +129,40 @@ def test_null_equals_labels_shuffled_one_group_at_a_time():
     assert found < label_spread(confidence, decision, correct, groups=4)
 
 
+def test_a_percentile_of_each_group_is_above_that_of_their_mean():
+    rows = drawn(3000, 0.1)[:3]
+    by_mean, by_group = (label_spread_null(*rows, reading=reading, seed=0) for reading in ("mean", "group"))
+    assert 1.3 * by_mean < by_group < 2 * by_mean
+    one = [label_spread_null(*rows, groups=1, reading=reading, seed=0) for reading in ("mean", "group")]
+    assert one[0] == pytest.approx(one[1])
+
+
+def test_the_percentile_of_each_group_is_that_of_its_rows_alone():
+    confidence, decision, correct, _ = drawn(1600, 0.3)
+    group = confidence_groups(confidence, 4)
+    alone = [
+        label_spread_null(confidence[group == one], decision[group == one], correct[group == one], groups=1, seed=3)
+        for one in range(4)
+    ]
+    found = label_spread_null(confidence, decision, correct, groups=4, reading="group", seed=1)
+    assert found == pytest.approx(np.mean(alone), rel=0.08)
+
+
+def test_only_groups_with_two_cells_have_a_percentile():
+    confidence, decision, correct, _ = drawn(1000, 0.3, K=2)
+    low = confidence < np.median(confidence)
+    reading = {"reading": "group", "permutations": 400}
+    halves = label_spread_null(confidence, np.where(low, 0, decision), correct, groups=2, seed=0, **reading)
+    high = label_spread_null(confidence[~low], decision[~low], correct[~low], groups=1, seed=0, **reading)
+    assert halves == pytest.approx(high, rel=0.1)
+    assert np.isnan(label_spread_null(confidence, np.zeros(1000), correct, seed=0, **reading))
+
+
+def test_an_unknown_reading_is_an_error():
+    with pytest.raises(ValueError, match="'median'"):
+        label_spread_null(*drawn(100, 0.0)[:3], reading="median", seed=0)
+
+
 def test_every_shuffle_of_a_few_rows_is_as_likely():
     # residuals .5 -.5 -.5 -.5; label 1 has one row. With the .5 it differs by 1 from the rest, with a -.5 by 1/3
     confidence, decision = np.full(4, 0.5), np.array([0, 0, 0, 1])

@@ -6,11 +6,16 @@ Every metric of no rows is NaN.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from tasks.metrics.checks import reject_nan
+from tasks.metrics.spread import confidence_groups
 
 SMALLEST_PROBABILITY = 1e-12  # one impossible label may cost 27.6 nats at most
+
+Binning = Literal["width", "mass"]
 
 
 def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
@@ -18,48 +23,79 @@ def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
     return _mean(decision == labels)
 
 
-def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
+def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = 15, binning: Binning = "width") -> float:
     """Expected calibration error of fixed decisions, in [0, 1]: confidence `(n,)` in [0, 1] and correct `(n,)` bool.
 
-    Sum over bins of (share of rows) * |mean confidence - mean correct| (Guo et al., 2017). Bin i = 1..`bins` is
-    (edge i-1, edge i] with the float64 edges i/bins, and a confidence of 0 joins the first bin. So i/bins falls
-    below its edge: ceil(bins * c) - 1, clipped to the bins, but decided by comparing, since the product may round
-    over an integer (it does for 7/25). The rule matters: a uniform row has confidence 1/K, which is an edge for
-    K = 3 and 5. A confidence that was once float32 may lie just above that edge; keep float64 all the way.
+    Sum over bins of (share of rows) * |mean confidence - mean correct| (Guo et al., 2017), over `confidence_bins`.
 
     Raises
     ------
     ValueError: a confidence is NaN or outside [0, 1]; the message names the row.
     """
     confidence = np.asarray(confidence, dtype=np.float64)
-    inside = (confidence >= 0) & (confidence <= 1 + 1e-9)  # exp of a log-probability may round above 1
-    if not inside.all():
-        at = int(np.flatnonzero(~inside)[0])
-        raise ValueError(f"the confidence of row {at} is {confidence[at]}, not in [0, 1]")
-    if len(confidence) == 0:
+    bin_of_row = confidence_bins(confidence, bins, binning)
+    if len(bin_of_row) == 0:
         return np.nan
-    inner_edges = np.arange(1, bins) / bins
-    bin_of_row = np.searchsorted(inner_edges, confidence, side="left")
     gaps = np.bincount(bin_of_row, weights=confidence - correct)  # a bin's rows * (mean confidence - mean correct)
     return float(np.abs(gaps).sum() / len(confidence))
 
 
-def top_ece(log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:
+def confidence_bins(confidence: np.ndarray, bins: int = 15, binning: Binning = "width") -> np.ndarray:
+    """Confidence `(n,)` in [0, 1] to its bin `(n,)` int64, 0..bins-1, where 0 is the lowest.
+
+    Of equal width, bin i = 1..`bins` is (edge i-1, edge i] with the float64 edges i/bins, and a confidence of 0 joins
+    the first bin. So i/bins falls below its edge: ceil(bins * c) - 1, clipped to the bins, but decided by comparing,
+    since the product may round over an integer (it does for 7/25). The rule matters: a uniform row has confidence
+    1/K, which is an edge for K = 3 and 5. A confidence that was once float32 may lie just above that edge; keep
+    float64 all the way. Of equal mass, they are the groups of the label spread, which never part equals.
+
+    Raises
+    ------
+    ValueError: a confidence is NaN or outside [0, 1], and the message names the row; or `binning` is neither.
+    """
+    confidence = np.asarray(confidence, dtype=np.float64)
+    inside = (confidence >= 0) & (confidence <= 1 + 1e-9)  # exp of a log-probability may round above 1
+    if not inside.all():
+        at = int(np.flatnonzero(~inside)[0])
+        raise ValueError(f"the confidence of row {at} is {confidence[at]}, not in [0, 1]")
+    if binning == "mass":
+        return confidence_groups(confidence, bins)
+    if binning != "width":
+        raise ValueError(f"binning is {binning!r}; it must be 'width' or 'mass'")
+    inner_edges = np.arange(1, bins) / bins
+    return np.asarray(np.searchsorted(inner_edges, confidence, side="left"))
+
+
+def top_ece(log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15, binning: Binning = "width") -> float:
     """`ece` of whatever label is now on top, the first among equals: log-probabilities `(n, K)`, labels `(n,)`.
 
     It equals `ece` of the fixed decisions where every decision still has the top and no tie.
     """
+    return ece(*top_of_rows(log_probabilities, labels), bins, binning)
+
+
+def top_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The probability `(n,)` of each row's top label, the first among equals, and whether that is the true one."""
     reject_nan(log_probabilities, "log-probability")
     top = np.argmax(log_probabilities, axis=1)
-    confidence = np.exp(log_probabilities[np.arange(len(labels)), top])
-    return ece(confidence, top == labels, bins)
+    return np.exp(log_probabilities[np.arange(len(labels)), top]), top == labels
 
 
-def nll(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of -log p of the true label, in nats: `(n, K)` and `(n,)`; p counts as 1e-12 at least."""
+def nll(log_probabilities: np.ndarray, labels: np.ndarray, smallest: float = SMALLEST_PROBABILITY) -> float:
+    """Mean of -log p of the true label, in nats: `(n, K)` and `(n,)`; p counts as `smallest` at least.
+
+    Without a floor (`smallest` 0) one impossible label makes the mean infinite.
+    """
+    return _mean(nll_of_rows(log_probabilities, labels, smallest))
+
+
+def nll_of_rows(
+    log_probabilities: np.ndarray, labels: np.ndarray, smallest: float = SMALLEST_PROBABILITY
+) -> np.ndarray:
+    """What `nll` is the mean of, `(n,)`, at least 0."""
     reject_nan(log_probabilities, "log-probability")
     of_label = log_probabilities[np.arange(len(labels)), labels]
-    return _mean(-np.maximum(of_label, np.log(SMALLEST_PROBABILITY)))
+    return np.asarray(-np.maximum(of_label, np.log(smallest) if smallest > 0 else -np.inf))
 
 
 def brier(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
@@ -67,10 +103,15 @@ def brier(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
 
     Some libraries average over labels too, or take one of two labels: that is 1/K, or half, of this.
     """
+    return _mean(brier_of_rows(log_probabilities, labels))
+
+
+def brier_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """What `brier` is the mean of, `(n,)` in [0, 2]."""
     reject_nan(log_probabilities, "log-probability")
     error = np.exp(log_probabilities)
     error[np.arange(len(labels)), labels] -= 1
-    return _mean((error**2).sum(axis=1))
+    return np.asarray((error**2).sum(axis=1))
 
 
 def _mean(values: np.ndarray) -> float:

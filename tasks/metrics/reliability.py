@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from tasks.metrics.checks import reject_nan
 
-CERTAIN = float(np.log1p(-1e-6) - np.log(1e-6))  # logit of 1 - 1e-6, in place of an infinite logit
+SMALLEST_RELIABILITY = 1e-6  # in place of a reliability of exactly 0
 COVERAGE_TENTHS = (1, 5, 7, 9)  # the paper's budgets
+
+Ties = Literal["expected", "threshold"]
 
 
 @dataclass(frozen=True)
@@ -70,18 +73,26 @@ def augrc(order: RiskOrder) -> float:
     return _mean(order.expected_errors / max(len(order), 1))
 
 
-def aupr_error(order: RiskOrder) -> float:
+def aupr_error(order: RiskOrder, ties: Ties = "expected") -> float:
     """Average precision of finding the errors by decreasing risk, in [0, 1], higher is better; NaN without errors.
 
     Place r of a tie group of m rows and k errors, with E errors at higher risk and j rows up to this place, holds an
     error with probability k/m, and then (r-1)(k-1)/(m-1) of the places before it in the group do too, which gives
-    k/m * (E + 1 + (r-1)(k-1)/(m-1)) / j. Scikit-learn's average precision takes a tie group as one threshold instead,
-    which is lower wherever precision falls along the ranking; without ties the two are the same.
+    k/m * (E + 1 + (r-1)(k-1)/(m-1)) / j. Scikit-learn's average precision takes a tie group as one `threshold`
+    instead, which is lower wherever precision falls along the ranking; without ties the two are the same.
+
+    Raises
+    ------
+    ValueError: `ties` is neither.
     """
+    if ties not in ("expected", "threshold"):
+        raise ValueError(f"ties is {ties!r}; it must be 'expected' or 'threshold'")
     n_errors = order.errors.sum()
     if n_errors == 0:
         return np.nan
     rows, errors = order.rows[::-1], order.errors[::-1]
+    if ties == "threshold":
+        return float((errors * np.cumsum(errors) / np.cumsum(rows)).sum() / n_errors)
     group, place = _places(rows)
     before = np.cumsum(errors) - errors
     others = (place - 1) * (errors[group] - 1) / np.maximum(rows[group] - 1, 1)
@@ -100,25 +111,48 @@ def selective_accuracy(order: RiskOrder, tenths: int) -> float:
     return float(1 - order.expected_errors[retained - 1] / retained)
 
 
-def nll_correct(logit: np.ndarray, correct: np.ndarray) -> float:
+def nll_correct(logit: np.ndarray, correct: np.ndarray, smallest: float = SMALLEST_RELIABILITY) -> float:
     """Mean log loss of the reliability sigmoid(t) against correct, in nats: `(n,)` logits t and `(n,)` bool.
 
     The loss is softplus(t) - Z t, which no finite logit can overflow or round to 0, so finite logits are taken as
-    they are. An infinite one (isotonic curves say exactly 0 and 1) counts as a probability of 1e-6 or 1 - 1e-6:
-    one wrong row would make the mean infinite, and 13.8 nats say as much.
+    they are. An infinite one (isotonic curves say exactly 0 and 1) counts as a probability of `smallest` or
+    1 - `smallest`: one wrong row would make the mean infinite, and 13.8 nats say as much.
     """
+    return _mean(nll_correct_of_rows(logit, correct, smallest))
+
+
+def nll_correct_of_rows(logit: np.ndarray, correct: np.ndarray, smallest: float = SMALLEST_RELIABILITY) -> np.ndarray:
+    """What `nll_correct` is the mean of, `(n,)`, above 0 or equal to it.
+
+    Raises
+    ------
+    ValueError: a logit is NaN, and the message names the row; or `smallest` is not above 0 and below 1/2.
+    """
+    if not 0 < smallest < 0.5:
+        raise ValueError(f"smallest is {smallest}; it must lie between 0 and 1/2")
     logit = np.asarray(logit, dtype=np.float64)
     reject_nan(logit, "reliability logit")
-    logit = np.where(np.isinf(logit), np.copysign(CERTAIN, logit), logit)
-    return _mean(np.logaddexp(0, np.where(correct, -logit, logit)))
+    certain = np.log1p(-smallest) - np.log(smallest)
+    logit = np.where(np.isinf(logit), np.copysign(certain, logit), logit)
+    return np.asarray(np.logaddexp(0, np.where(correct, -logit, logit)))
 
 
-def reliability_metrics(logit: np.ndarray, correct: np.ndarray) -> dict[str, float]:
-    """Every metric of one reliability by name, from one sort: logits `(n,)` and correct `(n,)` bool."""
+def clipped_rows(logit: np.ndarray) -> int:
+    """How many of the logits `(n,)` are infinite, so that `nll_correct` depends on its `smallest`."""
+    return int(np.isinf(logit).sum())
+
+
+def reliability_metrics(
+    logit: np.ndarray, correct: np.ndarray, *, ties: Ties = "expected", smallest: float = SMALLEST_RELIABILITY
+) -> dict[str, float]:
+    """Every metric of one reliability by name, from one sort: logits `(n,)` and correct `(n,)` bool.
+
+    `ties` is the reading of AUPR-Error alone, `smallest` that of the correctness NLL.
+    """
     order = order_by_risk(logit, correct)
     return {
-        "nll_correct": nll_correct(logit, correct),
-        "aupr_error": aupr_error(order),
+        "nll_correct": nll_correct(logit, correct, smallest),
+        "aupr_error": aupr_error(order, ties),
         "aurc": aurc(order),
         "augrc": augrc(order),
         **{f"selacc_{tenths}0": selective_accuracy(order, tenths) for tenths in COVERAGE_TENTHS},

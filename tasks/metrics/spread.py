@@ -3,14 +3,14 @@
 Rows are cut into groups of equal mass by confidence. Within a group, the spread is the largest minus the smallest
 mean residual Z - c of a decided label. The paper leaves open the number of groups, the fewest rows that make a mean
 worth reading, and what the random column is the 95th percentile of: here, of the mean over groups, the same number as
-the spread that it stands beside (the mean of each group's own percentile would be about half as large again).
+the spread that it stands beside (the mean of each group's own percentile is about half as large again).
 Results do not depend on the order of rows, not even by rounding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -82,12 +82,21 @@ def label_spread_null(
     groups: int = 10,
     minimum_cell: int = 20,
     permutations: int = 500,
+    reading: Literal["mean", "group"] = "mean",
     seed: int,
 ) -> float:
     """95th percentile of `label_spread` over `permutations` shuffles of the decided labels inside each group.
 
-    Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is.
+    Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is. The other
+    `reading` takes the percentile within each `group` and then the mean; a spread is one number, whose percentile
+    that is not.
+
+    Raises
+    ------
+    ValueError: a confidence or residual is NaN, and the message names the row; or `reading` is neither.
     """
+    if reading not in ("mean", "group"):
+        raise ValueError(f"reading is {reading!r}; it must be 'mean' or 'group'")
     rows = _sort_rows(confidence, decision, correct - confidence, groups)
     counts = _cell_rows(rows)
     group = rows.group[rows.start]
@@ -99,6 +108,9 @@ def label_spread_null(
         residual, start = rows.residual[rows.group == one], rows.start[cells]
         for sums in shuffled:
             sums[cells] = np.add.reduceat(generator.permutation(residual), start - start[0])
+    if reading == "group":
+        spreads = _group_spreads(group, counts, shuffled / counts, minimum_cell)
+        return float(np.quantile(spreads, 0.95, axis=0).mean()) if spreads.shape[-1] else np.nan
     return float(np.quantile(_mean_spread(group, counts, shuffled / counts, minimum_cell), 0.95))
 
 
@@ -118,10 +130,16 @@ def _cell_rows(rows: _SortedRows) -> np.ndarray:
 
 def _mean_spread(group: np.ndarray, rows: np.ndarray, means: np.ndarray, minimum_cell: int) -> np.ndarray:
     """Cells' group `(C,)`, rows `(C,)` and mean residuals `(..., C)` to the mean spread over groups `(...)`."""
+    spreads = _group_spreads(group, rows, means, minimum_cell)
+    return np.asarray(spreads.mean(axis=-1)) if spreads.shape[-1] else np.full(means.shape[:-1], np.nan)
+
+
+def _group_spreads(group: np.ndarray, rows: np.ndarray, means: np.ndarray, minimum_cell: int) -> np.ndarray:
+    """The same to the spread of each group with two cells or more, `(..., that many)`."""
     counted = rows >= minimum_cell
     _, start, n_cells = np.unique(group[counted], return_index=True, return_counts=True)
     means = means[..., counted]
     if not (n_cells > 1).any():
-        return np.full(means.shape[:-1], np.nan)
+        return np.empty((*means.shape[:-1], 0))
     spread = np.maximum.reduceat(means, start, axis=-1) - np.minimum.reduceat(means, start, axis=-1)
-    return np.asarray(spread[..., n_cells > 1].mean(axis=-1))
+    return np.asarray(spread[..., n_cells > 1])

@@ -1,0 +1,77 @@
+"""What the replicates of a bootstrap say: percentile intervals, p-values, and Holm's correction of these.
+
+All three need no normal approximation (Efron and Tibshirani, 1993, chapter 13; Davison and Hinkley, 1997, section 4.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+MOST_UNDEFINED = 0.05  # share of replicates that may be NaN
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a quantity lies if test rows are drawn again; all in the unit of the replicates."""
+
+    low: float
+    high: float
+    standard_error: float  # deviation of the replicates, with ddof 1
+    undefined: float  # share of replicates that were NaN and left out, in [0, 1]
+
+
+def interval(replicates: np.ndarray, level: float = 0.95) -> Interval:
+    """The percentile interval of replicates `(R,)`, R at least 2, to a level in (0, 1).
+
+    NaN replicates (AUPR-Error of a resample without errors) are left out. Where they are more than 5%, the interval
+    and its error would be those of another quantity, and are NaN.
+
+    Raises
+    ------
+    ValueError: the level is not in (0, 1), or there are fewer than two replicates.
+    """
+    if not 0 < level < 1 or len(replicates) < 2:
+        raise ValueError(f"no interval to level {level} from {len(replicates)} replicates")
+    defined = _defined(replicates)
+    undefined = np.count_nonzero(np.isnan(replicates)) / len(replicates)
+    if len(defined) < 2:
+        return Interval(np.nan, np.nan, np.nan, undefined)
+    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high), float(defined.std(ddof=1)), undefined)
+
+
+def two_sided_p(replicates: np.ndarray) -> float:
+    """The p-value of "the difference is 0" from the replicates `(R,)` of a difference, in [2/(R+1), 1].
+
+    Twice the smaller share of replicates on either side of 0, where one at 0 is on both, and one more is counted on
+    each, so that p is never 0. It is below 1 - level about where the percentile interval of that level leaves out 0.
+    NaN replicates are treated as in `interval`.
+    """
+    defined = _defined(replicates)
+    if len(defined) == 0:
+        return np.nan
+    smaller = min(np.count_nonzero(defined <= 0), np.count_nonzero(defined >= 0))
+    return min(1.0, 2 * (smaller + 1) / (len(defined) + 1))
+
+
+def holm(p_values: np.ndarray) -> np.ndarray:
+    """P-values `(m,)` to those adjusted for all of them being tested, `(m,)` in [0, 1] (Holm, 1979).
+
+    Rejecting where an adjusted one is at most a has a chance of at most a to reject any true hypothesis, however the
+    tests depend on one another. A NaN is a test that was not made: it stays, and the others do not pay for it.
+    """
+    adjusted = np.array(p_values, dtype=np.float64)
+    made = np.flatnonzero(~np.isnan(adjusted))
+    rising = made[np.argsort(adjusted[made], kind="stable")]
+    left = np.arange(len(rising), 0, -1)  # hypotheses that were not rejected before
+    adjusted[rising] = np.minimum(1, np.maximum.accumulate(adjusted[rising] * left))
+    return adjusted
+
+
+def _defined(replicates: np.ndarray) -> np.ndarray:
+    """The replicates that are no NaN; none of them where too many are."""
+    defined = replicates[~np.isnan(replicates)]
+    too_many = len(replicates) - len(defined) > MOST_UNDEFINED * len(replicates)
+    return defined[:0] if too_many else defined

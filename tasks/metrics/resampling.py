@@ -1,0 +1,159 @@
+"""A paired bootstrap over clusters of rows: the metrics of many resamples of the test rows.
+
+A resample draws as many clusters as there are, with replacement, and takes all rows of a cluster as often as it is
+drawn: rows of one query stand and fall together (Field and Welsh, 2007). One draw serves all that is compared, so the
+replicates of a difference, or of an average over seeds, are differences and averages of replicates. The fits are not
+repeated: what varies is the drawing of test clusters, given the fits. Of few clusters, say below 30, intervals come
+out too short.
+
+Whatever is fitted to the confidences of all rows stays so in every resample: bins of equal mass, and the groups and
+the counted cells of the label spread. Calibration errors and label spreads are sums of absolute values, or maxima, to
+which drawing adds noise, so their replicates lie above the value; the difference of two is affected less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from tasks.metrics.probability import Binning, confidence_bins, top_of_rows
+from tasks.metrics.reliability import SMALLEST_RELIABILITY, nll_correct_of_rows
+from tasks.metrics.spread import confidence_groups
+from tasks.metrics.weighted import group_errors, harmonic_sums, weighted_ranking
+
+KEPT = 2**26  # bytes of counts that are kept between metrics; more are drawn again
+AT_ONCE = 2**17  # weights that are ranked together: they fit in a cache
+SUMMED_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Resamples:
+    """R resamples of n rows in C clusters. Every metric is `(R,)`, NaN where it is undefined."""
+
+    cluster: np.ndarray  # (n,) int64, 0..C-1
+    clusters: int
+    resamples: int
+    seed: int
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """How many rows each resample has, `(R,)` float64."""
+        return self.sums(np.ones(len(self.cluster)))[0]
+
+    def sums(self, values: np.ndarray, cell: np.ndarray | int = 0, cells: int = 1) -> np.ndarray:
+        """The sum of values `(n,)` over the rows of each cell, `(cells, R)`; cell is `(n,)`, 0..cells-1."""
+        of_row = np.broadcast_to(cell, len(self.cluster))
+        weights = np.asarray(values, dtype=np.float64)
+        by_cluster = csr_array((weights, (of_row, self.cluster)), shape=(cells, self.clusters))
+        counts = self._counts(SUMMED_AT_ONCE // self.clusters)
+        return np.concatenate([by_cluster @ chunk.T.astype(np.float64, order="C") for chunk in counts], axis=1)
+
+    def mean(self, values: np.ndarray) -> np.ndarray:
+        """The mean of values `(n,)`: of a loss, or of a bool."""
+        return np.asarray(self.sums(values)[0] / self.rows)
+
+    def ece(
+        self, confidence: np.ndarray, correct: np.ndarray, bins: int = 15, binning: Binning = "width"
+    ) -> np.ndarray:
+        """`probability.ece` of fixed decisions, in [0, 1]: confidence `(n,)`, correct `(n,)` bool."""
+        bin_of_row = confidence_bins(confidence, bins, binning)
+        return np.asarray(np.abs(self.sums(confidence - correct, bin_of_row, bins)).sum(axis=0) / self.rows)
+
+    def top_ece(
+        self, log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15, binning: Binning = "width"
+    ) -> np.ndarray:
+        """`probability.top_ece`, in [0, 1]: log-probabilities `(n, K)`, labels `(n,)`."""
+        return self.ece(*top_of_rows(log_probabilities, labels), bins, binning)
+
+    def label_spread(
+        self,
+        confidence: np.ndarray,
+        decision: np.ndarray,
+        correct: np.ndarray,
+        *,
+        groups: int = 10,
+        minimum_cell: int = 20,
+    ) -> np.ndarray:
+        """`spread.label_spread`; where a resample has no row of a cell, it does without that cell."""
+        label_of_row = np.unique(decision, return_inverse=True)[1]
+        shape = groups, int(label_of_row.max()) + 1
+        cell = confidence_groups(confidence, groups) * shape[1] + label_of_row
+        rows = self.sums(np.ones(len(cell)), cell, groups * shape[1])
+        rows[np.bincount(cell, minlength=len(rows)) < minimum_cell] = 0
+        sums = self.sums(correct - confidence, cell, len(rows))
+        filled = (rows > 0).reshape(*shape, -1)
+        means = np.divide(sums, rows, out=np.zeros_like(sums), where=rows > 0).reshape(*shape, -1)
+        spread = means.max(axis=1, where=filled, initial=-np.inf) - means.min(axis=1, where=filled, initial=np.inf)
+        valid = filled.sum(axis=1) > 1
+        return _mean_where(spread, valid)
+
+    def reliability(
+        self,
+        logit: np.ndarray,
+        correct: np.ndarray,
+        *,
+        smallest: float = SMALLEST_RELIABILITY,
+    ) -> dict[str, np.ndarray]:
+        """`reliability.reliability_metrics` by name: logits `(n,)` and correct `(n,)` bool, ties as expected.
+
+        AUPR-Error is NaN in a resample without errors.
+        """
+        groups = group_errors(logit, correct)
+        cluster = self.cluster[groups.row]
+        harmonic = harmonic_sums(int(self.rows.max()))
+        ranked = [
+            weighted_ranking(groups, counts.take(cluster, axis=1), harmonic)
+            for counts in self._counts(AT_ONCE // len(cluster))
+        ]
+        losses = self.mean(nll_correct_of_rows(logit, correct, smallest))
+        return {"nll_correct": losses} | {name: np.concatenate([one[name] for one in ranked]) for name in ranked[0]}
+
+    def _counts(self, at_once: int) -> Iterator[np.ndarray]:
+        """How often each cluster is drawn, `(at_once or fewer, C)` uint8, until there are R; the same every time."""
+        at_once = max(1, at_once)
+        if self.resamples * self.clusters <= KEPT:
+            for start in range(0, self.resamples, at_once):
+                yield self._kept[start : start + at_once]
+            return
+        generator = np.random.default_rng(self.seed)
+        for start in range(0, self.resamples, at_once):
+            yield _draw(generator, self.clusters, min(at_once, self.resamples - start))
+
+    @cached_property
+    def _kept(self) -> np.ndarray:
+        return _draw(np.random.default_rng(self.seed), self.clusters, self.resamples)
+
+
+def resample(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
+    """Draw `resamples` resamples of rows whose group `(n,)` says which stay together; `arange(n)` parts them all.
+
+    Groups are numbered in the order of their names, so the order of rows does not matter.
+
+    Raises
+    ------
+    ValueError: there is no row, or no resample.
+    """
+    if len(group) == 0 or resamples < 1:
+        raise ValueError(f"{resamples} resamples of {len(group)} rows: both must be at least 1")
+    names, cluster = np.unique(group, return_inverse=True)
+    cluster.flags.writeable = False
+    return Resamples(cluster, len(names), resamples, seed)
+
+
+def _draw(generator: np.random.Generator, clusters: int, resamples: int) -> np.ndarray:
+    """Counts `(resamples, C)`; a cluster among C > 255 is drawn 256 times with chance 1/256! at most."""
+    counts = np.empty((resamples, clusters), dtype=np.uint8)
+    for one in counts:  # one at a time, so that chunks of any size draw the same
+        one[:] = np.bincount(generator.integers(clusters, size=clusters), minlength=clusters)
+    counts.flags.writeable = False
+    return counts
+
+
+def _mean_where(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """`(G, R)` to the mean over the valid ones `(R,)`, NaN where there are none."""
+    total, number = values.sum(axis=0, where=valid), valid.sum(axis=0)
+    return np.divide(total, number, out=np.full(len(number), np.nan), where=number > 0)
