@@ -13,11 +13,22 @@ from scipy.special import expit, logit
 
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.lattice import LatticeSettings, fit_lattices
-from tasks.projection.variants import VARIANTS, project_batch
+from tasks.projection.rows import Rows
+from tasks.projection.variants import VARIANTS, Batch, optimality, project_batch
 
 SETTINGS = LatticeSettings(epochs=60)
 LABELS = 3
 every_variant = pytest.mark.parametrize("name", VARIANTS)
+
+
+def batch(rows, settings: LatticeSettings = SETTINGS, judge=None) -> Batch:
+    """Confidence logits `(B, m)`, decision and correct `(m,)` with a gap that goes with the confidence, mostly."""
+
+    def with_gap(confidence_logit, decision, correct) -> Rows:
+        noise = np.random.default_rng(9).normal(size=len(decision))
+        return Rows(confidence_logit, 2 * confidence_logit + noise, decision, correct)
+
+    return Batch(with_gap(*rows), LABELS, settings, None if judge is None else with_gap(*judge))
 
 
 def simulated(B: int, m: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -36,7 +47,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def projected(rows):
-    return project_batch(*rows, LABELS, SETTINGS)
+    return project_batch(batch(rows))
 
 
 def naive_aurc(risk: np.ndarray, correct: np.ndarray) -> float:
@@ -50,15 +61,17 @@ def test_a_fitted_variant_gives_a_logit_for_each_row_and_keeps_the_contract(name
     confidence_logit, decision, _ = rows
     assert len(projected[name]) == 2
     for fitted, at in zip(projected[name], confidence_logit, strict=True):
-        reliability_logit = fitted(at, decision)
+        gap = 2 * at
+        reliability_logit = fitted(at, decision, gap)
         assert reliability_logit.shape == at.shape
         assert reliability_logit.dtype == np.float64
-        assert np.isfinite(reliability_logit).all()
+        assert not np.isnan(reliability_logit).any()
+        assert np.isfinite(reliability_logit).all() or name == "label_isotonic"  # which says exactly 0 and 1
         assert not np.shares_memory(reliability_logit, at)
         assert fitted.violations() == []
-        np.testing.assert_array_equal(fitted(at[5:7], decision[5:7]), reliability_logit[5:7])
-        np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted))(at, decision), reliability_logit)
-        assert fitted(at[:0], decision[:0]).shape == (0,)
+        np.testing.assert_array_equal(fitted(at[5:7], decision[5:7], gap[5:7]), reliability_logit[5:7])
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted))(at, decision, gap), reliability_logit)
+        assert fitted(at[:0], decision[:0], gap[:0]).shape == (0,)
         with pytest.raises(dataclasses.FrozenInstanceError):
             fitted.anything = 1
 
@@ -68,16 +81,16 @@ def test_a_fitted_variant_gives_a_logit_for_each_row_and_keeps_the_contract(name
 def test_within_a_label_reliability_never_falls_with_confidence(name, label, projected):
     at = np.unique(np.concatenate([np.linspace(-45, 45, 4001), [0.1, np.nextafter(0.1, 1), np.nextafter(0.1, 0)]]))
     for fitted in projected[name]:
-        reliability_logit = fitted(at, np.full(len(at), label))
-        assert np.isfinite(reliability_logit).all()
-        assert (np.diff(reliability_logit) >= 0).all()
+        reliability_logit = fitted(at, np.full(len(at), label), np.full(len(at), 1.5))
+        assert not np.isnan(reliability_logit).any()
+        assert (reliability_logit[1:] >= reliability_logit[:-1]).all()
 
 
 def test_the_input_is_not_touched(rows):
     frozen = [np.array(array) for array in rows]
     for array in frozen:
         array.flags.writeable = False
-    project_batch(*frozen, LABELS, LatticeSettings(epochs=2))
+    project_batch(batch(frozen, LatticeSettings(epochs=2)))
 
 
 def test_confidence_is_returned_as_it_is(rows, projected):
@@ -88,7 +101,8 @@ def test_confidence_is_returned_as_it_is(rows, projected):
 @settings(deadline=None, max_examples=25, derandomize=True)
 def test_the_shared_curve_keeps_the_ranking_by_confidence(seed, m, epochs):
     confidence_logit, decision, correct = simulated(2, m, seed)
-    fits = project_batch(confidence_logit, decision, correct, LABELS, LatticeSettings(epochs=epochs))["shared_1d"]
+    of = batch((confidence_logit, decision, correct), LatticeSettings(epochs=epochs))
+    fits = project_batch(of, ("shared_1d",))["shared_1d"]
     for fitted, at in zip(fits, confidence_logit, strict=True):
         reliability_logit = fitted(at, decision)
         np.testing.assert_array_equal(np.argsort(reliability_logit), np.argsort(at))
@@ -105,15 +119,15 @@ def test_mrp_ranks_better_than_confidence_where_labels_differ(rows, projected):
 def test_a_batch_equals_its_single_fits(rows, projected):
     confidence_logit, decision, correct = rows
     for b, at in enumerate(confidence_logit):
-        alone = project_batch(at[None], decision, correct, LABELS, SETTINGS)
+        alone = project_batch(batch((at[None], decision, correct)))
         for name, fits in projected.items():
-            np.testing.assert_array_equal(alone[name][0](at, decision), fits[b](at, decision))
+            np.testing.assert_array_equal(alone[name][0](at, decision, at), fits[b](at, decision, at), name)
 
 
 def rare(first: int, second: int) -> dict[str, list]:
     """Variants fitted where label 0 has 300 rows, label 1 `first` and label 2 `second`."""
     confidence_logit, _, correct = simulated(1, 300 + first + second)
-    return project_batch(confidence_logit, np.repeat([0, 1, 2], [300, first, second]), correct, LABELS, SETTINGS)
+    return project_batch(batch((confidence_logit, np.repeat([0, 1, 2], [300, first, second]), correct)))
 
 
 def test_a_label_with_19_rows_takes_the_shared_curve_and_one_with_20_its_own():
@@ -141,12 +155,12 @@ def test_a_label_without_rows_takes_the_identity():
 def test_without_any_rows_every_variant_is_the_identity():
     at, decision = np.linspace(-3, 3, 9), np.arange(9) % LABELS
     nothing = np.empty(0, dtype=int)
-    for fits in project_batch(np.empty((2, 0)), nothing, nothing, LABELS, SETTINGS).values():
-        np.testing.assert_array_equal(fits[1](at, decision), at)
+    for fits in project_batch(batch((np.empty((2, 0)), nothing, nothing))).values():
+        np.testing.assert_array_equal(fits[1](at, decision, at), at)
 
 
 def test_the_shared_curve_is_fitted_however_few_the_rows():
-    (shared,) = project_batch(*simulated(1, 3), LABELS, SETTINGS)["shared_1d"]
+    (shared,) = project_batch(batch(simulated(1, 3)))["shared_1d"]
     assert shared.curves.fallback == ("none",)
     assert shared.curves.rows.tolist() == [3]
 
@@ -160,10 +174,55 @@ def test_mrp_is_the_lattice_of_the_confidences(rows, projected):
 def test_the_best_epoch_is_chosen_on_selection_rows_for_both_lattices(rows):
     chosen = LatticeSettings(epochs=60, learning_rate=0.5, selection="best")
     judge = simulated(2, 400, seed=3)
-    best = project_batch(*rows, LABELS, chosen, selection=judge)
-    last = project_batch(*rows, LABELS, dataclasses.replace(chosen, selection="last"), selection=judge)
+    best = project_batch(batch(rows, chosen, judge))
+    last = project_batch(batch(rows, dataclasses.replace(chosen, selection="last"), judge))
     for name in ("shared_1d", "mrp"):
         for b, at in enumerate(judge[0]):
             t_best, t_last = (fits[name][b](at, judge[1]) for fits in (best, last))
             loss_best, loss_last = ((np.logaddexp(0, t) - judge[2] * t).mean() for t in (t_best, t_last))
             assert loss_best <= loss_last + 1e-12
+
+
+@pytest.mark.parametrize("name", ["label_intercept", "label_isotonic", "label_platt", "mrp", "label_2d", "mrp_exact"])
+def test_every_labelwise_variant_stands_on_the_same_for_a_rare_label(name):
+    at, one = np.linspace(-10, 10, 50), np.ones(50, dtype=int)
+    few, none = rare(19, 20), rare(0, 40)
+    np.testing.assert_allclose(few[name][0](at, one, 2 * at), few["shared_1d"][0](at, one), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(none[name][0](at, one, 2 * at), at)
+
+
+def test_adam_never_ends_below_the_optimum_and_not_far_above_it(rows):
+    found = optimality(batch(rows, LatticeSettings()))
+    assert (found.kkt <= 1e-8).all()
+    assert (found.excess > -1e-9).all()
+    assert (found.excess < 2e-3).all()
+
+
+def test_knots_at_quantiles_put_as_many_rows_into_every_interval(rows):
+    confidence_logit, decision, _ = rows
+    fits = project_batch(batch(rows, dataclasses.replace(SETTINGS, knots_at="quantiles")), ("mrp", "mrp_exact"))
+    for curves, at in zip(fits["mrp"], confidence_logit, strict=True):
+        assert curves.violations() == []
+        held = np.histogram(expit(at), curves.knots)[0]
+        assert held.max() - held.min() <= 2
+    for adam, exact, at in zip(fits["mrp"], fits["mrp_exact"], confidence_logit, strict=True):
+        np.testing.assert_array_equal(adam.knots, exact.knots)
+        assert np.isfinite(exact(at, decision)).all()
+
+
+def test_quantiles_that_coincide_still_part_the_unit_interval():
+    _, decision, correct = simulated(1, 400)
+    constant = np.full((1, 400), 0.3)
+    fits = project_batch(batch((constant, decision, correct), dataclasses.replace(SETTINGS, knots_at="quantiles")))
+    assert all(fit.violations() == [] for fitted in fits.values() for fit in fitted)
+
+
+def test_a_surface_asks_for_the_gap(projected):
+    with pytest.raises(ValueError, match="gap"):
+        projected["label_2d"][0](np.zeros(2), np.zeros(2, dtype=int))
+
+
+def test_only_what_is_asked_for_is_fitted(rows):
+    of = batch(rows)
+    project_batch(of, ("mrp",))
+    assert "shared" not in of.__dict__  # no label is rare here, so that nobody reads the shared curve

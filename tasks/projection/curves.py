@@ -30,7 +30,12 @@ class Curves:
             frozen.flags.writeable = False
             object.__setattr__(self, name, frozen)
 
-    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
+    def __call__(
+        self,
+        confidence_logit: np.ndarray,
+        decision: np.ndarray,
+        gap: np.ndarray | None = None,  # noqa: ARG002 - the contract
+    ) -> np.ndarray:
         """logit of the confidence `(n,)` and decision `(n,)` 0..K-1 to logit of the reliability `(n,)` float64."""
         interval, weight = place(expit(confidence_logit), self.knots)
         left, right = self.values[decision, interval], self.values[decision, interval + 1]
@@ -58,7 +63,12 @@ class SharedCurve:
 
     curves: Curves  # K = 1
 
-    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
+    def __call__(
+        self,
+        confidence_logit: np.ndarray,
+        decision: np.ndarray,
+        gap: np.ndarray | None = None,  # noqa: ARG002 - the contract
+    ) -> np.ndarray:
         """logit of the confidence `(n,)` to logit of the reliability `(n,)`, whatever the decision `(n,)`."""
         return self.curves(confidence_logit, np.zeros_like(decision))
 
@@ -71,7 +81,12 @@ class SharedCurve:
 class Confidence:
     """No projection: the reliability is the calibrated confidence itself."""
 
-    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:  # noqa: ARG002 - the contract
+    def __call__(
+        self,
+        confidence_logit: np.ndarray,
+        decision: np.ndarray,  # noqa: ARG002 - the contract
+        gap: np.ndarray | None = None,  # noqa: ARG002 - the contract
+    ) -> np.ndarray:
         """logit of the confidence `(n,)` to the same `(n,)` float64, whatever the decision `(n,)`."""
         return np.array(confidence_logit, dtype=np.float64)
 

@@ -1,8 +1,15 @@
-"""Where the projection computes."""
+"""Where the projection computes, and whose turn it is there."""
 
 from __future__ import annotations
 
+import getpass
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import torch
+from filelock import FileLock
 
 from tasks.protocol.errors import BadInput
 
@@ -18,3 +25,13 @@ def available_device(wanted: str | None) -> str:
             f"MRP_DEVICE is {wanted!r}, which this machine does not have ({error}); say cpu or unset it"
         ) from None
     return wanted
+
+
+@contextmanager
+def device_turn(device: str) -> Iterator[None]:
+    """Hold an accelerator alone, across the processes of this user; the CPU needs no turn."""
+    if device == "cpu":
+        yield
+        return
+    with FileLock(Path(tempfile.gettempdir()) / f"mrp-{getpass.getuser()}-{device.replace(':', '-')}.lock"):
+        yield

@@ -17,6 +17,8 @@ from torch.nn.functional import softplus
 
 from tasks.projection.cells import Cells, sort_into_cells
 from tasks.projection.curves import place
+from tasks.projection.device import device_turn
+from tasks.protocol.params import ProjectionParams
 
 Triples = tuple[np.ndarray, np.ndarray, np.ndarray]  # confidence (B, m), decision and correct (m,) or (B, m)
 
@@ -25,16 +27,22 @@ Triples = tuple[np.ndarray, np.ndarray, np.ndarray]  # confidence (B, m), decisi
 class LatticeSettings:
     """The paper's settings; what it leaves open is ours: uniform knots, the last epoch, the rows a label needs."""
 
-    knots: int = 8  # J, uniform on [0, 1]; at least 3
+    knots: int = 8  # J on [0, 1]; at least 3
+    knots_at: Literal["uniform", "quantiles"] = "uniform"  # or at quantiles of the projection-fit confidences
     smoothness: float = 1e-4  # rho, the weight of the squared second differences
     learning_rate: float = 0.03
     epochs: int = 400
     selection: Literal["last", "best"] = "last"  # or the epoch with the lowest loss on projection-selection
     minimum_rows: int = 20  # a label with fewer projection-fit rows takes the shared curve
 
+    @classmethod
+    def chosen(cls, params: ProjectionParams) -> LatticeSettings:
+        """As params.yaml has them."""
+        return cls(**params.model_dump())
+
     @property
     def places(self) -> np.ndarray:
-        """Where the knots lie, `(J,)` in [0, 1]."""
+        """Where the knots lie, `(J,)` in [0, 1], or where they are placed if they lie at quantiles."""
         return np.linspace(0.0, 1.0, self.knots)
 
 
@@ -77,7 +85,7 @@ def fit_lattices(
 
     start = _start(*_broadcast((confidence, decision, correct)), n_labels, settings.places)
     judge = cells(selection) if settings.selection == "best" and selection is not None else None
-    with _one_thread():
+    with _one_thread(), device_turn(device):
         values = _descend(torch.from_numpy(start).to(device), cells((confidence, decision, correct)), judge, settings)
         return values.cpu().numpy()
 

@@ -41,8 +41,10 @@ class Surfaces:
             frozen.flags.writeable = False
             object.__setattr__(self, name, frozen)
 
-    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray, gap: np.ndarray | None = None) -> np.ndarray:
         """logit of the confidence, decision and gap, `(n,)` each, to logit of the reliability `(n,)` float64."""
+        if gap is None:
+            raise ValueError("a surface needs the gap beside the confidence")
         below, up = place(_within(gap, self.gap_knots), self.gap_knots)
         at_knots = _between(self.values[decision, :, below], self.values[decision, :, below + 1], up[:, None])
         at_knots = np.maximum.accumulate(at_knots, axis=1)  # rounding alone could make a curve of c fall

@@ -1,0 +1,108 @@
+"""The simple label-wise maps once they are fitted: a shift, a line or steps for each label.
+
+None falls within a label as the confidence rises, to the last bit. Their arrays are read-only copies.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, logit
+
+from tasks.projection.curves import place
+
+FARTHEST_SHIFT = 12.0  # where a label that is always right, or always wrong, ends
+FARTHEST_LOGIT = 40.0  # a line reads no logit beyond: a float64 confidence is 1 from 37 on
+
+
+@dataclass(frozen=True, eq=False)
+class Intercepts:
+    """A shift of the logit for each label: t = logit c + alpha. No ties but those of c and of rounding."""
+
+    alpha: np.ndarray  # (K,) float64 in [-12, 12], read-only
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alpha", read_only(self.alpha))
+
+    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
+        """logit of the confidence `(n,)`, infinite ones too, and decision `(n,)` to logit of the reliability `(n,)`."""
+        return np.asarray(confidence_logit + self.alpha[decision])
+
+    def violations(self) -> list[str]:
+        """A sentence for each label whose shift lies outside [-12, 12]."""
+        outside = np.flatnonzero(~(np.abs(self.alpha) <= FARTHEST_SHIFT))
+        return [f"label {label} is shifted by {self.alpha[label]}" for label in outside]
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """A line in the logit for each label: t = slope * logit c + intercept, with logit c cut to [-40, 40]."""
+
+    slope: np.ndarray  # (K,) float64 >= 0, read-only; where it is 0 all rows of the label tie
+    intercept: np.ndarray  # (K,) float64, read-only
+
+    def __post_init__(self) -> None:
+        for name in ("slope", "intercept"):
+            object.__setattr__(self, name, read_only(getattr(self, name)))
+
+    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
+        """logit of the confidence `(n,)`, infinite ones too, and decision `(n,)` to logit of the reliability `(n,)`."""
+        within = np.clip(confidence_logit, -FARTHEST_LOGIT, FARTHEST_LOGIT)
+        return np.asarray(self.slope[decision] * within + self.intercept[decision])
+
+    def violations(self) -> list[str]:
+        """A sentence for each label whose line falls or is not finite."""
+        sound = np.isfinite(self.slope) & np.isfinite(self.intercept) & (self.slope >= 0)
+        return [f"label {k} has the line {self.slope[k]} l + {self.intercept[k]}" for k in np.flatnonzero(~sound)]
+
+
+@dataclass(frozen=True, eq=False)
+class Isotonic:
+    """For each label, thresholds on the confidence, and the reliability between them on straight lines.
+
+    Its arrays are read-only copies. Beyond its outer thresholds a label stays as it is there. Reliabilities of exactly
+    0 and 1 are meant, hence logits of -inf and inf: a log loss has to cut them.
+    """
+
+    confidence: tuple[np.ndarray, ...]  # K arrays (T,) float64 in [0, 1], rising, T >= 1
+    reliability: tuple[np.ndarray, ...]  # K arrays (T,) float64 in [0, 1]; none falls
+
+    def __post_init__(self) -> None:
+        for name in ("confidence", "reliability"):
+            object.__setattr__(self, name, tuple(read_only(array) for array in getattr(self, name)))
+
+    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
+        """logit of the confidence `(n,)`, infinite ones too, and decision `(n,)` to logit of the reliability `(n,)`."""
+        confidence, reliability = expit(confidence_logit), np.empty(len(decision))
+        for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
+            mine = decision == label
+            if len(thresholds) == 1:
+                reliability[mine] = values[0]
+                continue
+            interval, weight = place(np.clip(confidence[mine], thresholds[0], thresholds[-1]), thresholds)
+            left, right = values[interval], values[interval + 1]
+            reliability[mine] = np.minimum(left + weight * (right - left), right)  # so, every rounding keeps the order
+        return np.asarray(logit(reliability))
+
+    def violations(self) -> list[str]:
+        """What is wrong with these thresholds, a sentence for each label; empty if nothing is."""
+        found = []
+        for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
+            if len(thresholds) != len(values) or not len(thresholds):
+                found.append(f"label {label} has {len(thresholds)} thresholds and {len(values)} values")
+            for name, array in (("threshold", thresholds), ("value", values)):
+                if not ((array >= 0) & (array <= 1)).all():
+                    found.append(f"label {label} has a {name} outside [0, 1]: {array.tolist()}")
+            if not (np.diff(thresholds) > 0).all():
+                found.append(f"the thresholds of label {label} do not rise: {thresholds.tolist()}")
+            if (np.diff(values) < 0).any():
+                found.append(f"the reliability of label {label} falls: {values.tolist()}")
+        return found
+
+
+def read_only(array: np.ndarray, dtype: type = np.float64) -> np.ndarray:
+    """A copy that cannot be written to."""
+    frozen: np.ndarray = np.array(array, dtype=dtype)
+    frozen.flags.writeable = False
+    return frozen

@@ -1,0 +1,175 @@
+"""The simple label-wise variants: a shift, a line or isotonic steps for each label (paper, section 3.5).
+
+Each is fitted on one label's rows at a time, in the order of their confidence, so that the order in which they came
+does not matter. The line (Platt, 1999, on logit c) is ours: the nearest cheap rival of a curve. The fits leave rare
+labels as they are; `WithFallbacks` gives those what they stand on in MRP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import expit
+
+from tasks.projection.curves import Fallback, SharedCurve
+from tasks.projection.label_maps import FARTHEST_LOGIT, FARTHEST_SHIFT, Intercepts, Isotonic, Lines, read_only
+
+RIDGE = 1e-6  # weight, beside the mean log loss, of the squared distance of a line to the identity
+TOLERANCE = 1e-12  # where Newton's method stops, in the slope of that sum
+ROUNDING = 4e-15  # what its height may rise by: near the optimum its last digits say nothing
+PASSES = 100  # over the rows of a label; a line takes about ten
+
+
+class Labelwise(Protocol):
+    """A map of its own for each label, with the contract of a variant but for the fallbacks."""
+
+    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
+        """logit of the confidence `(n,)` and decision `(n,)` to logit of the reliability `(n,)`."""
+        ...
+
+    def violations(self) -> list[str]:
+        """What is wrong with it, a sentence for each place; empty if nothing is."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class WithFallbacks:
+    """A label-wise map, with something to stand on where few rows lie behind a label. `rows` is a read-only copy."""
+
+    own: Labelwise
+    shared: SharedCurve
+    fallback: tuple[Fallback, ...]  # of each label: its own map, the shared curve, or reliability = confidence
+    rows: np.ndarray  # (K,) int64, projection-fit rows behind each label
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rows", read_only(self.rows, np.int64))
+
+    def __call__(
+        self,
+        confidence_logit: np.ndarray,
+        decision: np.ndarray,
+        gap: np.ndarray | None = None,  # noqa: ARG002 - the contract
+    ) -> np.ndarray:
+        """logit of the confidence `(n,)` and decision `(n,)` 0..K-1 to logit of the reliability `(n,)` float64."""
+        confidence_logit = np.asarray(confidence_logit, dtype=np.float64)
+        kind = np.array(self.fallback)[decision]
+        stand_in = np.where(kind == "shared", self.shared(confidence_logit, decision), confidence_logit)
+        return np.asarray(np.where(kind == "none", self.own(confidence_logit, decision), stand_in))
+
+    def violations(self) -> list[str]:
+        """What is wrong with the label-wise map or the shared curve; empty if nothing is."""
+        return self.own.violations() + [f"shared curve: {found}" for found in self.shared.violations()]
+
+
+def fit_intercepts(
+    confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, n_labels: int
+) -> list[Intercepts]:
+    """logit of the confidence `(B, m)`, decision 0..K-1 and correct `(m,)`, to the shifts of B fits.
+
+    A label's shift makes its reliabilities sum to its right rows. A label that is always right ends at 12, always
+    wrong at -12; without rows it is not shifted. The order of the rows does not matter.
+    """
+    fits = (rows_by_label(at, decision, correct, n_labels) for at in confidence_logit)
+    return [Intercepts(np.array([_shift(*rows) for rows in labels])) for labels in fits]
+
+
+def fit_isotonic(
+    confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, n_labels: int
+) -> list[Isotonic]:
+    """logit of the confidence `(B, m)`, decision 0..K-1 and correct `(m,)`, to the thresholds of B fits.
+
+    A label of one confidence gets the mean of its rows, a label without rows the line from (0, 0) to (1, 1). The
+    order of the rows does not matter.
+    """
+    fits = [list(rows_by_label(at, decision, correct, n_labels)) for at in confidence_logit]
+    thresholds = [[_thresholds(expit(logits), right) for logits, right in labels] for labels in fits]
+    return [Isotonic(*(tuple(arrays) for arrays in zip(*labels, strict=True))) for labels in thresholds]
+
+
+def fit_platt(confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, n_labels: int) -> list[Lines]:
+    """logit of the confidence `(B, m)`, decision 0..K-1 and correct `(m,)`, to the lines of B fits.
+
+    A label's line minimises its mean log loss plus 1e-6 ((slope - 1)^2 + intercept^2), slope >= 0: unique and finite
+    whatever the rows, and without any the identity. The order of the rows does not matter.
+    """
+    fits = (rows_by_label(at, decision, correct, n_labels) for at in confidence_logit)
+    lines = [np.array([_line(*rows) for rows in labels]) for labels in fits]
+    return [Lines(of_fit[:, 0], of_fit[:, 1]) for of_fit in lines]
+
+
+def rows_by_label(
+    confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray, n_labels: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The rows `(m,)` of each label 0..K-1 in turn: logits `(r,)`, rising, and correct `(r,)` bool."""
+    order = np.lexsort((correct, confidence_logit, decision))
+    ends = np.searchsorted(decision[order], np.arange(1, n_labels))
+    for rows in np.split(order, ends):
+        yield confidence_logit[rows].astype(np.float64), correct[rows] != 0
+
+
+def _shift(logits: np.ndarray, right: np.ndarray) -> float:
+    """Logits `(r,)` and `right (r,)` of a label's rows to the shift, by Brent's method (1973)."""
+    if not len(right):
+        return 0.0
+    if right.all() or not right.any():
+        return FARTHEST_SHIFT if right.all() else -FARTHEST_SHIFT
+
+    def excess(shift: float) -> float:
+        """Of the reliabilities over the right rows, summed without cancellation; it rises with the shift."""
+        return float(expit(logits[~right] + shift).sum() - expit(-logits[right] - shift).sum())
+
+    if excess(-FARTHEST_SHIFT) >= 0:
+        return -FARTHEST_SHIFT
+    if excess(FARTHEST_SHIFT) <= 0:
+        return FARTHEST_SHIFT
+    return float(brentq(excess, -FARTHEST_SHIFT, FARTHEST_SHIFT, xtol=1e-15, rtol=1e-15, maxiter=1000))
+
+
+def _thresholds(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Confidence and `right` of a label's rows `(r,)` to its thresholds and the reliabilities there."""
+    from sklearn.isotonic import IsotonicRegression  # noqa: PLC0415 (sklearn takes a second to import)
+
+    if not len(right):
+        return np.array([0.0, 1.0]), np.array([0.0, 1.0])
+    fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(confidence, right.astype(np.float64))
+    return fitted.X_thresholds_, fitted.y_thresholds_
+
+
+def _line(logits: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Rising logits `(r,)` and `right (r,)` to slope and intercept `(2,)`.
+
+    The sum is convex: where its lowest point has a slope below 0, the lowest with slope >= 0 has slope 0.
+    """
+    x = np.stack([np.clip(logits, -FARTHEST_LOGIT, FARTHEST_LOGIT), np.ones(len(logits))])
+    line = _newton(x, right, np.array([1.0, 0.0]))
+    return line if line[0] >= 0 else np.r_[0.0, _newton(x[1:], right, np.zeros(1))]
+
+
+def _newton(x: np.ndarray, right: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Features `(f, r)` and `right (r,)` to the coefficients `(f,)` of least ridged log loss; the ridge is to `start`.
+
+    Newton's method, each step halved until the height falls enough.
+    """
+    count = max(len(right), 1)
+
+    def height(theta: np.ndarray) -> float:
+        t = (theta[:, None] * x).sum(axis=0)
+        return float(np.logaddexp(0, np.where(right, -t, t)).sum() / count + RIDGE * ((theta - start) ** 2).sum())
+
+    theta = start
+    for _ in range(PASSES):
+        q = expit((theta[:, None] * x).sum(axis=0))
+        slope = (x * (q - right)).sum(axis=1) / count + 2 * RIDGE * (theta - start)
+        if np.abs(slope).max() <= TOLERANCE:
+            break
+        # sums, not matrix products: the bits of those depend on how many threads there are
+        curvature = (x[:, None] * x * (q * (1 - q))).sum(axis=2) / count + 2 * RIDGE * np.eye(len(theta))
+        step, size, before = np.linalg.solve(curvature, slope), 1.0, height(theta)
+        while height(theta - size * step) > before - 1e-4 * size * (slope @ step) + ROUNDING and size > 1e-9:
+            size /= 2
+        theta = theta - size * step
+    return theta

@@ -1,0 +1,99 @@
+"""MRC: MRP's reliability as the top of a probability vector, along the row's power path (paper, section 6).
+
+Raised to a power alpha and normalised, a row goes from uniform (0) through itself (1) towards its largest label, and
+no two labels change places. With gaps D_j = log p_d - log p_j of the other labels and h(alpha) = sum of
+exp(-alpha D_j), the reliability q is reached where log h(alpha) = log((1 - q) / q) = -logit q. As log h is convex and
+falls, Newton's steps from 0 only rise and never pass the solution.
+
+The paper leaves open what its path cannot reach. Ours: q <= 1/K gives the uniform row; q counts as 1 - 1e-6 at most;
+alpha ends at 1e4, which is also where a row ends whose q >= 1/m lies beyond a tie of m labels at its top; a row
+whose decision is not on top stays as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from tasks.metrics.checks import reject_nan
+
+HIGHEST_LOGIT = np.log((1 - 1e-6) / 1e-6)  # q = 1 would need an infinite alpha
+LARGEST_ALPHA = 1e4
+LARGEST_GAP = 1e6  # a probability of exactly 0 counts as exp(-1e6) of the largest, or it could never rise again
+TOLERANCE = 1e-13  # of log h, hence of logit q
+PASSES = 200  # a row takes about ten
+
+
+@dataclass(frozen=True, eq=False)
+class Simplex:
+    """Rows moved along their power paths, and how each ended. Its arrays are read-only copies."""
+
+    log_probabilities: np.ndarray  # (n, K) float64
+    alpha: np.ndarray  # (n,) float64 in [0, 1e4]; `off_top_alpha` where the decision is not on top
+    feasible: np.ndarray  # (n,) bool, q >= 1/K, compared as logit q >= -log(K - 1), wherever the decision stands
+    solved: np.ndarray  # (n,) bool, the decision is a maximiser, before as after, and alpha < 1e4; q < 1/K may be
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            frozen = np.array(getattr(self, field.name))
+            frozen.flags.writeable = False
+            object.__setattr__(self, field.name, frozen)
+
+
+def project_simplex(
+    log_probabilities: np.ndarray, decision: np.ndarray, reliability_logit: np.ndarray, *, off_top_alpha: float = 1.0
+) -> Simplex:
+    """Log-probabilities `(n, K)`, K >= 2, decision `(n,)` 0..K-1 and logit of the reliability `(n,)` to MRC's rows.
+
+    A row is solved on its own: its bits depend neither on the other rows nor on their order. Where the decision is
+    not a maximiser of its row, alpha is `off_top_alpha`: 1 leaves the row untouched, 0 makes it uniform.
+
+    Raises
+    ------
+    ValueError: a log-probability or a logit is NaN, or a row has no finite log-probability; the message names the row.
+    """
+    log_probabilities = np.ascontiguousarray(log_probabilities, dtype=np.float64)
+    reliability_logit = np.asarray(reliability_logit, dtype=np.float64)
+    reject_nan(log_probabilities, "log-probability")
+    reject_nan(reliability_logit, "reliability")
+    count, labels = log_probabilities.shape
+    row, highest = np.arange(count), log_probabilities.max(axis=1)
+    if not np.isfinite(highest).all():
+        raise ValueError(f"row {np.flatnonzero(~np.isfinite(highest))[0]} has no finite log-probability")
+
+    on_top = log_probabilities[row, decision] == highest
+    top = np.where(on_top, decision, log_probabilities.argmax(axis=1))
+    gaps = np.minimum(highest[:, None] - log_probabilities, LARGEST_GAP)
+    others = gaps[np.arange(labels) != top[:, None]].reshape(count, labels - 1)
+    uniform = -np.log(labels - 1)  # logit of 1/K
+    alpha = np.full(count, float(off_top_alpha))
+    alpha[on_top] = _powers(others[on_top], np.clip(reliability_logit[on_top], uniform, HIGHEST_LOGIT))
+
+    rest = np.exp(-alpha[:, None] * others).sum(axis=1)
+    moved = -alpha[:, None] * gaps - np.log1p(rest)[:, None]
+    moved[alpha == 0] = -np.log(labels)  # log1p(K - 1) rounds otherwise, and for K = 3 to the next bin of the ECE
+    unmoved = ~on_top & (alpha == 1)
+    moved[unmoved] = log_probabilities[unmoved]
+    return Simplex(moved, alpha, reliability_logit >= uniform, on_top & (alpha < LARGEST_ALPHA))
+
+
+def _powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Gaps `(r, K - 1)` >= 0 and logit of q `(r,)`, from that of 1/K to the cap, to alpha `(r,)` in [0, 1e4]."""
+    alpha = np.zeros(len(gaps))
+    least = gaps.min(axis=1, keepdims=True)
+    beyond = gaps - least
+    going = np.flatnonzero(target > -np.log(gaps.shape[1]))
+    for _ in range(PASSES):
+        if not len(going):
+            break
+        weight = np.exp(-alpha[going, None] * beyond[going])  # the largest is 1: nothing underflows but what may
+        total = weight.sum(axis=1)
+        lacking = np.log(total) - alpha[going] * least[going, 0] + target[going]
+        fall = least[going, 0] + (weight * beyond[going]).sum(axis=1) / total
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # no gap is left: alpha would be infinite
+            further = alpha[going] + np.maximum(lacking, 0) / fall
+        unsolved = lacking > TOLERANCE
+        alpha[going[unsolved]] = np.minimum(further[unsolved], LARGEST_ALPHA)
+        going = going[unsolved & (further < LARGEST_ALPHA)]
+    return alpha

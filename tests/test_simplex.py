@@ -1,0 +1,239 @@
+"""MRC: the reliability as the top of a row on its power path, and what happens where the path does not reach it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import brentq
+from scipy.special import expit, log_softmax, logit, logsumexp
+
+from tasks.metrics.probability import ece
+from tasks.projection.simplex import HIGHEST_LOGIT, LARGEST_ALPHA, project_simplex
+from tasks.protocol.decisions import confidence_logit, decide
+
+sizes = {
+    "n": st.integers(1, 60),
+    "K": st.integers(2, 10),
+    "scale": st.floats(1e-2, 30),
+    "seed": st.integers(0, 2**32 - 1),
+}
+
+
+def simulated(n: int, K: int, scale: float = 2.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Log-probabilities `(n, K)`, decisions on top `(n,)` and logits of a reliability `(n,)` in (1/K, 1 - 1e-6)."""
+    rng = np.random.default_rng(seed)
+    log_probabilities = log_softmax(rng.normal(size=(n, K)) * scale, axis=1)
+    lowest = -np.log(K - 1)
+    return log_probabilities, decide(log_probabilities), rng.uniform(lowest, HIGHEST_LOGIT, n)
+
+
+def chosen(log_probabilities: np.ndarray, decision: np.ndarray) -> np.ndarray:
+    """Probability of the decision `(n,)`."""
+    return np.exp(log_probabilities[np.arange(len(decision)), decision])
+
+
+@given(**sizes)
+@settings(deadline=None, max_examples=150, derandomize=True)
+def test_the_decision_gets_its_reliability(n, K, scale, seed):
+    rows, decision, reliability_logit = simulated(n, K, scale, seed)
+    moved = project_simplex(rows, decision, reliability_logit)
+    assert moved.feasible.all()
+    reached = moved.alpha < LARGEST_ALPHA
+    np.testing.assert_array_equal(moved.solved, reached)
+    assert reached[np.sort(rows, axis=1)[:, -1] - np.sort(rows, axis=1)[:, -2] > 0.01].all()
+    got = confidence_logit(moved.log_probabilities, decision)
+    np.testing.assert_allclose(got[reached], reliability_logit[reached], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(chosen(moved.log_probabilities, decision)[reached], expit(reliability_logit)[reached])
+    np.testing.assert_allclose(logsumexp(moved.log_probabilities, axis=1), 0, atol=1e-12)
+
+
+@given(**sizes)
+@settings(deadline=None, max_examples=100, derandomize=True)
+def test_no_two_labels_change_places(n, K, scale, seed):
+    rows, decision, reliability_logit = simulated(n, K, scale, seed)
+    moved = project_simplex(rows, decision, reliability_logit).log_probabilities
+    order = np.argsort(rows, axis=1, kind="stable")
+    assert (np.diff(np.take_along_axis(moved, order, axis=1), axis=1) >= 0).all()
+    assert (moved[np.arange(n), decision] == moved.max(axis=1)).all()
+
+
+@given(**sizes)
+@settings(deadline=None, max_examples=60, derandomize=True)
+def test_a_row_on_its_target_stays_where_it_is(n, K, scale, seed):
+    rows, decision, _ = simulated(n, K, scale, seed)
+    on_target = confidence_logit(rows, decision)
+    inside = (on_target > -np.log(K - 1) + 1e-6) & (on_target < HIGHEST_LOGIT)
+    moved = project_simplex(rows, decision, on_target)
+    np.testing.assert_allclose(moved.alpha[inside], 1, atol=1e-6)
+    np.testing.assert_allclose(moved.log_probabilities[inside], rows[inside], rtol=0, atol=1e-6)
+
+
+def test_alpha_is_the_root_that_a_bracketing_method_finds():
+    rows, decision, reliability_logit = simulated(40, 5)
+    moved = project_simplex(rows, decision, reliability_logit)
+    for row, d, target, alpha in zip(rows, decision, expit(reliability_logit), moved.alpha, strict=True):
+        reference = brentq(lambda a, row=row, d=d, q=target: np.exp(log_softmax(a * row))[d] - q, 0, 1e4, xtol=1e-13)
+        assert alpha == pytest.approx(reference, rel=1e-6)
+
+
+@given(gap=st.floats(1e-3, 700), target=st.floats(1e-9, float(HIGHEST_LOGIT)))
+@settings(deadline=None, derandomize=True)
+def test_of_two_labels_alpha_is_the_ratio_of_the_logits(gap, target):
+    moved = project_simplex(log_softmax([[gap, 0.0]], axis=1), np.array([0]), np.array([target]))
+    if target / gap < LARGEST_ALPHA:
+        assert moved.alpha[0] == pytest.approx(target / gap, rel=1e-9, abs=1e-12)
+        assert moved.solved[0]
+
+
+def test_a_row_worked_by_hand():
+    # 4/7, 2/7, 1/7 squared is 16, 4, 1 over 21
+    rows = np.log(np.array([[2, 4, 1]]) / 7)
+    moved = project_simplex(rows, np.array([1]), logit(np.array([16 / 21])))
+    assert moved.alpha[0] == pytest.approx(2, abs=1e-12)
+    np.testing.assert_allclose(np.exp(moved.log_probabilities), [[4 / 21, 16 / 21, 1 / 21]])
+
+
+@pytest.mark.parametrize("K", range(2, 11))
+def test_at_or_below_the_uniform_share_the_row_is_uniform(K):
+    rows, decision, _ = simulated(4, K)
+    lowest = -np.log(K - 1)
+    moved = project_simplex(rows, decision, np.array([-np.inf, -30, np.nextafter(lowest, -np.inf), lowest]))
+    assert moved.feasible.tolist() == [False, False, False, True]
+    assert moved.solved.all()
+    assert (moved.alpha == 0).all()
+    np.testing.assert_array_equal(moved.log_probabilities, np.full((4, K), -np.log(K)))
+
+
+@pytest.mark.parametrize("K", [3, 5])
+def test_a_uniform_row_lies_in_the_bin_that_its_edge_closes(K):
+    rows, decision, _ = simulated(2, K)
+    moved = project_simplex(rows, decision, np.array([-9.0, -9.0]))
+    uniform = chosen(moved.log_probabilities, decision)[0]
+    # one right, one wrong row: in one bin they cancel in part, in two bins they would not
+    below = 1 / K - 0.01
+    assert ece(np.array([uniform, below]), np.array([True, False])) == pytest.approx(abs(uniform + below - 1) / 2)
+
+
+def test_a_reliability_of_1_counts_as_its_cap():
+    rows, decision, _ = simulated(2, 4)
+    moved = project_simplex(rows, decision, np.array([np.inf, 50.0]))
+    assert moved.feasible.all()
+    assert moved.solved.all()
+    np.testing.assert_allclose(1 - chosen(moved.log_probabilities, decision), 1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("K", range(2, 8))
+def test_a_tie_of_m_labels_at_the_top_leaves_each_1_in_m_at_most(K):
+    for m in range(2, K + 1):
+        row = np.log(np.r_[np.full(m, 2.0), np.ones(K - m)] / (K + m))
+        reliability_logit = -np.log(m - 1) + np.array([-1e-3, 1e-3, 5.0])
+        moved = project_simplex(np.tile(row, (3, 1)), np.array([0, m - 1, 0]), reliability_logit)
+        assert moved.solved.tolist() == [True, False, False]
+        assert (moved.alpha[1:] == LARGEST_ALPHA).all()
+        np.testing.assert_allclose(np.exp(moved.log_probabilities[1:, :m]), 1 / m)
+        if m < K:
+            got = confidence_logit(moved.log_probabilities, np.array([0, m - 1, 0]))
+            np.testing.assert_allclose(got[0], reliability_logit[0], atol=1e-9)
+
+
+def test_all_labels_tied_reach_the_uniform_share_and_no_more():
+    moved = project_simplex(np.full((2, 2), np.log(0.5)), np.array([0, 1]), np.array([0.0, 1e-9]))
+    assert moved.solved.tolist() == [True, False]
+    np.testing.assert_allclose(np.exp(moved.log_probabilities), 0.5)
+
+
+def test_a_near_tie_ends_at_the_largest_alpha_short_of_its_target():
+    rows = log_softmax([[1e-5, 0.0, -3.0]], axis=1)
+    moved = project_simplex(rows, np.array([0]), np.array([2.0]))
+    assert (moved.alpha[0], moved.solved[0], moved.feasible[0]) == (LARGEST_ALPHA, False, True)
+    np.testing.assert_allclose(moved.log_probabilities, log_softmax(LARGEST_ALPHA * rows, axis=1), atol=1e-12)
+
+
+def test_a_row_whose_decision_is_not_on_top_is_not_solved_and_stays_to_the_last_bit():
+    rows = log_softmax([[1.0, 2.0, -800.0]], axis=1)
+    moved = project_simplex(rows, np.array([0]), np.array([0.3]))
+    assert (moved.alpha[0], moved.solved[0], moved.feasible[0]) == (1, False, True)
+    np.testing.assert_array_equal(moved.log_probabilities, rows)
+    assert not project_simplex(rows, np.array([0]), np.array([-3.0])).feasible[0]
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5])
+def test_such_a_row_can_take_another_alpha_and_the_others_do_not(power):
+    rows, decision, reliability_logit = simulated(6, 3)
+    decision[:3] = rows[:3].argmin(axis=1)
+    moved = project_simplex(rows, decision, reliability_logit, off_top_alpha=power)
+    np.testing.assert_allclose(moved.log_probabilities[:3], log_softmax(power * rows[:3], axis=1), atol=1e-14)
+    np.testing.assert_array_equal(moved.solved, [False] * 3 + [True] * 3)
+    default = project_simplex(rows, decision, reliability_logit)
+    np.testing.assert_array_equal(moved.log_probabilities[3:], default.log_probabilities[3:])
+
+
+def test_probabilities_of_zero_make_no_nan_and_can_rise():
+    rows = np.log(np.array([[0.7, 0.3, 1.0]]).repeat(4, axis=0))
+    rows[:, 2], rows[1, 1] = -np.inf, -np.inf
+    rows[1, 0] = 0
+    decision = np.array([0, 0, 0, 1])
+    moved = project_simplex(rows, decision, np.array([1.0, 1.0, -0.5, 1.0]))
+    assert not np.isnan(moved.log_probabilities).any()
+    assert moved.solved.tolist() == [True, True, True, False]
+    got = confidence_logit(moved.log_probabilities, decision)[:3]
+    np.testing.assert_allclose(got, [1.0, 1.0, -0.5], atol=1e-9)
+    np.testing.assert_array_equal(moved.log_probabilities[3], rows[3])
+
+
+@given(**sizes)
+@settings(deadline=None, max_examples=60, derandomize=True)
+def test_a_row_does_not_feel_the_others(n, K, scale, seed):
+    rows, decision, reliability_logit = simulated(n, K, scale, seed)
+    together = project_simplex(rows, decision, reliability_logit)
+    order = np.random.default_rng(seed).permutation(n)
+    shuffled = project_simplex(rows[order], decision[order], reliability_logit[order])
+    np.testing.assert_array_equal(shuffled.log_probabilities, together.log_probabilities[order])
+    for i in range(min(n, 5)):
+        alone = project_simplex(rows[i : i + 1], decision[i : i + 1], reliability_logit[i : i + 1])
+        np.testing.assert_array_equal(alone.log_probabilities[0], together.log_probabilities[i])
+        assert alone.alpha[0] == together.alpha[i]
+
+
+@given(K=st.integers(2, 10), seed=st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=60, derandomize=True)
+def test_gaps_of_eighteen_orders_of_magnitude_are_solved(K, seed):
+    rng = np.random.default_rng(seed)
+    gaps = 10 ** rng.uniform(-12, 6, size=(200, K)) * (rng.random((200, K)) > 0.1)
+    gaps[:, 0] = 0
+    near_a_tie = -np.log(rng.integers(1, K, 200)) - 10 ** rng.uniform(-16, -1, 200)
+    target = np.where(rng.random(200) < 0.5, near_a_tie, rng.normal(size=200) * 5)
+    moved = project_simplex(log_softmax(-gaps, axis=1), np.zeros(200, dtype=int), target)
+    met = moved.solved & moved.feasible
+    log_rest = logsumexp(moved.log_probabilities[:, 1:], axis=1) - moved.log_probabilities[:, 0]
+    # a log-probability near -1e6 has itself lost the tenth digit behind the point
+    np.testing.assert_allclose(log_rest[met], -np.minimum(target, HIGHEST_LOGIT)[met], rtol=0, atol=1e-7)
+
+
+def test_what_cannot_be_moved_is_named():
+    rows, decision, reliability_logit = simulated(3, 3)
+    for bad, value in ((np.nan, "the log-probability of row 1 is NaN"), (-np.inf, "row 1 has no finite")):
+        spoiled = rows.copy()
+        spoiled[1] = bad
+        with pytest.raises(ValueError, match=value):
+            project_simplex(spoiled, decision, reliability_logit)
+    reliability_logit[2] = np.nan
+    with pytest.raises(ValueError, match="reliability of row 2 is NaN"):
+        project_simplex(rows, decision, reliability_logit)
+
+
+def test_nothing_is_written_to():
+    frozen = simulated(20, 4)
+    for array in frozen:
+        array.flags.writeable = False
+    moved = project_simplex(*frozen)
+    for field in dataclasses.fields(moved):
+        assert not getattr(moved, field.name).flags.writeable
+        assert not any(np.shares_memory(getattr(moved, field.name), array) for array in frozen)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        moved.alpha = moved.alpha
+    assert project_simplex(frozen[0][:0], frozen[1][:0], frozen[2][:0]).log_probabilities.shape == (0, 4)
