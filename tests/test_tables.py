@@ -1,78 +1,402 @@
-"""The main table is a plain mean over seeds, and nothing simulated reads as real."""
+"""Every table is a plain aggregation in the paper's columns, and nothing simulated reads as real."""
 
 from __future__ import annotations
 
+import dataclasses
+from itertools import product
+
 import numpy as np
 import polars as pl
+import pytest
 
+from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, PAPER_VARIANTS
+from tasks.tables import TABLES
+from tasks.tables.ablation import OURS
 from tasks.tables.display import cell, display_name, displayed, markdown
-from tasks.tables.main import headline, main_table, with_holes
+from tasks.tables.headline import headline, headline_sentence
+from tasks.tables.latex import escaped, latex
+from tasks.tables.layouts import LAYOUTS
+from tasks.tables.printed import FOLDER
+from tasks.tables.printed import TABLES as PAPER_TABLES
+from tasks.tables.runs import INTERVALS, METRICS, RIVALS, SENSITIVITY, Runs
 
-PAPER_COLUMNS = ["dataset", "calibrator", "accuracy", "ece"] + [
-    f"{metric}_{column}"
-    for metric in ("nll_correct", "aupr_error", "aurc")
-    for column in ("conf", "conf_std", "mrp", "mrp_std", "delta")
-]
+RELIABILITY = ("nll_correct", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90")
+PROBABILITY = ("ece", "top_ece", "nll", "brier")
+MEASURED = {
+    **dict.fromkeys([*PAPER_VARIANTS, *OURS], RELIABILITY),
+    "confidence": ("accuracy", *PROBABILITY, *RELIABILITY, "label_spread", "label_spread_null_p95"),
+    "mrc": (*PROBABILITY, "infeasible_share", "solved_share"),
+}
 
 
-def metrics() -> pl.DataFrame:
-    """Two calibrators, three seeds; the value of a metric is 10 * calibrator + seed, and MRP subtracts one."""
-    return pl.DataFrame(
-        [
-            {
-                "dataset": "wands",
-                "source": "simulated",
-                "calibrator": calibrator,
-                "seed": seed,
-                "variant": variant,
-                "metric": metric,
-                "value": 10.0 * place + seed - (variant == "mrp"),
-            }
-            for place, calibrator in enumerate(("uncal", "ts"))
-            for seed in (1, 2, 3)
-            for variant in ("confidence", "mrp")
-            for metric in ("accuracy", "ece", "nll_correct", "aupr_error", "aurc")
-        ]
+def value_of(dataset: int, calibrator: int, seed: int, variant: str, metric: str) -> float:
+    """10 * data set + calibrator + seed, one less under MRP; spreads are above the shuffled ones on even seeds."""
+    if metric == "label_spread":
+        return 0.3 if seed % 2 == 0 else 0.1
+    return 0.2 if metric == "label_spread_null_p95" else 10.0 * dataset + calibrator + seed - (variant == "mrp")
+
+
+def as_runs(
+    datasets: tuple[str, ...] = PAPER_DATASETS,
+    calibrators: tuple[str, ...] = PAPER_CALIBRATORS,
+    source: str = "simulated",
+    **others: object,
+) -> Runs:
+    """Runs of three seeds with everything measured, at the values of `value_of`."""
+    rows = [
+        (dataset, source, calibrator, seed, variant, metric, value_of(place, other, seed, variant, metric))
+        for (place, dataset), (other, calibrator) in product(enumerate(datasets), enumerate(calibrators))
+        for seed in (1, 2, 3)
+        for variant, metrics in MEASURED.items()
+        for metric in metrics
+    ]
+    facts = tuple(
+        {"dataset": name, "source": source, "labels": ["no", "yes"], "rows": {"test": 9}} for name in datasets
     )
+    metrics = pl.DataFrame(rows, schema=METRICS, orient="row")
+    return dataclasses.replace(Runs(metrics, facts=facts, calibrators=calibrators), **others)
 
 
-def test_the_columns_are_the_papers_and_the_source():
-    assert main_table(metrics()).columns == [*PAPER_COLUMNS, "source"]
+def rows_of(schema: pl.Schema, *rows: tuple) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def test_a_cell_is_the_mean_over_seeds_with_the_population_deviation():
-    row = main_table(metrics()).row(1, named=True)
-    # values 11, 12, 13: mean 12, deviation sqrt(2/3)
-    assert row["calibrator"] == "ts"
-    assert row["aurc_conf"] == 12
+def change(dataset: str, value: float, p: float | None, *, calibrator: str = "average", metric: str = "nll_correct"):
+    bounds = value - 0.1, value + 0.1
+    return dataset, "simulated", calibrator, metric, "delta", value, 0.05, *bounds, p
+
+
+@pytest.fixture(scope="module")
+def runs() -> Runs:
+    return as_runs()
+
+
+@pytest.mark.parametrize("name", PAPER_TABLES)
+def test_columns_are_the_papers_then_what_is_said_to_be_ours_then_the_source(runs, name):
+    paper = pl.read_csv(FOLDER / f"{name}.csv").columns
+    ours = ["ours"] if name == "ablation" else []
+    assert TABLES[name](runs).columns == [*paper, *ours, "source"]
+
+
+@pytest.mark.parametrize("name", ["main", "label_spread", "simplex_projection", "budgeted_fallback"])
+def test_rows_stand_in_the_papers_order_whatever_the_order_of_the_runs(runs, name):
+    keys = [key for key in ("dataset", "calibrator") if key in TABLES[name](runs).columns]
+    shuffled = dataclasses.replace(runs, metrics=runs.metrics.sample(fraction=1, shuffle=True, seed=0))
+    assert TABLES[name](shuffled).equals(TABLES[name](runs))
+    paper = pl.read_csv(FOLDER / f"{name}.csv").select(keys)
+    assert TABLES[name](runs).select(keys).equals(paper)
+
+
+def test_a_cell_is_the_mean_over_seeds_with_the_population_deviation(runs):
+    row = TABLES["main"](runs).row(1, named=True)
+    # values 2, 3, 4: mean 3, deviation sqrt(2/3)
+    assert (row["dataset"], row["calibrator"]) == ("esci_rerank_us", "ts")
+    assert row["aurc_conf"] == 3
     assert np.isclose(row["aurc_conf_std"], np.sqrt(2 / 3))
-    assert row["aurc_mrp"] == 11
+    assert row["aurc_mrp"] == 2
     assert row["aurc_delta"] == -1
 
 
-def test_rows_keep_the_order_of_the_runs():
-    assert main_table(metrics())["calibrator"].to_list() == ["uncal", "ts"]
+def test_the_fallback_is_a_mean_over_calibrators_then_over_data_sets():
+    found = {"esci_rerank_us": {"uncal": 0.1, "ts": 0.3}, "wands": {"uncal": 0.6}}
+    metrics = rows_of(METRICS, *(
+        (dataset, "official", calibrator, 1, variant, "selacc_50", 0.5 + delta * (variant == "mrp"))
+        for dataset, deltas in found.items()
+        for calibrator, delta in deltas.items()
+        for variant in ("confidence", "mrp")
+    ))  # fmt: skip
+    table = TABLES["budgeted_fallback"](Runs(metrics))
+    assert table["dataset"].to_list() == ["esci_rerank_us", "wands", "average"]
+    assert np.allclose(table["delta_selacc_50"], [0.2, 0.6, 0.4])
+    assert table["delta_selacc_10"].null_count() == 3
+    assert table["source"].to_list() == ["official"] * 3
+
+
+def test_the_papers_ablation_is_the_mean_of_its_main_table():
+    metrics = rows_of(METRICS, *(
+        (row["dataset"], "official", row["calibrator"], 1, variant, metric, row[f"{metric}_{short}"])
+        for row in pl.read_csv(FOLDER / "main.csv").iter_rows(named=True)
+        for variant, short in (("confidence", "conf"), ("mrp", "mrp"))
+        for metric in ("nll_correct", "aupr_error", "aurc")
+    ))  # fmt: skip
+    ours = {row["variant"]: row for row in TABLES["ablation"](Runs(metrics)).iter_rows(named=True)}
+    for row in pl.read_csv(FOLDER / "ablation.csv").iter_rows(named=True):
+        if row["variant"] in ("confidence", "mrp"):
+            for metric in ("nll_correct", "aupr_error", "aurc"):  # three decimals there, four here
+                assert abs(ours[row["variant"]][metric] - row[metric]) < 0.0003
+    assert [round(ours[name]["nll_correct"], 4) for name in ("confidence", "mrp")] == [0.6181, 0.4977]
+
+
+def test_the_papers_fallback_average_is_the_mean_of_its_rows():
+    paper = pl.read_csv(FOLDER / "budgeted_fallback.csv")
+    metrics = rows_of(METRICS, *(
+        (row["dataset"], "official", "ts", 1, variant, f"selacc_{tau}", row[f"delta_selacc_{tau}"] * (variant == "mrp"))
+        for row in paper.filter(pl.col("dataset") != "average").iter_rows(named=True)
+        for variant in ("confidence", "mrp")
+        for tau in (10, 50, 70, 90)
+    ))  # fmt: skip
+    table = TABLES["budgeted_fallback"](Runs(metrics))
+    columns = [name for name in paper.columns if name != "dataset"]
+    assert np.allclose(table.select(columns), paper.select(columns), atol=0.001)
+    assert round(table["delta_selacc_50"][-1], 3) == 0.052  # also .7800 - .7279 of the ablation
+
+
+def test_the_label_spread_counts_runs_over_seeds_and_calibrators(runs):
+    row = TABLES["label_spread"](runs).row(0, named=True)
+    assert row["runs_above_random"] == "6/18"  # seed 2 of each of six calibrators
+    assert np.isclose(row["label_spread_pp"], 100 * (0.1 + 0.3 + 0.1) / 3)
+    assert np.isclose(row["ratio"], row["label_spread_pp"] / row["random_p95_pp"])
+    each = TABLES["label_spread_by_calibrator"](runs)
+    assert set(each["runs_above_random"]) == {"1/3"}
+    assert each.columns[1] == "calibrator"
+
+
+def test_an_undefined_label_spread_is_above_nothing():
+    runs = as_runs(("wands",), ("smart",))
+    undefined = pl.when(pl.col("metric") == "label_spread").then(float("nan")).otherwise("value").alias("value")
+    row = TABLES["label_spread"](dataclasses.replace(runs, metrics=runs.metrics.with_columns(undefined))).row(0)
+    assert (row[1], row[3], row[4]) == (None, None, "0/3")
+
+
+def test_the_spread_of_the_headline_calibrator_is_a_hole_where_it_was_not_run():
+    row = TABLES["label_spread"](as_runs(("wands",), ("uncal", "ts"))).row(0, named=True)
+    assert (row["label_spread_pp"], row["runs_above_random"]) == (None, "2/6")
+
+
+def test_shares_are_shown_in_percent_beside_the_number_of_classes(runs):
+    row = TABLES["simplex_projection"](runs).row(0, named=True)
+    assert (row["n_classes"], row["q_below_uniform_pct"], row["solved_pct"]) == (2, 200.0, 200.0)  # mean of 1, 2, 3
+    assert row["fixed_ece_base"] == row["fixed_ece_mrc"] == 2
+
+
+def test_the_ablation_marks_what_is_ours(runs):
+    table = TABLES["ablation"](runs)
+    assert table["variant"].to_list() == [*PAPER_VARIANTS, *OURS]
+    assert table.filter(pl.col("ours"))["variant"].to_list() == ["label_platt", "mrp_exact"]
+
+
+def test_robustness_reads_the_uncalibrated_bases_and_adds_the_rivals():
+    runs = as_runs(("mslr_web10k", BOOSTED), ("uncal", "ts", "matrix"))
+    table = TABLES["robustness"](runs)
+    assert table["base"].to_list()[:2] == ["linear", "lightgbm_balanced"]
+    assert table["accuracy"].to_list() == [2.0, 12.0, 4.0, 14.0]
+    assert table["base"][3] == "lightgbm_balanced+matrix"
+    assert set(table["dataset"]) == {"mslr_web10k"}
+
+
+def test_own_sets_stand_in_the_main_table_and_in_no_average(runs):
+    own = as_runs((*PAPER_DATASETS, "tickets"))
+    assert TABLES["main"](own)["dataset"][-1] == "tickets"
+    for name in ("budgeted_fallback", "label_spread", "ablation", "simplex_projection", "robustness"):
+        assert TABLES[name](own).equals(TABLES[name](runs)), name
+
+
+def test_the_boosted_base_and_the_rivals_stand_in_none_of_the_papers_tables(runs):
+    more = as_runs((*PAPER_DATASETS, BOOSTED), (*PAPER_CALIBRATORS, "vector", "matrix", "hcal_pooled"))
+    for name in set(PAPER_TABLES) - {"robustness"}:
+        assert TABLES[name](more).equals(TABLES[name](runs)), name
+    assert BOOSTED not in TABLES["datasets"](more)["dataset"].to_list()
+
+
+def test_rivals_are_means_over_seeds_for_each_number_of_rows():
+    found = [
+        ("wands", "official", calibrator, seed, 500, fit, 500 * (fit == 500), variant, "aurc", seed / 10 + (fit > 500))
+        for calibrator, fit, variant in (
+            ("matrix", 1000, "confidence"), ("matrix", 500, "mrp"), ("ts", 500, "confidence"), ("ts", 500, "mrp"),
+        )
+        for seed in (1, 2, 3)
+    ]  # fmt: skip
+    table = TABLES["rivals"](Runs(METRICS.to_frame(), rivals=rows_of(RIVALS, *found)))
+    assert table["calibrator"].to_list() == ["ts", "matrix", "matrix"]
+    assert table["calibrator_fit_rows"].to_list() == [500, 500, 1000]
+    whole = table.row(2, named=True)
+    assert np.isclose(whole["aurc_conf"], 1.2)
+    assert np.isclose(whole["aurc_conf_std"], np.sqrt(2 / 3) / 10)
+    assert (whole["aurc_mrp"], whole["projection_fit_rows"]) == (None, 0)
+
+
+def test_an_option_stands_beside_its_default_over_the_same_seeds(runs):
+    changed = rows_of(SENSITIVITY, *(
+        ("wands", "simulated", "ts", seed, "ece_25_bins", "confidence", "ece", 100.0) for seed in (2, 3)
+    ))  # fmt: skip
+    table = TABLES["sensitivity"](dataclasses.replace(runs, sensitivity=changed))
+    row = table.row(by_predicate=pl.col("option") == "ece_25_bins", named=True)
+    default = 10 * PAPER_DATASETS.index("wands") + 1 + 2.5  # seeds 2 and 3 only
+    assert (row["default"], row["value"], row["difference"]) == (default, 100.0, 100.0 - default)
+
+
+def test_alternatives_of_their_own_stand_beside_what_they_replace():
+    runs = as_runs(("mslr_web10k", BOOSTED), ("ts", "hcal", "hcal_pooled", "matrix"))
+    table = TABLES["sensitivity"](runs)
+
+    def difference(option: str, dataset: str, calibrator: str, variant: str) -> list[float]:
+        keys = {"option": option, "dataset": dataset, "calibrator": calibrator, "variant": variant, "metric": "aurc"}
+        return table.filter(pl.all_horizontal(pl.col(k) == v for k, v in keys.items()))["difference"].to_list()
+
+    assert difference("hcal_pooled", "mslr_web10k", "hcal", "mrp") == [1]
+    assert difference("matrix", "mslr_web10k", "ts", "mrp") == [3]
+    assert difference("mrp_exact", "mslr_web10k", "ts", "mrp") == [1]
+    assert difference(BOOSTED, "mslr_web10k", "ts", "confidence") == [10]
+    assert difference("smart_soft_ece", "mslr_web10k", "smart", "mrp") == []
+
+
+def test_holm_is_over_the_papers_data_sets_and_over_ones_own_apart():
+    found = rows_of(
+        INTERVALS,
+        change("wands", -0.5, 0.01),
+        change("scidocs", -0.5, 0.02),
+        change("tickets", -0.5, 0.02),
+        change("wands", -0.5, 0.02, calibrator="ts"),
+        change("wands", -0.5, None, metric="aurc"),
+    )
+    table = TABLES["intervals"](as_runs((*PAPER_DATASETS, "tickets"), intervals=found))
+    corrected = {tuple(row[:3]): row[8] for row in table.iter_rows()}
+    assert corrected["wands", "average", "nll_correct"] == 0.02
+    assert corrected["scidocs", "average", "nll_correct"] == 0.02
+    assert corrected["tickets", "average", "nll_correct"] == 0.02
+    assert corrected["wands", "ts", "nll_correct"] is None
+    assert corrected["wands", "average", "aurc"] is None
+    assert table["dataset"].to_list() == ["scidocs", *["wands"] * 3, "tickets"]
+
+
+def test_the_headline_is_the_mean_change_over_calibrators_and_counts_data_sets():
+    found = rows_of(
+        INTERVALS,
+        change("wands", -0.5, 0.001),
+        change("scidocs", 0.5, 0.001),
+        change("amazon_esci", -0.05, 0.001),  # its interval covers zero
+        change("mslr_web10k", -0.5, 0.02),  # .02 * 2 data sets are left: .04
+        change("alloprof_rerank", -0.5, 0.06),
+        change("wands", 0.5, 0.001, metric="aupr_error"),
+        change("wands", -0.5, 0.001, calibrator="ts"),
+    )
+    told = headline(as_runs(intervals=found, missing=("esci_rerank_us",)))
+    assert told["wands"] == {"nll_correct": -1.0, "aupr_error": -1.0, "aurc": -1.0}
+    assert told["data_sets"]["nll_correct"] == {"improved": 2, "worsened": 1, "of": 5}
+    assert told["data_sets"]["aupr_error"] == {"improved": 1, "worsened": 0, "of": 1}
+
+
+def test_the_headline_sentence_counts_data_sets_and_says_what_they_are_and_what_the_interval_covers():
+    found = rows_of(INTERVALS, change("wands", -0.5, 0.001), change("scidocs", 0.5, 0.9), change("tickets", 0.5, 0.001))
+    sentence = headline_sentence(as_runs((*PAPER_DATASETS, "tickets"), intervals=found))
+    assert sentence.startswith("On 1 of 2 data sets (simulated) MRP lowers correctness NLL")
+    assert "On 0 of 1 own data sets (simulated)" in sentence
+    assert "on 1 it raises it" in sentence
+    assert "given the fits" in sentence
+    assert "no number" in headline_sentence(as_runs())
+
+
+def test_a_data_set_that_failed_is_a_marked_hole_in_its_place():
+    without = tuple(name for name in PAPER_DATASETS if name != "scidocs")
+    runs = as_runs(without, ("uncal", "ts"), missing=("scidocs", "tickets"))
+    table = TABLES["main"](runs)
+    assert table["dataset"].unique(maintain_order=True).to_list() == [*PAPER_DATASETS, "tickets"]
+    assert table.filter(pl.col("dataset") == "scidocs")["aurc_mrp"].null_count() == 2
+    assert "scidocs (failed)" in markdown("main", table)
+    fallback = TABLES["budgeted_fallback"](runs)
+    assert fallback["dataset"].to_list() == [*PAPER_DATASETS, "average"]
+    assert "scidocs" not in headline(runs)
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    "runs",
+    [
+        Runs(METRICS.to_frame()),
+        Runs(METRICS.to_frame(), missing=("wands",)),
+        as_runs(("tickets",)),
+        as_runs(("wands",), ("ts",)),
+    ],
+    ids=["nothing", "all failed", "own set only", "one calibrator"],
+)
+def test_what_was_not_run_makes_no_table_fail(name, runs):
+    table = TABLES[name](runs)
+    assert table.columns[-1] == "source"
+    assert markdown(name, table)
+    assert latex(name, table)
+
+
+def test_undefined_numbers_are_empty_in_csv_and_dashes_for_people():
+    runs = as_runs(("wands",), ("ts",))
+    undefined = pl.when(pl.col("metric") == "aupr_error").then(float("nan")).otherwise("value").alias("value")
+    table = TABLES["main"](dataclasses.replace(runs, metrics=runs.metrics.with_columns(undefined)))
+    assert table["aupr_error_conf"].to_list() == [None]
+    assert "NaN" not in table.write_csv()
+    assert "| – | – | – |" in markdown("main", table)
+    assert cell(float("nan")) == cell(None) == "–"
+
+
+def test_numbers_are_rounded_for_people_alone():
+    assert cell(0.12345) == "0.123"
+    assert cell(0.25, 1, signed=True) == "+0.2"
+    assert cell(-0.0001, 3, signed=True) == "0.000"
+    assert cell(value=True) == "yes"
 
 
 def test_a_simulated_set_is_named_so_wherever_people_read():
     assert display_name("wands", "simulated") == "wands (simulated)"
+    assert display_name("average", "official+simulated") == "average (official+simulated)"
     assert display_name("wands", "official") == "wands"
-    assert "wands (simulated)" in markdown(main_table(metrics()))
-    assert all("(simulated)" in row[0] for row in displayed(main_table(metrics()))[1])
+    runs = as_runs(intervals=rows_of(INTERVALS, change("wands", -0.5, 0.01)))
+    for name, table_of in TABLES.items():
+        table = table_of(runs)
+        _, rows = displayed(name, table)
+        marked = [any("simulated" in text for text in row) for row in rows]
+        numbered = [row is not None for row in table["source"]]
+        assert all(mark for mark, with_source in zip(marked, numbered, strict=True) if with_source), name
+        if len(rows):
+            assert "simulated" in markdown(name, table)
+            assert "simulated" in latex(name, table)
 
 
-def test_an_undefined_metric_is_a_dash():
-    assert cell(float("nan")) == cell(None) == "–"
-    assert cell(0.12345) == "0.123"
+def test_the_deviation_is_said_to_be_no_confidence_interval(runs):
+    text = markdown("main", TABLES["main"](runs))
+    assert "3.000 ± 0.816" in text
+    assert "three splits of the validation rows" in text
+    assert "no confidence interval" in text
 
 
-def test_a_data_set_that_failed_is_a_marked_hole():
-    table = with_holes(main_table(metrics()), ["scidocs"], ["uncal", "ts"])
-    assert len(table) == 4
-    assert "scidocs (failed)" in markdown(table)
-    assert table.filter(pl.col("dataset") == "scidocs")["aurc_mrp"].null_count() == 2
+def test_improvements_are_bold_in_the_direction_of_their_metric(runs):
+    row = markdown("main", TABLES["main"](runs)).splitlines()[4]
+    assert row.count("**-1.000**") == 2  # NLL and AURC fell; AUPR-Error fell too, and that is worse
+    assert "| -1.000 |" in row
+    changes = TABLES["intervals"](as_runs(intervals=rows_of(INTERVALS, change("wands", 0.5, 0.01))))
+    assert "**+" not in markdown("intervals", changes)
 
 
-def test_the_headline_is_the_mean_change_over_calibrators_and_leaves_holes_out():
-    found = headline(with_holes(main_table(metrics()), ["scidocs"], ["uncal", "ts"]))
-    assert found == {"wands": {"nll_correct": -1.0, "aupr_error": -1.0, "aurc": -1.0}}
+def test_own_sets_have_a_section_of_their_own():
+    table = TABLES["main"](as_runs((*PAPER_DATASETS, "tickets")))
+    above, below = markdown("main", table).split("**Own data sets**")
+    assert "tickets" not in above
+    assert "wands" not in below
+    assert "| dataset | calibrator |" in below
+    assert "\\emph{Own data sets}" in latex("main", table)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_latex_has_balanced_braces_and_as_many_cells_in_each_line_as_columns(name):
+    swapped = rows_of(SENSITIVITY, ("wands", "simulated", "ts", 1, "ece_25_bins", "confidence", "ece", 0.5))
+    found = rows_of(RIVALS, ("wands", "simulated", "matrix", 1, 300, 300, 300, "mrp", "aurc", 0.5))
+    own = as_runs((*PAPER_DATASETS, "my_tickets"), sensitivity=swapped, rivals=found,
+                  intervals=rows_of(INTERVALS, change("wands", -0.5, 0.01)))  # fmt: skip
+    table = TABLES[name](own)
+    text = latex(name, table)
+    plain = text.replace("\\{", "").replace("\\}", "")
+    assert plain.count("{") == plain.count("}")
+    assert text.count("\\begin{") == text.count("\\end{")
+    columns = len(displayed(name, table)[0])
+    lines = [line for line in text.splitlines() if line.endswith("\\\\") and "\\caption" not in line]
+    for line in lines:
+        spanned = [int(part.split("}")[0]) - 1 for part in line.split("\\multicolumn{")[1:]]
+        assert line.replace("\\&", "").count("&") + 1 + sum(spanned) == columns
+    assert "_" not in text.replace("\\_", "").replace("_{\\mathrm{correct}}", "").replace(f"tab:{name}", "")
+
+
+def test_text_is_escaped_for_latex():
+    assert escaped("a_b & 5%") == r"a\_b \& 5\%"
+    assert escaped("-0.1 ± 0.2") == r"$-$0.1 $\pm$ 0.2"
+    assert escaped("–") == "--"
+
+
+def test_every_table_has_a_caption():
+    assert LAYOUTS.keys() == TABLES.keys()

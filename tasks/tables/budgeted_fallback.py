@@ -1,0 +1,24 @@
+"""The paper's budgeted fallback: what MRP adds to the accuracy of the decisions that are kept, at four coverages."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tasks.tables.runs import AVERAGE, KEYS, Runs, finished, joined_sources, values
+
+COVERAGES = (10, 50, 70, 90)  # percent
+
+
+def budgeted_fallback_table(runs: Runs) -> pl.DataFrame:
+    """MRP minus confidence in selective accuracy, a mean over calibrators; the last row is the mean over data sets."""
+    metrics = {f"delta_selacc_{coverage}": f"selacc_{coverage}" for coverage in COVERAGES}
+    deltas = {
+        column: values("mrp", metric).mean() - values("confidence", metric).mean() for column, metric in metrics.items()
+    }
+    cells = runs.rows().group_by(*KEYS, maintain_order=True).agg(**deltas)
+    sets = cells.group_by("dataset", "source", maintain_order=True).agg(pl.col(*deltas).mean())
+    average = sets.select(
+        pl.lit(AVERAGE).alias("dataset"), pl.col(*deltas).mean(), pl.lit(joined_sources(sets["source"])).alias("source")
+    )
+    rows = finished(sets, runs)
+    return rows if sets.is_empty() else pl.concat([rows, finished(average)])

@@ -1,0 +1,47 @@
+"""The paper's table of data sets, with what was realised: rows, groups and class priors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from tasks.protocol.keys import BOOSTED
+from tasks.tables.runs import Runs, finished, in_order
+
+SPLITS = ("train", "validation", "test")
+TEXTS = ("dataset", "domain", "n_classes", "labels", "task")
+SCHEMA = pl.Schema(
+    dict.fromkeys(TEXTS, pl.String)
+    | {"n_classes": pl.Int64}
+    | {f"{counted}_{split}": pl.Int64 for counted in ("rows", "groups") for split in SPLITS}
+    | dict.fromkeys([*(f"class_priors_{split}" for split in SPLITS), "preset", "source"], pl.String)
+)
+
+
+def datasets_table(runs: Runs) -> pl.DataFrame:
+    """One row for each data set; priors are shares of the true labels, in the order of `labels`."""
+    described = pl.DataFrame([_described(fact) for fact in runs.facts if fact["dataset"] != BOOSTED], schema=SCHEMA)
+    return finished(in_order(runs, described, own=True), runs, own=True)
+
+
+def _described(fact: Mapping[str, Any]) -> dict[str, Any]:
+    """A data set as one row; what its facts do not say stays empty."""
+    row = {
+        "dataset": fact["dataset"],
+        "domain": fact.get("domain"),
+        "n_classes": len(fact["labels"]),
+        "labels": "/".join(fact["labels"]),
+        "task": fact.get("task"),
+        "preset": fact.get("preset"),
+        "source": fact["source"],
+    }
+    for split in SPLITS:
+        row |= {f"{counted}_{split}": fact.get(counted, {}).get(split) for counted in ("rows", "groups")}
+        row[f"class_priors_{split}"] = _priors(fact.get("class_counts", {}).get(split))
+    return row
+
+
+def _priors(counts: list[int] | None) -> str | None:
+    return "/".join(f"{count / max(sum(counts), 1):.3f}" for count in counts) if counts else None

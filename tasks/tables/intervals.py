@@ -1,0 +1,29 @@
+"""Intervals of the main table's changes: do they cover zero, on each data set and over all of them?"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tasks.metrics.intervals import holm
+from tasks.protocol.keys import PAPER_DATASETS
+from tasks.tables.runs import AVERAGE, COMPARED, Runs, finished, in_order
+
+COLUMNS = ("dataset", "calibrator", "metric", "delta", "standard_error", "low", "high", "p", "p_holm", "source")
+
+
+def intervals_table(runs: Runs) -> pl.DataFrame:
+    """MRP minus confidence for each data set and calibrator, and the mean over the paper's six (`average`).
+
+    `p_holm`, of the averages only, is corrected over data sets for each metric: the paper's are one family, one's own
+    another.
+    """
+    chosen = runs.intervals.filter((pl.col("quantity") == "delta") & pl.col("metric").is_in(COMPARED))
+    rows = in_order(runs, chosen, own=True).rename({"value": "delta"})
+    average, family = pl.col("calibrator") == AVERAGE, pl.col("dataset").is_in(PAPER_DATASETS)
+    tests = pl.col("p").fill_null(float("nan"))
+    corrected = tests.map_batches(_corrected, return_dtype=pl.Float64).over(average, family, "metric")
+    return finished(rows.with_columns(p_holm=pl.when(average).then(corrected)).select(COLUMNS))
+
+
+def _corrected(p: pl.Series) -> pl.Series:
+    return pl.Series(holm(p.to_numpy()))

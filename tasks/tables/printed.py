@@ -1,0 +1,82 @@
+"""The numbers that the paper prints, as facts: `paper/*.csv` holds its tables with the digits that it gives.
+
+A number is named by table, data set, row and column. `row` is a calibrator, a variant, a base predictor, or `average`;
+the data set of an average over all six is `average` too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from tasks.protocol.keys import HEADLINE_CALIBRATOR
+from tasks.tables.robustness import BASES
+from tasks.tables.runs import AVERAGE
+
+FOLDER = Path(__file__).parent / "paper"
+ROW_COLUMNS = {"main": "calibrator", "simplex_projection": "calibrator", "ablation": "variant", "robustness": "base"}
+TABLES = ("main", "budgeted_fallback", "label_spread", "ablation", "simplex_projection", "robustness")
+
+
+class Place(NamedTuple):
+    """Where a number stands."""
+
+    table: str
+    dataset: str
+    row: str
+    column: str
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A number of the paper and half a unit of its last printed digit."""
+
+    place: Place
+    value: float
+    half_unit: float
+
+
+def printed() -> list[Printed]:
+    """Every number of the paper's six tables of results, in their order."""
+    found = []
+    for table in TABLES:
+        texts = pl.read_csv(FOLDER / f"{table}.csv", infer_schema=False)
+        for place, text in placed(table, texts).items():
+            found.append(Printed(place, as_number(text), _half_unit(text)))
+    return found
+
+
+def placed(name: str, table: pl.DataFrame) -> dict[Place, Any]:
+    """The filled cells of a table, the paper's or ours, by their place."""
+    names = {"dataset", "source", "ours", ROW_COLUMNS.get(name, "")}
+    found: dict[Place, Any] = {}
+    for cells in table.iter_rows(named=True):
+        row = cells[ROW_COLUMNS[name]] if name in ROW_COLUMNS else _only_row(name)
+        dataset = BASES.get(row, cells.get("dataset", AVERAGE))
+        found |= {
+            Place(name, dataset, row, column): value
+            for column, value in cells.items()
+            if column not in names and value is not None
+        }
+    return found
+
+
+def _only_row(name: str) -> str:
+    return HEADLINE_CALIBRATOR if name == "label_spread" else AVERAGE
+
+
+def as_number(cell: Any) -> float:
+    """A cell as a number; a count such as 17/18 as a share."""
+    if isinstance(cell, str) and "/" in cell:
+        count, of = cell.split("/")
+        return int(count) / int(of)
+    return float(cell)
+
+
+def _half_unit(text: str) -> float:
+    if "/" in text:
+        return 0.5 / int(text.split("/")[1])
+    return 0.5 * 10.0 ** -len(text.partition(".")[2])

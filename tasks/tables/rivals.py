@@ -1,0 +1,27 @@
+"""Cheap rivals: does a class-wise calibrator do as well as MRP on top of another, and at how many labelled rows?"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tasks.tables.runs import COMPARED, Runs, compared, finished, in_order
+
+KEYS = ("dataset", "rows", "calibrator")
+
+
+def rivals_table(runs: Runs) -> pl.DataFrame:
+    """One row for each data set, number of rows asked for, and calibrator: means and population deviations over seeds.
+
+    `calibrator_fit_rows` and `projection_fit_rows` are the means of what was there. With 0 projection-fit rows the
+    calibrator was given the rows of both parts, and MRP has no numbers.
+    """
+    columns: dict[str, pl.Expr] = {}
+    for metric in COMPARED:
+        columns |= compared(metric)
+    frame = runs.rivals.with_columns(alone=pl.col("projection_fit_rows") == 0)
+    rows = in_order(runs, frame, own=True, by=("dataset", "rows", "alone", "calibrator", "seed"))
+    counts = {
+        name: pl.col(name).mean().round().cast(pl.Int64) for name in ("calibrator_fit_rows", "projection_fit_rows")
+    }
+    cells = rows.group_by(*KEYS, "alone", "source", maintain_order=True).agg(**counts, **columns)
+    return finished(cells.select("dataset", "rows", *counts, "calibrator", *columns, "source"))

@@ -1,0 +1,116 @@
+"""What every table is made from: the results of all data sets, as one frozen value, and how tables gather them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+from polars.selectors import float as float_columns
+
+from tasks.protocol.keys import (
+    BOOSTED,
+    PAPER_CALIBRATORS,
+    PAPER_DATASETS,
+    RIVAL_CALIBRATORS,
+    SENSITIVITY_CALIBRATORS,
+)
+
+TEXT, WHOLE, NUMBER = pl.String, pl.Int64, pl.Float64
+Columns = dict[str, type[pl.DataType]]
+KEYS: Columns = {"dataset": TEXT, "source": TEXT, "calibrator": TEXT}
+RESULT: Columns = {"variant": TEXT, "metric": TEXT, "value": NUMBER}
+METRICS = pl.Schema(KEYS | {"seed": WHOLE} | RESULT)
+COUNTS: Columns = {"rows": WHOLE, "calibrator_fit_rows": WHOLE, "projection_fit_rows": WHOLE}  # asked for, and there
+RIVALS = pl.Schema(KEYS | {"seed": WHOLE} | COUNTS | RESULT)
+SENSITIVITY = pl.Schema(KEYS | {"seed": WHOLE, "option": TEXT} | RESULT)
+INTERVALS = pl.Schema(
+    KEYS
+    | {"metric": TEXT, "quantity": TEXT, "value": NUMBER, "standard_error": NUMBER}
+    | {"low": NUMBER, "high": NUMBER, "p": NUMBER}
+)
+CALIBRATORS = (*PAPER_CALIBRATORS, *RIVAL_CALIBRATORS, *SENSITIVITY_CALIBRATORS)
+AVERAGE = "average"  # over the paper's six calibrators, or over its six data sets
+FAILED = "failed"  # the source of a data set that did not finish
+COMPARED = ("nll_correct", "aupr_error", "aurc")  # the metrics of the paper's main table
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The results of all data sets, long; what was not run is absent, what is undefined is NaN.
+
+    In `intervals`, `quantity` is before, after or delta: before is the confidence, or the calibrator's probabilities;
+    after is MRP, or MRC. `facts` holds the `base.json` of each data set, in the order in which own sets are shown.
+    """
+
+    metrics: pl.DataFrame
+    intervals: pl.DataFrame = field(default_factory=INTERVALS.to_frame)
+    rivals: pl.DataFrame = field(default_factory=RIVALS.to_frame)
+    sensitivity: pl.DataFrame = field(default_factory=SENSITIVITY.to_frame)
+    facts: tuple[Mapping[str, Any], ...] = ()
+    missing: tuple[str, ...] = ()  # data sets that failed
+    calibrators: tuple[str, ...] = PAPER_CALIBRATORS  # those that were asked for
+
+    def own(self) -> list[str]:
+        """Data sets that are not the paper's, in the order of the facts, then of the results."""
+        seen = [fact["dataset"] for fact in self.facts] + [*self.metrics["dataset"].unique(maintain_order=True)]
+        return [name for name in dict.fromkeys([*seen, *self.missing]) if name not in (*PAPER_DATASETS, BOOSTED)]
+
+    def sources(self) -> dict[str, str]:
+        """Where each data set that has results comes from."""
+        pairs = self.metrics.select("dataset", "source").unique(maintain_order=True)
+        return dict(pairs.iter_rows())
+
+    def rows(self, *, own: bool = False) -> pl.DataFrame:
+        """Metrics under the paper's calibrators on its data sets (and one's own), in the order of the tables."""
+        return in_order(self, self.metrics.filter(pl.col("calibrator").is_in(PAPER_CALIBRATORS)), own=own)
+
+
+def in_order(
+    runs: Runs, frame: pl.DataFrame, *, own: bool, by: Iterable[str] = ("dataset", "calibrator", "seed")
+) -> pl.DataFrame:
+    """Rows of the paper's data sets (and one's own), sorted by those columns of `by` that the frame has."""
+    datasets = [*PAPER_DATASETS, *(runs.own() if own else [])]
+    places = {"dataset": _place("dataset", datasets), "calibrator": _place("calibrator", CALIBRATORS)}
+    keys = [places.get(name, pl.col(name)) for name in by if name in frame.columns]
+    return frame.filter(pl.col("dataset").is_in(datasets)).sort(keys, maintain_order=True)
+
+
+def _place(column: str, names: Iterable[str]) -> pl.Expr:
+    places = {name: place for place, name in enumerate(names)}
+    return pl.col(column).replace_strict(places, default=len(places), return_dtype=pl.Int64)
+
+
+def values(variant: str, metric: str) -> pl.Expr:
+    """In a group of rows: the values of one metric of one variant, one for each seed."""
+    return pl.col("value").filter((pl.col("variant") == variant) & (pl.col("metric") == metric))
+
+
+def compared(metric: str) -> dict[str, pl.Expr]:
+    """The columns of the paper for one metric: confidence and MRP, mean and population deviation over seeds, delta."""
+    before, after = values("confidence", metric), values("mrp", metric)
+    return {
+        f"{metric}_conf": before.mean(),
+        f"{metric}_conf_std": before.std(ddof=0),
+        f"{metric}_mrp": after.mean(),
+        f"{metric}_mrp_std": after.std(ddof=0),
+        f"{metric}_delta": after.mean() - before.mean(),
+    }
+
+
+def finished(table: pl.DataFrame, runs: Runs | None = None, *, own: bool = False) -> pl.DataFrame:
+    """Undefined numbers become empty, `source` goes last; with `runs`, a row marks each data set that failed."""
+    if runs is not None:
+        shown = [name for name in runs.missing if name in PAPER_DATASETS or (own and name in runs.own())]
+        under = [name for name in runs.calibrators if name in PAPER_CALIBRATORS]
+        holes = pl.DataFrame({"dataset": shown, "source": FAILED}, schema={"dataset": TEXT, "source": TEXT})
+        if "calibrator" in table.columns:
+            holes = holes.join(pl.DataFrame({"calibrator": under}, schema={"calibrator": TEXT}), how="cross")
+        table = in_order(runs, pl.concat([table, holes], how="diagonal"), own=own)
+    return table.select(pl.exclude("source"), "source").with_columns(float_columns().fill_nan(None))
+
+
+def joined_sources(sources: Iterable[str]) -> str:
+    """The source of an average: the one of all its members, or all of theirs."""
+    return "+".join(sorted(set(sources)))

@@ -1,0 +1,42 @@
+"""What each of our choices changes: the default beside its named alternative, over the same seeds."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tasks.protocol.keys import BOOSTED, EXACT
+from tasks.tables.runs import SENSITIVITY, Runs, finished, in_order
+
+# An alternative that is a calibrator, a variant or a data set of its own, and the default that it stands beside.
+ALTERNATIVES = (
+    ("calibrator", "hcal_pooled", "hcal"),
+    ("calibrator", "smart_soft_ece", "smart"),
+    ("calibrator", "vector", "ts"),
+    ("calibrator", "matrix", "ts"),
+    ("variant", EXACT, "mrp"),
+    ("dataset", BOOSTED, "mslr_web10k"),
+)
+KEYS = ("dataset", "source", "calibrator", "seed", "variant", "metric")
+
+
+def sensitivity_table(runs: Runs) -> pl.DataFrame:
+    """One row for each option and each number that it was measured on: means over seeds, and what the option adds.
+
+    `calibrator`, `variant` and `dataset` name the default; where `option` is a calibrator, a variant or a data set,
+    it stands in its place.
+    """
+    options = pl.concat([runs.sensitivity, *(_alternatives(runs.metrics, *swap) for swap in ALTERNATIVES)])
+    pairs = options.join(runs.metrics.rename({"value": "default"}), on=KEYS, how="left", maintain_order="left")
+    keys = ("dataset", "calibrator", "option", "variant", "metric")
+    rows = in_order(runs, pairs, own=True, by=("dataset", "calibrator"))
+    cells = rows.sort("seed", maintain_order=True).group_by(*keys, "source", maintain_order=True)
+    means = cells.agg(
+        pl.col("default", "value").mean(), (pl.col("value") - pl.col("default")).mean().alias("difference")
+    )
+    return finished(means.select(*keys, "default", "value", "difference", "source"))
+
+
+def _alternatives(metrics: pl.DataFrame, column: str, other: str, default: str) -> pl.DataFrame:
+    """Rows of `other`, filed under the `default` that they stand beside, with `other` as the option."""
+    rows = metrics.filter(pl.col(column) == other)
+    return rows.with_columns(pl.lit(default).alias(column), option=pl.lit(other)).select(*SENSITIVITY)

@@ -1,0 +1,32 @@
+"""The paper's simplex projection: class probabilities of the calibrator beside those of MRC."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from tasks.protocol.keys import SIMPLEX
+from tasks.tables.runs import KEYS, Runs, finished, values
+
+METRICS = {"fixed_ece": "ece", "top_ece": "top_ece", "nll": "nll", "brier": "brier"}
+
+
+def simplex_projection_table(runs: Runs) -> pl.DataFrame:
+    """A row for each data set and calibrator: means over seeds, MRC minus the calibrator, and two shares of rows.
+
+    `q_below_uniform_pct`: percent of test rows whose reliability is below 1/K, out of reach; `solved_pct`: percent of
+    rows whose power was found.
+    """
+    columns: dict[str, pl.Expr] = {}
+    for name, metric in METRICS.items():
+        base, projected = values("confidence", metric).mean(), values(SIMPLEX, metric).mean()
+        columns |= {f"{name}_base": base, f"{name}_mrc": projected, f"{name}_delta": projected - base}
+    for name, metric in {"q_below_uniform_pct": "infeasible_share", "solved_pct": "solved_share"}.items():
+        columns[name] = 100 * values(SIMPLEX, metric).mean()
+    cells = runs.rows().group_by(*KEYS, maintain_order=True).agg(**columns)
+    sizes = pl.DataFrame(
+        [(fact["dataset"], len(fact["labels"])) for fact in runs.facts],
+        schema={"dataset": pl.String, "n_classes": pl.Int64},
+        orient="row",
+    )
+    table = cells.join(sizes, on="dataset", how="left", maintain_order="left")
+    return finished(table.select("dataset", "n_classes", "calibrator", *columns, "source"), runs)

@@ -1,0 +1,168 @@
+"""The verdict: every number of the paper's tables beside ours.
+
+equal: within half a unit of the paper's last digit. near: within a tolerance derived from the deviation of both over
+seeds and test rows, stated in the row. off: further away. Simulated numbers are never compared.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
+from tasks.tables.ablation import ablation_table
+from tasks.tables.budgeted_fallback import budgeted_fallback_table
+from tasks.tables.choices import chosen_to_match
+from tasks.tables.deviations import Cell, deviations
+from tasks.tables.label_spread import label_spread_table
+from tasks.tables.main import main_table
+from tasks.tables.printed import Place, Printed, as_number, placed, printed
+from tasks.tables.robustness import UNCALIBRATED, robustness_table
+from tasks.tables.runs import AVERAGE, FAILED, Runs, finished
+from tasks.tables.simplex_projection import simplex_projection_table
+from tasks.tables.tolerance import Deviation, of_deviations
+
+OURS = {
+    "main": main_table,
+    "budgeted_fallback": budgeted_fallback_table,
+    "label_spread": label_spread_table,
+    "ablation": ablation_table,
+    "simplex_projection": simplex_projection_table,
+    "robustness": robustness_table,
+}
+SCHEMA = pl.Schema(
+    dict.fromkeys(("table", "dataset", "row", "column"), pl.String)
+    | dict.fromkeys(("paper", "ours", "difference", "tolerance"), pl.Float64)
+    | {"tolerance_from": pl.String, "sign_agrees": pl.Boolean}
+    | dict.fromkeys(("chosen_to_match", "verdict", "reason", "source"), pl.String)
+)
+NOT_COMPARABLE = "not comparable"
+OFFICIAL = "official"
+ALL = "all"  # stands for every table, row or data set that a reason holds for
+QUANTITIES = {"conf": "before", "base": "before", "mrp": "after", "mrc": "after", "delta": "delta"}
+METRICS = {"fixed_ece": "ece", "q_below_uniform_pct": "infeasible_share", "solved_pct": "solved_share"}
+NO_TOLERANCE = {
+    "label_spread": "what shuffled labels show falls with the number of test rows, which the paper does not say",
+    "other": "no sampling deviation was measured for it",
+}
+
+
+def verdict_table(runs: Runs) -> pl.DataFrame:
+    """A row for each number of the paper, or one that says why a data set, or all of them, cannot be compared."""
+    sources = dict.fromkeys(runs.missing, FAILED) | runs.sources()
+    if OFFICIAL not in [sources.get(name) for name in PAPER_DATASETS]:
+        found = ", ".join(f"{name} ({sources.get(name, 'not run')})" for name in PAPER_DATASETS)
+        return _table([_not_comparable(ALL, f"no data set of the paper comes from its official source: {found}", ALL)])
+    reasons = {name: _reason(name, sources) for name in (*PAPER_DATASETS, BOOSTED)}
+    reasons[AVERAGE] = _reason_of_averages(runs, sources)
+    rows = [_not_comparable(name, why, sources.get(name, "")) for name, why in reasons.items() if why]
+    compared = [number for number in printed() if not reasons[number.place.dataset]]
+    return _table([*_compared(runs, compared), *rows])
+
+
+def _reason(name: str, sources: dict[str, str]) -> str:
+    source = sources.get(name, "not run")
+    return "" if source == OFFICIAL else f"{name} is {source} here; only the official set can be compared"
+
+
+def _reason_of_averages(runs: Runs, sources: dict[str, str]) -> str:
+    """Averages are compared only if all that the paper averages is there."""
+    if any(sources.get(name) != OFFICIAL for name in PAPER_DATASETS):
+        return "the paper averages its six data sets, and not all of them are official here"
+    cells = runs.rows().select("dataset", "calibrator").n_unique()
+    if cells < len(PAPER_DATASETS) * len(PAPER_CALIBRATORS):
+        return "the paper averages six calibrators, and not all of them were run"
+    return ""
+
+
+def _compared(runs: Runs, numbers: Iterable[Printed]) -> list[dict[str, Any]]:
+    """A row for each of `numbers`."""
+    ours = {place: value for name, table in OURS.items() for place, value in placed(name, table(runs)).items()}
+    theirs = {number.place: number.value for number in printed()}
+    varying = deviations(runs)
+    presets = {fact["dataset"]: fact.get("preset") for fact in runs.facts}
+    return [
+        {
+            "table": number.place.table,
+            "dataset": number.place.dataset,
+            "row": number.place.row,
+            "column": number.place.column,
+            "paper": number.value,
+            "chosen_to_match": chosen_to_match(number.place, presets),
+            "source": OFFICIAL,
+            **_judged(number, ours.get(number.place), *_tolerated(number, theirs, ours, varying)),
+        }
+        for number in numbers
+    ]
+
+
+def _judged(number: Printed, cell: Any, tolerance: float | None, tolerance_from: str) -> dict[str, Any]:
+    """What is said of one number, given ours and how far it may lie away."""
+    if cell is None:
+        return {"verdict": NOT_COMPARABLE, "reason": "not measured in this run"}
+    ours = as_number(cell)
+    difference = ours - number.value
+    said = {"ours": ours, "difference": difference, "tolerance": tolerance, "tolerance_from": tolerance_from}
+    if "delta" in number.place.column and number.value != 0:
+        said["sign_agrees"] = ours * number.value > 0
+    if abs(difference) <= number.half_unit + 1e-12:
+        return said | {"verdict": "equal"}
+    if tolerance is None:
+        reason = NO_TOLERANCE.get(number.place.table, NO_TOLERANCE["other"])
+        return said | {"verdict": NOT_COMPARABLE, "reason": f"differs, and no tolerance can be computed: {reason}"}
+    return said | {"verdict": "near" if abs(difference) <= tolerance else "off"}
+
+
+def _tolerated(
+    number: Printed, theirs: dict[Place, float], ours: dict[Place, Any], varying: dict[Cell, Deviation]
+) -> tuple[float | None, str]:
+    """The tolerance of a number and where it comes from; None where there is none."""
+    column = number.place.column
+    cell = cell_of(number.place)
+    found = varying.get(cell) if cell else None
+    if found is None:
+        return None, ""
+    if column.endswith("_std"):
+        here = ours.get(number.place, math.nan)
+        tolerance = of_deviations(here, number.value, found.n_seeds, number.half_unit)
+        return tolerance, "2 standard deviations of two deviations over seeds, and half a printed unit"
+    scale = 100.0 if re.search("_(pp|pct)$", column) else 1.0
+    paper_seeds = theirs.get(number.place._replace(column=f"{column}_std"))
+    borrowed = number.place.table == "ablation" and number.place.row not in ("confidence", "mrp")
+    described = found.described(paper_seeds, scale) + ("; both are MRP's, on the same rows" if borrowed else "")
+    return found.tolerance(paper_seeds, number.half_unit, scale), described
+
+
+def cell_of(place: Place) -> Cell | None:
+    """What a number of the paper measures; None for what has no deviation of its own (counts, ratios, shuffles).
+
+    Variants of the ablation other than confidence borrow MRP's: intervals are made of these two only.
+    """
+    table, dataset, row, column = place
+    if table == "ablation":
+        return Cell(dataset, AVERAGE, column, "before" if row == "confidence" else "after")
+    if table == "budgeted_fallback":
+        return Cell(dataset, AVERAGE, column.removeprefix("delta_"), "delta")
+    if table == "label_spread":
+        return Cell(dataset, row, "label_spread", "before") if column == "label_spread_pp" else None
+    calibrator = UNCALIBRATED if table == "robustness" else row
+    if column in METRICS or column in ("accuracy", "ece"):
+        return Cell(dataset, calibrator, METRICS.get(column, column), "after" if column in METRICS else "before")
+    matched = re.fullmatch(r"(?P<metric>\w+?)_(?P<quantity>conf|base|mrp|mrc|delta)(_std)?", column)
+    if matched is None:
+        return None
+    metric = METRICS.get(matched["metric"], matched["metric"])
+    return Cell(dataset, calibrator, metric, QUANTITIES[matched["quantity"]])
+
+
+def _not_comparable(dataset: str, reason: str, source: str) -> dict[str, Any]:
+    everywhere = {"table": ALL, "row": ALL, "column": ALL}
+    return everywhere | {"dataset": dataset, "verdict": NOT_COMPARABLE, "reason": reason, "source": source}
+
+
+def _table(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    return finished(pl.DataFrame(rows, schema=SCHEMA))
