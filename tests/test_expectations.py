@@ -225,11 +225,7 @@ def test_an_unchanged_run_passes_and_leaves_json_records() -> None:
     seed0 = accuracy(one.decision_before, labels)
     records = check_unchanged([one, other], labels=labels, seed0_accuracy=seed0, ece_bins=15, coordinates=PLACE)
     assert json.loads(json.dumps(records, allow_nan=False)) == records
-    assert [(one["gate"], one["coordinates"].get("calibrator")) for one in records] == [
-        ("unchanged rows", "ts"),
-        ("unchanged rows", "smart"),
-        ("unchanged run", None),
-    ]
+    assert [(one["gate"], one["rows"]) for one in records] == [("unchanged rows", 800), ("unchanged run", 2)]
 
 
 def test_probabilities_of_zero_and_flat_curves_are_no_change() -> None:
@@ -252,15 +248,15 @@ def next_double(array: np.ndarray, place: tuple[int, int]) -> np.ndarray:
 BROKEN_ROWS: dict[str, tuple[Callable[[Outgoing], Outgoing], list[str]]] = {
     "decision": (
         lambda o: replace(o, decision_after=at(o.decision_after, 9, (o.decision_before[9] + 1) % 3)),
-        ["row 9:", "decision_before", "decision_after", "1 row(s)"],
+        ["row 9 of ts:", "decision_before", "decision_after", "1 row(s)"],
     ),
     "last bit of a probability": (
         lambda o: replace(o, log_probabilities_after=next_double(o.log_probabilities_after, (9, 1))),
-        ["row 9:", "largest_difference", "1 row(s)"],
+        ["row 9 of ts:", "largest_difference", "1 row(s)"],
     ),
     "NaN on one side": (
         lambda o: replace(o, log_probabilities_after=at(o.log_probabilities_after, (9, 1), np.nan)),
-        ["row 9:", "largest_difference = nan", "never NaN"],
+        ["row 9 of ts:", "largest_difference = nan", "never NaN"],
     ),
     "NaN on both sides": (
         lambda o: replace(
@@ -268,15 +264,15 @@ BROKEN_ROWS: dict[str, tuple[Callable[[Outgoing], Outgoing], list[str]]] = {
             log_probabilities_before=at(o.log_probabilities_before, (9, 1), np.nan),
             log_probabilities_after=at(o.log_probabilities_after, (9, 1), np.nan),
         ),
-        ["row 9:", "largest_difference = nan"],
+        ["row 9 of ts:", "largest_difference = nan"],
     ),
     "probability lost": (
         lambda o: replace(o, log_probabilities_after=at(o.log_probabilities_after, (9, 1), -np.inf)),
-        ["row 9:", "largest_difference = inf"],
+        ["row 9 of ts:", "largest_difference = inf"],
     ),
     "NaN reliability": (
         lambda o: replace(o, reliability_logits=at(o.reliability_logits, 9, np.nan)),
-        ["row 9:", "reliability = nan", "never NaN"],
+        ["row 9 of ts:", "reliability = nan", "never NaN"],
     ),
 }
 
@@ -288,7 +284,7 @@ def test_a_changed_row_closes_the_gate(name: str) -> None:
     with pytest.raises(GateFailed) as failed:
         gate_unchanged(breaking(one), labels)
     message = str(failed.value)
-    wanted = ["`unchanged rows` is closed for dataset wands, seed 2, calibrator ts", "Trust no result", *words]
+    wanted = ["`unchanged rows` is closed for dataset wands, seed 2", "of ts: ", "Trust no result", *words]
     assert all(word in message for word in wanted), message
     assert json.loads(json.dumps(failed.value.record, allow_nan=False))["success"] is False
 
@@ -298,7 +294,9 @@ def test_the_worst_row_is_named_first() -> None:
     changed = one.log_probabilities_after
     changed[:50, 0] += 1e-12
     changed[37, 2] -= 0.5
-    with pytest.raises(GateFailed, match=r"violated by 50 row\(s\), such as\n    row 37: largest_difference = 0.5"):
+    with pytest.raises(
+        GateFailed, match=r"violated by 50 row\(s\), such as\n    row 37 of ts: largest_difference = 0.5"
+    ):
         gate_unchanged(one, labels)
 
 
