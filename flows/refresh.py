@@ -16,7 +16,7 @@ from rich.table import Table
 from flows.report import report
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
-from tasks.protocol.store import REPORT, read_csv
+from tasks.protocol.store import REPORT, read_csv, read_json
 from tasks.tables.display import displayed
 
 DVC = (sys.executable, "-m", "dvc")
@@ -65,15 +65,15 @@ def unfinished(datasets: list[str]) -> list[str]:
 
 def print_main_table() -> None:
     """Print the main table of the report, and where the report is."""
-    header, rows = displayed(read_csv(REPORT / "main.csv"))
-    shown = [place for place, name in enumerate(header) if not name.endswith("_std")]
+    header, rows = displayed("main", read_csv(REPORT / "main.csv"))
     table = Table(title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")
-    for place in shown:
-        table.add_column(header[place].replace("nll_correct", "nll").replace("_", " "), no_wrap=place < 2)
+    for place, name in enumerate(header):
+        table.add_column(name.replace("nll_correct", "nll").replace("_", " "), no_wrap=place < 2)
     for row in rows:
-        table.add_row(*(row[place] for place in shown))
+        table.add_row(*(text.split(" ± ")[0] for text in row))
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table)
+    console.print(read_json(REPORT / "metrics.json")["headline"], highlight=False)
     console.print(f"report: {REPORT.resolve()}")
 
 

@@ -4,65 +4,95 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from prefect import flow
 from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 from rich.progress import track
 
+from tasks.bound import bound
 from tasks.calibrate import calibrate
 from tasks.calibrators import CALIBRATORS
+from tasks.compare import compare
 from tasks.expectations.check import GateFailed
 from tasks.measure import measure
 from tasks.project import project
 from tasks.projection.device import available_device
-from tasks.projection.lattice import LatticeSettings
 from tasks.protocol.errors import BadInput
-from tasks.protocol.params import load_params
-from tasks.protocol.splits import validation_parts
-from tasks.protocol.store import read_base
+from tasks.protocol.params import Params, load_params
+from tasks.protocol.splits import ValidationRows, validation_rows
+from tasks.protocol.store import Base, read_base
 from tasks.validate import known, unchanged
+from tasks.vary import vary
 from tasks.write import write_runs
+
+Futures = dict[str, list[Any]]  # what a task makes -> its futures, one for each protocol seed
+
+
+def known_calibrators(names: list[str]) -> list[str]:
+    """`names`, if every one is the key of a calibrator."""
+    unknown = sorted(set(names) - set(CALIBRATORS))
+    if unknown:
+        raise BadInput(f"no calibrator {', '.join(unknown)}; there are {', '.join(CALIBRATORS)}")
+    return names
+
+
+def submit(
+    parts: ValidationRows,
+    few: tuple[int, ...],
+    names: list[str],
+    base: Base,
+    params: Params,
+    device: str,
+    incoming: Any,
+) -> Futures:
+    """Everything that one protocol seed asks for."""
+    rivals, others = params.rivals.calibrators, params.sensitivity.calibrators
+    compared = [calibrate.submit(parts.calibrator_fit, name, parts.seed, few) for name in [*names, *rivals]]
+    varied = [calibrate.submit(parts.calibrator_fit, name, parts.seed) for name in others]
+    on_both = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/both parts")
+    both_parts = [on_both.submit(parts.both_fits, name, parts.seed, tuple(2 * rows for rows in few)) for name in rivals]
+    fits = [*compared, *varied]
+    projected = project.submit(fits, parts, base.test, params, device, wait_for=[incoming])
+    gated = unchanged.submit(projected, fits, base.name, params.metrics.ece_bins)
+    return {
+        "fits": [*fits, *both_parts],
+        "projected": [gated],
+        "metrics": [measure.submit(gated, base.test.labels, params.metrics)],
+        "rivals": [compare.submit(compared, both_parts, parts, base.test, params.projection, device)],
+        "sensitivity": [vary.submit(gated, fits, parts, base.test, params, device)],
+    }
 
 
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
     """Calibrate, project, check and measure the fixed decisions of `dataset`; writes `data/runs/<dataset>/`."""
     params = load_params()
-    names = calibrators or list(params.calibrators)
-    unknown = set(names) - set(CALIBRATORS)
-    if unknown:
-        raise BadInput(f"no calibrator {', '.join(sorted(unknown))}; there are {', '.join(CALIBRATORS)}")
-    base = read_base(dataset)
-    settings = LatticeSettings(**params.projection.model_dump())
-    device = available_device(os.environ.get("MRP_DEVICE"))
+    names = known_calibrators(calibrators or list(params.calibrators))
+    known_calibrators([*params.rivals.calibrators, *params.sensitivity.calibrators])
+    base, device = read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
+    cuts = [
+        validation_rows(base.validation, seed, params.protocol, base.validation_groups())
+        for seed in seeds or params.seeds
+    ]
+    few = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
     incoming = known.submit(dataset)
-    fits, projections, measurements = [], [], []
-    for seed in seeds or params.seeds:
-        parts = validation_parts(
-            len(base.validation),
-            seed,
-            calibrator_fit_cap=params.protocol.calibrator_fit_cap,
-            projection_cap=params.protocol.projection_cap,
-            group=base.validation_groups(),
-        )
-        fitting, projection_fit, selection = (base.validation.take(rows) for rows in parts)
-        calibrated = [calibrate.submit(fitting, name, seed) for name in names]
-        projected = project.submit(
-            projection_fit, selection, base.test, calibrated, seed, settings, device, wait_for=[incoming]
-        )
-        gated = unchanged.submit(projected, calibrated, dataset, params.metrics.ece_bins)
-        measurements.append(measure.submit(gated, base.test.labels, params.metrics))
-        projections.append(gated)
-        fits += calibrated
-    submitted = [incoming, *fits, *projections, *measurements]
-    for _ in track(as_completed(submitted), f"{dataset:>16}", total=len(submitted)):
+    by_seed = [submit(parts, few, names, base, params, device, incoming) for parts in cuts]
+    futures = {name: [one for seed in by_seed for one in seed[name]] for name in by_seed[0]}
+    futures["intervals"] = [
+        bound.submit(futures["projected"], futures["metrics"], base.test, params.calibrators, params.metrics)
+    ]
+    submitted = [incoming, *(one for some in futures.values() for one in some)]
+    for _ in track(as_completed(submitted), f"{dataset:>19}", total=len(submitted)):
         pass  # the bar moves as they finish; what failed is raised below
-    reused = [fit.state.name == "Cached" for fit in fits]
+    reused = [fit.state.name == "Cached" for fit in futures.pop("fits")]
     provenance = {"device": device, "calibrators_fitted": reused.count(False), "calibrators_reused": reused.count(True)}
     gates = [incoming.result()]  # raises what closed the gate
-    seeds_projected, seeds_measured = ([one.result() for one in some] for some in (projections, measurements))
-    write_runs(dataset, base, gates, seeds_projected, seeds_measured, provenance)
+    results = {name: [one.result() for one in some] for name, some in futures.items()}
+    for sentence in (one for seed in results["projected"] for one in seed.fallbacks(base.labels)):
+        print(f"{dataset}, {sentence}")
+    write_runs(base, gates, results, params, provenance)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from prefect import flow
 
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
-from tasks.report import gather, write_headline, write_main
+from tasks.report import gather, write_headline, write_table
+from tasks.tables import TABLES
 
 
 @flow(flow_run_name="report")
@@ -18,8 +19,10 @@ def report(missing: list[str] | None = None) -> None:
     there = [name for name in params.datasets if name not in (missing or [])]
     if not there:
         raise BadInput("no data set has finished, so there is nothing to report; see the failures above")
-    table = write_main(gather(there), missing or [], list(params.calibrators))
-    write_headline(table)
+    runs = gather(there, missing or [], params.calibrators)
+    for name in TABLES:
+        write_table(name, runs)
+    write_headline(runs)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
         [
             arguments["calibrator"],
             str(arguments["seed"]),
+            "_".join(str(rows) for rows in arguments["few"]),
             sha256_of_arrays(fit.logits, fit.labels),
             code_fingerprint(file),
             *(f"{name}{version(name)}" for name in sorted(used & LIBRARIES)),
@@ -34,6 +35,11 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
 
 
 @task(task_run_name="calibrate/{calibrator}/{seed}", cache_key_fn=fit_key, persist_result=True)
-def calibrate(fit: FixedDecisions, calibrator: str, seed: int) -> Calibrated:
-    """Fit `calibrator` on the calibrator-fit rows of protocol seed `seed`."""
-    return Calibrated(calibrator, seed, CALIBRATORS[calibrator](fit.logits, fit.labels, seed=seed))
+def calibrate(fit: FixedDecisions, calibrator: str, seed: int, few: tuple[int, ...] = ()) -> Calibrated:
+    """Fit `calibrator` on the calibrator-fit rows of protocol seed `seed`, and on only the first of them, by `few`."""
+    fitter = CALIBRATORS[calibrator]
+    value = fitter(fit.logits, fit.labels, seed=seed)
+    first = {
+        rows: value if rows >= len(fit) else fitter(fit.logits[:rows], fit.labels[:rows], seed=seed) for rows in few
+    }
+    return Calibrated(calibrator, seed, len(fit), value, first)

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from threading import Semaphore
-
-import numpy as np
-from filelock import FileLock
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.variants import Variant, project_batch
-from tasks.protocol.decisions import FixedDecisions, confidence_logit
+from tasks.projection.rows import rows_under
+from tasks.projection.simplex import project_simplex
+from tasks.projection.variants import Batch, Variant, optimality, project_batch
+from tasks.protocol.decisions import FixedDecisions
+from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
-
-_ONE_AT_A_TIME = Semaphore(1)
-
-
-@contextmanager
-def device_turn(device: str) -> Iterator[None]:
-    """Hold the accelerator alone, across threads and processes; the CPU needs no turn."""
-    if device == "cpu":
-        yield
-        return
-    with _ONE_AT_A_TIME, FileLock(Path(".prefect") / f"{device.replace(':', '_')}.lock"):
-        yield
+from tasks.protocol.splits import ValidationRows
 
 
 def lattices(fitted: dict[str, Variant]) -> dict[str, Curves]:
@@ -37,46 +22,31 @@ def lattices(fitted: dict[str, Variant]) -> dict[str, Curves]:
     return {name: value for name, value in curves.items() if isinstance(value, Curves)}
 
 
-@task(task_run_name="project/{seed}", cache_policy=NO_CACHE, tags=["gpu"])
+@task(task_run_name="project/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
 def project(
-    fitting: FixedDecisions,
-    selection: FixedDecisions,
-    test: FixedDecisions,
-    calibrated: list[Calibrated],
-    seed: int,
-    settings: LatticeSettings,
-    device: str,
+    calibrated: list[Calibrated], parts: ValidationRows, test: FixedDecisions, params: Params, device: str
 ) -> Projected:
-    """Fit every variant on the projection-fit rows of `seed`, then read each on the test rows.
-
-    `fitting` and `selection` are projection-fit and projection-selection rows; test rows are only read.
-    """
-
-    def confidences(rows: FixedDecisions) -> np.ndarray:
-        return np.stack([confidence_logit(fit.value(rows.logits), rows.decision) for fit in calibrated])
-
-    with device_turn(device):
-        variants = project_batch(
-            confidences(fitting),
-            fitting.decision,
-            fitting.correct,
-            n_labels=fitting.n_labels,
-            settings=settings,
-            selection=(confidences(selection), selection.decision, selection.correct),
-            device=device,
-        )
+    """Fit every variant on the projection-fit rows of one seed, then read each on the test rows."""
+    calibrators = [fit.value for fit in calibrated]
+    batch = Batch.under(calibrators, parts, LatticeSettings.chosen(params.projection), device)
+    variants, optimum, tested = project_batch(batch), optimality(batch), rows_under(calibrators, test)
     rows = []
     for place, fit in enumerate(calibrated):
         log_probabilities = fit.value(test.logits)
-        confidence = confidence_logit(log_probabilities, test.decision)
         fitted = {name: values[place] for name, values in variants.items()}
+        seen = tested.confidence_logit[place], test.decision, tested.gap[place]
+        logits = {name: value(*seen) for name, value in fitted.items()}
+        mrc = log_probabilities, test.decision, logits["mrp"]
         rows.append(
             ProjectedDecisions(
                 calibrator=fit.calibrator,
                 decision=test.decision.copy(),
                 log_probabilities=log_probabilities,
-                reliability_logits={name: value(confidence, test.decision) for name, value in fitted.items()},
+                reliability_logits=logits,
                 lattices=lattices(fitted),
+                simplex=project_simplex(*mrc, off_top_alpha=params.simplex.off_top_alpha),
+                adam_above_optimum=float(optimum.excess[place]),
+                kkt=float(optimum.kkt[place]),
             )
         )
-    return Projected(seed, rows, gates=[])
+    return Projected(parts.seed, rows, tuple(batch.rows.tolist()), batch.fallback, gates=[])

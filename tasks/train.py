@@ -57,6 +57,8 @@ def main(name: str) -> None:
     facts = {
         "dataset": name,
         "title": dataset.title,
+        "domain": dataset.domain,
+        "task": dataset.task,
         "source": entry.source,
         "preset": entry.preset,
         "labels": list(dataset.labels),

@@ -14,26 +14,29 @@ from prefect.cache_policies import NO_CACHE
 from scipy.special import expit
 
 from tasks.protocol.decisions import FixedDecisions
+from tasks.protocol.keys import EXACT, HEADLINE_CALIBRATOR
+from tasks.protocol.params import Params
 from tasks.protocol.results import Projected
 from tasks.protocol.store import Base, runs_folder, write_json, write_whole
 
 SCORED_ROWS = 50_000  # beyond this many test rows, scores.parquet holds a sample of them
+SIMPLEX_ROWS = 2000  # that simplex.parquet holds at most
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "polars", "prefect", "dvc", "great-expectations")
 
 
-def scored_rows(n: int) -> np.ndarray:
-    """Row numbers of the `n` test rows that scores.parquet holds: all of them, or a sample under a fixed seed."""
-    if n <= SCORED_ROWS:
+def sampled(n: int, most: int) -> np.ndarray:
+    """Row numbers of `n` rows: all of them, or a sample of `most` under a fixed seed."""
+    if n <= most:
         return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, SCORED_ROWS, replace=False))
+    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
-def scores(projected: list[Projected], test: FixedDecisions) -> pl.DataFrame:
-    """A row for each scored test row, calibrator and seed; rankings use the logits, which do not saturate."""
-    kept = scored_rows(len(test))
+def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
+    """A row for each scored test row, calibrator of the tables and seed; rank by the logits, which do not saturate."""
+    kept = sampled(len(test), SCORED_ROWS)
     frames = []
     for seed in projected:
-        for rows in seed.rows:
+        for rows in (rows for rows in seed.rows if rows.calibrator in calibrators):
             logits = {f"logit_{name}": values[kept] for name, values in rows.reliability_logits.items()}
             frames.append(
                 pl.DataFrame(
@@ -51,6 +54,40 @@ def scores(projected: list[Projected], test: FixedDecisions) -> pl.DataFrame:
                 )
             )
     return pl.concat(frames)
+
+
+def simplex(projected: list[Projected], test: FixedDecisions) -> pl.DataFrame:
+    """Sampled test rows, their probabilities before and after MRC: first seed, the headline's calibrator if it ran."""
+    first, kept = projected[0], sampled(len(test), SIMPLEX_ROWS)
+    rows = next((rows for rows in first.rows if rows.calibrator == HEADLINE_CALIBRATOR), first.rows[-1])
+    return pl.DataFrame(
+        {
+            "row": kept,
+            "label": test.labels[kept],
+            "decision": rows.decision[kept],
+            "calibrator": [rows.calibrator] * len(kept),
+            "seed": [first.seed] * len(kept),
+            "reliability": expit(rows.reliability_logits["mrp"][kept]),
+            "alpha": rows.simplex.alpha[kept],
+            "feasible": rows.simplex.feasible[kept],
+            "solved": rows.simplex.solved[kept],
+            "base": np.exp(rows.log_probabilities[kept]).tolist(),
+            "mrc": np.exp(rows.simplex.log_probabilities[kept]).tolist(),
+        }
+    )
+
+
+def optimum(projected: list[Projected], metrics: pl.DataFrame) -> dict[str, Any]:
+    """How far MRP as published is from the optimum of its objective, at worst over calibrators and seeds."""
+    rows = [rows for seed in projected for rows in seed.rows]
+    place, pair = ["calibrator", "seed", "metric"], ["mrp", EXACT]
+    both = metrics.filter(pl.col("variant").is_in(pair)).pivot("variant", index=place, values="value")
+    gaps = both.group_by("metric", maintain_order=True).agg((pl.col("mrp") - pl.col(EXACT)).abs().max().alias("gap"))
+    return {
+        "adam_objective_above_it": max(one.adam_above_optimum for one in rows),
+        "kkt_residual": max(one.kkt for one in rows),
+        "largest_difference": dict(gaps.iter_rows()),
+    }
 
 
 def curves(projected: list[Projected], labels: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -77,36 +114,36 @@ def curves(projected: list[Projected], labels: tuple[str, ...]) -> list[dict[str
     ]
 
 
-@task(task_run_name="write/{dataset}", cache_policy=NO_CACHE)
+@task(task_run_name="write/{base.name}", cache_policy=NO_CACHE)
 def write_runs(
-    dataset: str,
-    base: Base,
-    gates: list[dict[str, Any]],
-    projected: list[Projected],
-    measured: list[pl.DataFrame],
-    provenance: dict[str, Any],
+    base: Base, gates: list[dict[str, Any]], results: dict[str, list[Any]], params: Params, provenance: dict[str, Any]
 ) -> None:
-    """Write `data/runs/<dataset>/`: metrics, scores, curves and gates are the same bytes for the same inputs."""
-    folder = runs_folder(dataset)
-    keys = {"dataset": pl.lit(dataset), "source": pl.lit(base.source)}
-    metrics = pl.concat(measured).with_columns(**keys)
-    order = ["dataset", "source", "calibrator", "seed", "variant", "metric", "value"]
-    write_whole(folder / "metrics.parquet", metrics.select(order).write_parquet)
-    scored = scores(projected, base.test).with_columns(source=keys["source"])
+    """Write `data/runs/<dataset>/`: all but run.json are the same bytes for the same inputs.
+
+    `results` are what the protocol seeds made, each a list: `projected`, and as frames `metrics`, `rivals`,
+    `sensitivity` and `intervals`.
+    """
+    folder, projected = runs_folder(base.name), results["projected"]
+    keys = {"dataset": pl.lit(base.name), "source": pl.lit(base.source)}
+    named_columns = [value.alias(name) for name, value in keys.items()]
+    frames = {name: pl.concat(results[name]) for name in ("metrics", "rivals", "sensitivity", "intervals")}
+    frames["simplex"] = simplex(projected, base.test)
+    for name, frame in frames.items():
+        write_whole(folder / f"{name}.parquet", frame.select(*named_columns, pl.all()).write_parquet)
+    scored = scores(projected, base.test, params.calibrators).with_columns(source=keys["source"])
     write_whole(folder / "scores.parquet", scored.write_parquet)
-    named = {"dataset": dataset, "source": base.source}
+    named = {"dataset": base.name, "source": base.source}
     write_json(folder / "curves.json", named | {"lattices": curves(projected, base.labels)})
-    write_json(
-        folder / "gates.json", named | {"gates": [*gates, *(record for seed in projected for record in seed.gates)]}
-    )
-    write_json(
-        folder / "run.json",
-        named
-        | {"test_rows": len(base.test), "scored_rows": len(scored_rows(len(base.test)))}
-        | provenance
-        | {
-            "written": datetime.now(UTC).isoformat(timespec="seconds"),
-            "python": platform.python_version(),
-            "versions": {name: version(name) for name in LIBRARIES},
-        },
-    )
+    passed = [*gates, *(record for seed in projected for record in seed.gates)]
+    write_json(folder / "gates.json", named | {"gates": passed})
+    sizes = {"test_rows": len(base.test), "scored_rows": len(sampled(len(base.test), SCORED_ROWS))}
+    found = {
+        "fallbacks": [sentence for seed in projected for sentence in seed.fallbacks(base.labels)],
+        "optimum": optimum(projected, frames["metrics"]),
+    }
+    machine = {
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in LIBRARIES},
+    }
+    write_json(folder / "run.json", named | sizes | found | provenance | machine)

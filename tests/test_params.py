@@ -8,6 +8,13 @@ import pytest
 import yaml
 
 from tasks.protocol.errors import BadInput
+from tasks.protocol.keys import (
+    BOOSTED,
+    PAPER_CALIBRATORS,
+    PAPER_DATASETS,
+    RIVAL_CALIBRATORS,
+    SENSITIVITY_CALIBRATORS,
+)
 from tasks.protocol.params import load_params
 
 PARAMS = Path(__file__).resolve().parent.parent / "params.yaml"
@@ -37,14 +44,26 @@ def test_the_numbers_of_the_paper_are_the_default():
     assert (params.projection.knots, params.projection.epochs) == (8, 400)
     assert (params.projection.smoothness, params.projection.learning_rate) == (1e-4, 0.03)
     assert params.protocol.projection_cap == 8000
-    assert list(params.datasets) == [
-        "amazon_esci",
-        "mslr_web10k",
-        "alloprof_rerank",
-        "esci_rerank_us",
-        "wands",
-        "scidocs",
-    ]
+    assert params.calibrators == PAPER_CALIBRATORS
+    assert params.rivals.calibrators == RIVAL_CALIBRATORS
+    assert params.sensitivity.calibrators == SENSITIVITY_CALIBRATORS
+    assert set(params.datasets) == {*PAPER_DATASETS, BOOSTED}
+
+
+def test_calibrators_are_compared_up_to_the_first_number_of_rows_that_is_not_there():
+    rivals = load_params(PARAMS).rivals
+    assert rivals.rows == (100, 300, 1000, 3000, 8000)
+    assert rivals.asked(50) == (100,)
+    assert rivals.asked(1000) == (100, 300, 1000)
+    assert rivals.asked(1001) == (100, 300, 1000, 3000)
+    assert rivals.asked(20_000) == rivals.rows
+
+
+def test_an_alternative_changes_what_it_names_and_nothing_else():
+    params = load_params(PARAMS)
+    projection, simplex, metrics = params.with_alternative("ece_25_bins")
+    assert (projection, simplex) == (params.projection, params.simplex)
+    assert metrics == params.metrics.model_copy(update={"ece_bins": 25})
 
 
 @pytest.mark.parametrize(
@@ -57,6 +76,8 @@ def test_the_numbers_of_the_paper_are_the_default():
         ("projection.knots", 2, "projection.knots"),
         ("projection.knots", "eight", "eight"),
         ("projection.selection", "first", "first"),
+        ("sensitivity.alternatives.ece_25_bins", {"metrics": {"ece_binz": 25}}, "ece_binz"),
+        ("sensitivity.alternatives.ece_25_bins", {"metrics": {"ece_bins": "many"}}, "many"),
         ("protocol.projection_cap", 0, "protocol.projection_cap"),
         ("datasets.wands.source", "magic", "magic"),
         ("datasets.wands.preset", "dirty", "dirty"),

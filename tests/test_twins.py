@@ -16,10 +16,10 @@ from tasks.metrics.reliability import nll_correct
 from tasks.metrics.spread import label_cells, label_spread, label_spread_null, mean_spread
 from tasks.predictors import fit_predictor
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.variants import project_batch
-from tasks.protocol.decisions import confidence_logit, decide
+from tasks.projection.variants import Batch, project_batch
+from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
 from tasks.protocol.params import load_params
-from tasks.protocol.splits import draw_splits, validation_parts
+from tasks.protocol.splits import draw_splits, validation_rows
 from tasks.simulation import simulate
 
 PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
@@ -48,29 +48,26 @@ def run_twin(name: str, folder: Path, residual: float) -> Found:
     predictor = fit_predictor(
         "linear", parts["train"], n_labels=dataset.n_labels, class_weight="none", seed=0, settings={}
     )
-    logits = {part: predictor(parts[part]) for part in ("validation", "test")}
-    decision = {part: decide(values) for part, values in logits.items()}
-    labels = {part: parts[part]["label"].to_numpy().astype(np.int64) for part in logits}
-    thirds = validation_parts(
-        len(labels["validation"]), 1, **PARAMS.protocol.model_dump(), group=parts["validation"]["group"].to_numpy()
-    )
-    fit, projection = thirds.calibrator_fit, thirds.projection_fit
-    calibrator = FITTERS["ts"](logits["validation"][fit], labels["validation"][fit], seed=1)
-    fitted = confidence_logit(calibrator(logits["validation"][projection]), decision["validation"][projection])
-    correct = (decision["validation"] == labels["validation"])[projection]
-    variants = project_batch(
-        fitted[None], decision["validation"][projection], correct, dataset.n_labels, LatticeSettings()
-    )
-    tested = confidence_logit(calibrator(logits["test"]), decision["test"])
+    decided = {}
+    for part in ("validation", "test"):
+        logits, of = predictor(parts[part]), parts[part]
+        decided[part] = FixedDecisions(
+            logits, of["label"].to_numpy().astype(np.int64), decide(logits), of["group"].to_numpy()
+        )
+    validation, test = decided["validation"], decided["test"]
+    rows = validation_rows(validation, 1, PARAMS.protocol, validation.group)
+    calibrator = FITTERS["ts"](rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1)
+    (mrp,) = project_batch(Batch.under([calibrator], rows, LatticeSettings(), "cpu"), ("mrp",))["mrp"]
+    tested = confidence_logit(calibrator(test.logits), test.decision)
     truth = parts["test"].join(pl.read_parquet(folder / "truth.parquet"), on="pair", how="left", maintain_order="left")
     probabilities = np.array(truth["probabilities"].to_list())
     return Found(
         confidence=expit(tested),
         confidence_logit=tested,
-        reliability_logit=variants["mrp"][0](tested, decision["test"]),
-        decision=decision["test"],
-        correct=decision["test"] == labels["test"],
-        truth=probabilities[np.arange(len(tested)), decision["test"]],
+        reliability_logit=mrp(tested, test.decision),
+        decision=test.decision,
+        correct=test.correct,
+        truth=probabilities[np.arange(len(tested)), test.decision],
     )
 
 

@@ -3,33 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from tasks.bound import bound
 from tasks.calibrate import calibrate, fit_key
+from tasks.compare import compare
 from tasks.expectations.check import GateFailed
 from tasks.measure import measure
 from tasks.metrics.probability import accuracy
 from tasks.project import project
-from tasks.projection.lattice import LatticeSettings
-from tasks.protocol.params import MetricParams
+from tasks.protocol.keys import VARIANTS
+from tasks.protocol.params import Params, load_params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
+from tasks.protocol.splits import ValidationRows
 from tasks.protocol.store import base_folder, write_logits
 from tasks.validate import known, unchanged
-from tasks.write import scored_rows
+from tasks.vary import vary
+from tasks.write import optimum, sampled, scores, simplex
 
-METRICS = MetricParams(ece_bins=15, spread_groups=10, spread_minimum_cell=20, spread_permutations=20)
+FEW = (100, 300, 5000)
+RELIABILITY = {"nll_correct", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90"}
+
+
+@pytest.fixture(scope="module")
+def params() -> Params:
+    """Those of the project, with less to compute."""
+    read = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
+    less = {"projection": {"epochs": 30}, "metrics": {"spread_permutations": 20, "resamples": 100}}
+    sections = {name: getattr(read, name).model_copy(update=values) for name, values in less.items()}
+    return read.model_copy(update={"calibrators": ("uncal", "ts"), **sections})
 
 
 @pytest.fixture
 def calibrated(decisions) -> list[Calibrated]:
-    return [calibrate.fn(decisions, name, 1) for name in ("uncal", "ts")]
+    return [calibrate.fn(decisions, name, 1, FEW) for name in ("uncal", "ts")]
 
 
 @pytest.fixture
-def projected(decisions, calibrated, tmp_path, monkeypatch) -> Projected:
+def parts(decisions) -> ValidationRows:
+    return ValidationRows(1, decisions, decisions, decisions)
+
+
+@pytest.fixture
+def projected(decisions, calibrated, parts, params, tmp_path, monkeypatch) -> Projected:
     """What one seed projects, with the same decisions as validation and as saved test rows."""
     monkeypatch.chdir(tmp_path)
     facts = {
@@ -51,7 +71,7 @@ def projected(decisions, calibrated, tmp_path, monkeypatch) -> Projected:
             "candidate_length": [9] * rows,
         }
     ).write_parquet(base_folder("wands") / "pairs.parquet")
-    return project.fn(decisions, decisions, decisions, calibrated, 1, LatticeSettings(epochs=30), "cpu")
+    return project.fn(calibrated, parts, decisions, params, "cpu")
 
 
 def changed(projected: Projected, **arrays: np.ndarray) -> Projected:
@@ -104,18 +124,116 @@ def test_known_pairs_pass_and_a_group_in_two_splits_does_not(projected):
         known.fn("wands")
 
 
-def test_a_seed_is_measured_in_every_metric_and_variant(projected, decisions):
-    rows = measure.fn(projected, decisions.labels, METRICS)
-    assert set(rows["variant"]) == {"confidence", "shared_1d", "mrp"}
+def test_a_seed_is_measured_in_every_metric_and_variant(projected, decisions, params):
+    rows = measure.fn(projected, decisions.labels, params.metrics)
+    assert set(rows["variant"]) == {*VARIANTS, "mrp_exact", "mrc"}
     assert set(rows["calibrator"]) == {"uncal", "ts"}
-    of_all = {"nll_correct", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90"}
     of_calibrators = {"accuracy", "ece", "top_ece", "nll", "brier", "label_spread", "label_spread_null_p95"}
-    assert set(rows.filter(pl.col("variant") == "mrp")["metric"]) == of_all
-    assert set(rows.filter(pl.col("variant") == "confidence")["metric"]) == of_all | of_calibrators
+    assert set(rows.filter(pl.col("variant") == "mrp")["metric"]) == RELIABILITY
+    assert set(rows.filter(pl.col("variant") == "confidence")["metric"]) == RELIABILITY | of_calibrators
+    of_mrc = {"ece", "top_ece", "nll", "brier", "infeasible_share", "solved_share"}
+    assert set(rows.filter(pl.col("variant") == "mrc")["metric"]) == of_mrc
+    assert not rows.select("calibrator", "variant", "metric").is_duplicated().any()
 
 
-def key(fit, calibrator="ts", seed=1) -> str:
-    return fit_key(None, {"fit": fit, "calibrator": calibrator, "seed": seed})
+def test_an_alternative_measures_what_it_bears_on_and_nothing_else(projected, calibrated, parts, decisions, params):
+    rows = vary.fn(projected, calibrated, parts, decisions, params, "cpu")
+    assert set(rows["option"]) == set(params.sensitivity.alternatives)
+    measured = {option: set(of["metric"]) for (option,), of in rows.group_by("option")}
+    assert measured["selection_best"] == measured["knots_at_quantiles"] == RELIABILITY
+    assert measured["ece_25_bins"] == measured["ece_equal_mass"] == {"ece", "top_ece"}
+    assert measured["mrc_no_floor"] == {"nll"}
+    assert measured["nll_clip_1e-3"] == {"nll_correct"}
+    assert measured["aupr_threshold"] == {"aupr_error"}
+    assert measured["spread_per_group"] == {"label_spread_null_p95"}
+    assert measured["mrc_off_top_uniform"] == {"ece", "top_ece", "nll", "brier"}
+
+
+def test_an_alternative_stands_beside_the_default_it_was_measured_like(projected, calibrated, parts, decisions, params):
+    keys = ["calibrator", "seed", "variant", "metric"]
+    varied = vary.fn(projected, calibrated, parts, decisions, params, "cpu")
+    both = varied.join(measure.fn(projected, decisions.labels, params.metrics), on=keys, how="left", suffix="_default")
+    assert both["value_default"].null_count() == 0
+    where = (pl.col("option") == "nll_clip_1e-3") & (pl.col("variant") != "label_isotonic")
+    unmoved = both.filter(where)  # only isotonic steps are ever exactly 0 or 1
+    assert (unmoved["value"] == unmoved["value_default"]).all()
+    moved = both.filter((pl.col("option") == "ece_25_bins") & (pl.col("variant") == "confidence"))
+    assert (moved["value"] != moved["value_default"]).all()
+
+
+def test_calibrators_are_compared_on_as_many_rows_as_asked_for_or_there(calibrated, parts, decisions, params):
+    both = [calibrate.fn(parts.both_fits, "matrix", 1, tuple(2 * rows for rows in FEW))]
+    rows = compare.fn(calibrated, both, parts, decisions, params.projection, "cpu")
+    counts = ["rows", "calibrator_fit_rows", "projection_fit_rows"]
+    with_mrp = rows.filter(pl.col("variant") == "mrp").select(counts).unique(maintain_order=True)
+    assert with_mrp.rows() == [(100, 100, 100), (300, 300, 300), (5000, 3000, 3000)]
+    alone = rows.filter(pl.col("calibrator") == "matrix").select(counts).unique(maintain_order=True)
+    assert alone.rows() == [(100, 200, 0), (300, 600, 0), (5000, 6000, 0)]
+
+
+def test_on_all_rows_the_comparison_is_the_measurement(projected, calibrated, parts, decisions, params):
+    rows = compare.fn(calibrated, [], parts, decisions, params.projection, "cpu").filter(pl.col("rows") == FEW[-1])
+    measured = measure.fn(projected, decisions.labels, params.metrics)
+    both = rows.join(measured, on=["calibrator", "variant", "metric"], how="left", suffix="_measured")
+    assert (both["value"] == both["value_measured"]).all()
+
+
+def test_a_fit_on_few_rows_sees_those_alone(decisions):
+    few = calibrate.fn(decisions, "ts", 1, (100, 5000))
+    alone = calibrate.fn(decisions.take(slice(100)), "ts", 1)
+    np.testing.assert_allclose(few.few[100](decisions.logits), alone.value(decisions.logits), rtol=0, atol=1e-10)
+    np.testing.assert_array_equal(few.few[5000](decisions.logits), few.value(decisions.logits))
+
+
+def test_a_delta_is_bounded_around_its_value_for_each_calibrator_and_their_average(projected, decisions, params):
+    measured = [measure.fn(projected, decisions.labels, params.metrics)]
+    rows = bound.fn([projected], measured, decisions, params.calibrators, params.metrics)
+    assert set(rows["calibrator"]) == {"uncal", "ts", "average"}
+    deltas = rows.filter(pl.col("quantity") == "delta")
+    assert ((deltas["low"] <= deltas["value"]) & (deltas["value"] <= deltas["high"])).mean() > 0.9
+    assert deltas["p"].is_between(0, 1).all()
+    mrp, confidence = (
+        measured[0].filter((pl.col("variant") == name) & (pl.col("metric") == "aurc"))["value"].to_numpy()
+        for name in ("mrp", "confidence")
+    )
+    aurc = deltas.filter(pl.col("metric") == "aurc")
+    assert np.allclose(aurc["value"], [*(mrp - confidence), (mrp - confidence).mean()], rtol=0, atol=1e-15)
+
+
+def test_scores_hold_the_calibrators_of_the_tables_and_every_variant(projected, decisions):
+    found = scores([projected], decisions, ("ts",))
+    assert set(found["calibrator"]) == {"ts"}
+    assert {f"logit_{name}" for name in VARIANTS} < set(found.columns)
+    assert found["row"].to_list() == list(range(len(decisions)))
+
+
+def test_the_simplex_sample_keeps_rows_that_sum_to_one(projected, decisions):
+    found = simplex([projected], decisions)
+    assert len(found) == 2000
+    for name in ("base", "mrc"):
+        assert np.allclose(np.array(found[name].to_list()).sum(axis=1), 1, rtol=0, atol=1e-12)
+    solved = found.filter(pl.col("solved") & pl.col("feasible"))
+    top = np.array(solved["mrc"].to_list())[np.arange(len(solved)), solved["decision"]]
+    assert np.abs(top - solved["reliability"].to_numpy()).max() < 1e-6
+
+
+def test_a_run_says_how_far_adam_is_from_the_optimum(projected, decisions, params):
+    found = optimum([projected], measure.fn(projected, decisions.labels, params.metrics))
+    assert 0 < found["adam_objective_above_it"] < 1
+    assert found["kkt_residual"] < 1e-8
+    assert set(found["largest_difference"]) == RELIABILITY
+
+
+def test_a_label_that_falls_back_is_named(projected):
+    fallen = replace(projected, label_rows=(900, 3, 0), fallback=("none", "shared", "identity"))
+    assert fallen.fallbacks(("bad", "fair", "good")) == [
+        "seed 1: fair with 3 projection-fit rows takes the shared curve",
+        "seed 1: good with 0 projection-fit rows keeps its confidence",
+    ]
+
+
+def key(fit, calibrator="ts", seed=1, few=()) -> str:
+    return fit_key(None, {"fit": fit, "calibrator": calibrator, "seed": seed, "few": few})
 
 
 def test_a_fit_is_found_again_for_the_same_rows_alone(decisions):
@@ -128,15 +246,16 @@ def test_a_fit_is_found_again_for_the_same_rows_alone(decisions):
         key(decisions),
         key(decisions, seed=2),
         key(decisions, calibrator="uncal"),
+        key(decisions, few=(100,)),
         key(replace(decisions, labels=labels)),
         key(replace(decisions, logits=logits)),
     }
-    assert len(keys) == 5
+    assert len(keys) == 6
 
 
 def test_a_large_test_set_is_sampled_under_a_fixed_seed_and_a_small_one_is_not():
-    assert (scored_rows(500) == np.arange(500)).all()
-    large = scored_rows(120_000)
+    assert (sampled(500, 50_000) == np.arange(500)).all()
+    large = sampled(120_000, 50_000)
     assert len(np.unique(large)) == 50_000
     assert (np.diff(large) > 0).all()
-    assert (large == scored_rows(120_000)).all()
+    assert (large == sampled(120_000, 50_000)).all()

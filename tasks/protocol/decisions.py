@@ -32,9 +32,19 @@ class FixedDecisions:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, rows: np.ndarray) -> FixedDecisions:
-        """The same value for `rows` (int or bool index) only, in that order."""
+    def take(self, rows: np.ndarray | slice) -> FixedDecisions:
+        """The same value for `rows` (int or bool index, or a slice) only, in that order."""
         return FixedDecisions(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+def interleave(first: FixedDecisions, second: FixedDecisions) -> FixedDecisions:
+    """Rows of both in turn, as many of each: `(2 n,)`."""
+
+    def in_turn(name: str) -> np.ndarray:
+        both = np.stack([getattr(first, name), getattr(second, name)], axis=1)
+        return both.reshape(-1, *both.shape[2:])
+
+    return FixedDecisions(**{field.name: in_turn(field.name) for field in fields(FixedDecisions)})
 
 
 def decide(logits: np.ndarray) -> np.ndarray:

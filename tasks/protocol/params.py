@@ -35,6 +35,7 @@ class ProjectionParams(_Frozen):
     """The lattice of the paper (sections 3.4 and 4.3)."""
 
     knots: Annotated[int, Field(ge=3)]
+    knots_at: Literal["uniform", "quantiles"]
     smoothness: Annotated[float, Field(ge=0)]
     learning_rate: Annotated[float, Field(gt=0)]
     epochs: Count
@@ -46,9 +47,48 @@ class MetricParams(_Frozen):
     """What the metrics leave open."""
 
     ece_bins: Count
+    ece_binning: Literal["width", "mass"]
+    ties: Literal["expected", "threshold"]
+    smallest_probability: Annotated[float, Field(ge=0, lt=0.5)]
+    smallest_reliability: Annotated[float, Field(gt=0, lt=0.5)]
     spread_groups: Count
     spread_minimum_cell: Count
     spread_permutations: Count
+    spread_reading: Literal["mean", "group"]
+    resamples: Annotated[int, Field(ge=100)]
+
+
+class SimplexParams(_Frozen):
+    """What MRC leaves open: the power where the decision is not on top."""
+
+    off_top_alpha: Annotated[float, Field(ge=0)]
+
+
+class RivalParams(_Frozen):
+    """Class-wise calibrators beside MRP, and the numbers of calibrator-fit rows at which all are compared."""
+
+    calibrators: tuple[str, ...]
+    rows: Annotated[tuple[Count, ...], Field(min_length=1)]
+
+    def asked(self, there: int) -> tuple[int, ...]:
+        """The numbers of rows to compare at, where `there` rows are: up to the first that asks for them all."""
+        steps = sorted(self.rows)
+        return tuple(step for place, step in enumerate(steps) if place == 0 or steps[place - 1] < there)
+
+
+class Alternative(_Frozen):
+    """One choice made otherwise: names of these sections with other values."""
+
+    projection: Mapping[str, Any] = Field(default_factory=dict)
+    metrics: Mapping[str, Any] = Field(default_factory=dict)
+    simplex: Mapping[str, Any] = Field(default_factory=dict)
+
+
+class SensitivityParams(_Frozen):
+    """What is also run to see what a choice changes; none of it enters the paper's tables."""
+
+    calibrators: tuple[str, ...]
+    alternatives: Mapping[str, Alternative]
 
 
 class TrainParams(_Frozen):
@@ -137,9 +177,27 @@ class Params(_Frozen):
     lanes: Count  # data sets that `flows.refresh` brings up to date at the same time
     protocol: ProtocolParams
     projection: ProjectionParams
+    simplex: SimplexParams
     metrics: MetricParams
+    rivals: RivalParams
+    sensitivity: SensitivityParams
     train: TrainParams
     datasets: Annotated[Mapping[Key, DatasetParams], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _alternatives_are_known(self) -> Params:
+        for name in self.sensitivity.alternatives:
+            self.with_alternative(name)
+        return self
+
+    def with_alternative(self, name: str) -> tuple[ProjectionParams, SimplexParams, MetricParams]:
+        """The three sections under the alternative `name` of `sensitivity`."""
+        other = self.sensitivity.alternatives[name]
+        return (
+            ProjectionParams(**{**self.projection.model_dump(), **other.projection}),
+            SimplexParams(**{**self.simplex.model_dump(), **other.simplex}),
+            MetricParams(**{**self.metrics.model_dump(), **other.metrics}),
+        )
 
     def dataset(self, name: str) -> DatasetParams:
         """The entry of `name`; BadInput lists the known names where there is none."""

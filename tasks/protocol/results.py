@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,13 @@ Calibrator = Callable[[np.ndarray], np.ndarray]  # logits (n, K) to log-probabil
 
 @dataclass(frozen=True)
 class Calibrated:
-    """One fitted calibrator of one protocol seed; `value` is the frozen thing that `fit_<name>` returned."""
+    """One calibrator of one protocol seed; `value` is the frozen thing that `fit_<name>` returned."""
 
     calibrator: str
     seed: int
+    rows: int  # that it was fitted on
     value: Calibrator
+    few: Mapping[int, Calibrator]  # number of rows -> the same, fitted on so many of the first rows at most
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,9 @@ class ProjectedDecisions:
     log_probabilities: np.ndarray  # (n, K) of the calibrator
     reliability_logits: dict[str, np.ndarray]  # variant -> (n,) logit of the probability that the decision is correct
     lattices: dict[str, Any]  # variant -> its fitted curves, for those that are lattices
+    simplex: Any  # MRP's reliability put back into the class probabilities
+    adam_above_optimum: float  # objective of MRP as published less the lowest one, on the projection-fit rows
+    kkt: float  # the largest residual that proves the lowest one
 
 
 @dataclass(frozen=True)
@@ -37,4 +42,15 @@ class Projected:
 
     seed: int
     rows: list[ProjectedDecisions]
+    label_rows: tuple[int, ...]  # projection-fit rows behind each label
+    fallback: tuple[str, ...]  # what each label stands on: none (its own curve), shared or identity
     gates: list[dict[str, Any]]  # the records of the gates that it has passed
+
+    def fallbacks(self, labels: tuple[str, ...]) -> list[str]:
+        """A sentence for each label that has too few projection-fit rows for a curve of its own."""
+        takes = {"shared": "takes the shared curve", "identity": "keeps its confidence"}
+        return [
+            f"seed {self.seed}: {label} with {rows} projection-fit rows {takes[kind]}"
+            for label, rows, kind in zip(labels, self.label_rows, self.fallback, strict=True)
+            if kind in takes
+        ]

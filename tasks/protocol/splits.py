@@ -7,9 +7,32 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from tasks.protocol.decisions import FixedDecisions, interleave
 from tasks.protocol.errors import BadInput
+from tasks.protocol.params import ProtocolParams
 
 SPLITS = ("train", "validation", "test")
+
+
+class ValidationRows(NamedTuple):
+    """The validation rows of one protocol seed, each part for its one purpose."""
+
+    seed: int
+    calibrator_fit: FixedDecisions
+    projection_fit: FixedDecisions
+    projection_selection: FixedDecisions
+
+    @property
+    def both_fits(self) -> FixedDecisions:
+        """Calibrator-fit and projection-fit rows in turn, as many of each: what one fit could have had of both."""
+        pairs = min(len(self.calibrator_fit), len(self.projection_fit))
+        return interleave(self.calibrator_fit.take(slice(pairs)), self.projection_fit.take(slice(pairs)))
+
+    def first(self, rows: int) -> ValidationRows:
+        """The same with so many of the first rows to fit on, at most."""
+        return self._replace(
+            calibrator_fit=self.calibrator_fit.take(slice(rows)), projection_fit=self.projection_fit.take(slice(rows))
+        )
 
 
 class ValidationParts(NamedTuple):
@@ -41,6 +64,14 @@ def validation_parts(
         thirds = [np.concatenate([empty, *(rows_by_group[g] for g in part)]) for part in drawn]
     caps = (calibrator_fit_cap, projection_cap, projection_cap)
     return ValidationParts(*(third[:cap] for third, cap in zip(thirds, caps, strict=True)))
+
+
+def validation_rows(
+    validation: FixedDecisions, seed: int, params: ProtocolParams, group: np.ndarray | None
+) -> ValidationRows:
+    """Cut the validation rows under protocol seed `seed`; `group` as in `validation_parts`."""
+    parts = validation_parts(len(validation), seed, **params.model_dump(), group=group)
+    return ValidationRows(seed, *(validation.take(rows) for rows in parts))
 
 
 def draw_splits(frame: pl.DataFrame, *, by: str, shares: dict[str, float], seed: int) -> pl.DataFrame:

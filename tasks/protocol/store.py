@@ -98,6 +98,7 @@ def read_csv(path: Path) -> pl.DataFrame:
 class Base:
     """What `train` hands on: fixed decisions on validation and test rows, and the facts about them."""
 
+    name: str  # key of the data set
     validation: FixedDecisions
     test: FixedDecisions
     labels: tuple[str, ...]  # names, index = label
@@ -165,6 +166,7 @@ def read_base(dataset: str) -> Base:
             group=rows["group"].to_numpy(),
         )
     return Base(
+        name=dataset,
         **parts,
         labels=labels,
         split_by=facts["split_by"],

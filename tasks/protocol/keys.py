@@ -1,0 +1,16 @@
+"""The names that results are filed under, in the order of the paper's tables."""
+
+from __future__ import annotations
+
+PAPER_DATASETS = ("esci_rerank_us", "mslr_web10k", "amazon_esci", "scidocs", "wands", "alloprof_rerank")
+BOOSTED = "mslr_web10k_boosted"  # the same judgements under a LightGBM base: the paper's robustness check
+
+PAPER_CALIBRATORS = ("uncal", "ts", "diag", "spline", "hcal", "smart")
+HEADLINE_CALIBRATOR = "smart"  # under which the paper reads its label spread and draws its curves
+RIVAL_CALIBRATORS = ("vector", "matrix")  # class-wise: they can remove a label-wise residual themselves
+SENSITIVITY_CALIBRATORS = ("hcal_pooled", "smart_soft_ece")  # the other of two defensible objectives
+
+PAPER_VARIANTS = ("confidence", "shared_1d", "label_intercept", "label_isotonic", "mrp", "label_2d")
+VARIANTS = ("confidence", "shared_1d", "label_intercept", "label_isotonic", "label_platt", "mrp", "label_2d")
+EXACT = "mrp_exact"  # the convex optimum of `mrp`, outside the paper's tables
+SIMPLEX = "mrc"  # MRP's reliability as the top of a probability vector
