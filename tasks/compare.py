@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+import numpy as np
 import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -11,10 +10,10 @@ from prefect.cache_policies import NO_CACHE
 from tasks.metrics.reliability import reliability_metrics
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.rows import rows_under
-from tasks.projection.variants import Batch, project_batch
+from tasks.projection.variants import Batch, project_together
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import ProjectionParams
-from tasks.protocol.results import Calibrated, Calibrator
+from tasks.protocol.results import Calibrated
 from tasks.protocol.splits import ValidationRows
 
 COMPARED = ("nll_correct", "aupr_error", "aurc")
@@ -25,18 +24,10 @@ SCHEMA = pl.Schema(
 )
 
 
-def by_confidence(name: str, calibrator: Calibrator, test: FixedDecisions) -> Iterator[tuple[str, str, str, float]]:
-    """Calibrator, variant, metric and value of the confidence alone."""
-    metrics = reliability_metrics(rows_under([calibrator], test).confidence_logit[0], test.correct)
-    yield from ((name, "confidence", metric, metrics[metric]) for metric in COMPARED)
-
-
-def by_mrp(fits: dict[str, Calibrator], batch: Batch, test: FixedDecisions) -> Iterator[tuple[str, str, str, float]]:
-    """Calibrator, variant, metric and value of MRP on top of each calibrator of `batch`."""
-    tested = rows_under(list(fits.values()), test).confidence_logit
-    for name, mrp, at in zip(fits, project_batch(batch, ("mrp",))["mrp"], tested, strict=True):
-        metrics = reliability_metrics(mrp(at, test.decision), test.correct)
-        yield from ((name, "mrp", metric, metrics[metric]) for metric in COMPARED)
+def compared(calibrator: str, variant: str, logit: np.ndarray, test: FixedDecisions) -> list[tuple[object, ...]]:
+    """Calibrator, variant, metric and value."""
+    metrics = reliability_metrics(logit, test.correct)
+    return [(calibrator, variant, metric, metrics[metric]) for metric in COMPARED]
 
 
 @task(task_run_name="compare/{parts.seed}", cache_policy=NO_CACHE)
@@ -53,16 +44,20 @@ def compare(
     MRP takes as many projection-fit rows as its calibrator takes calibrator-fit rows. So that no rival lacks a label,
     `both_parts` were fitted on as many rows of each; that leaves MRP none, and only confidence is measured.
     """
-    settings = LatticeSettings.chosen(params)
+    settings, names = LatticeSettings.chosen(params), [fit.calibrator for fit in calibrated]
+    steps = list(calibrated[0].few)
+    few = [[fit.few[asked] for fit in calibrated] for asked in steps]
+    first = [parts.first(asked) for asked in steps]
+    batches = [Batch.under(fits, rows, settings, device) for fits, rows in zip(few, first, strict=True)]
     found: list[tuple[object, ...]] = []
-    for asked in calibrated[0].few:
-        fits, first = {fit.calibrator: fit.few[asked] for fit in calibrated}, parts.first(asked)
-        counts = parts.seed, asked, len(first.calibrator_fit), len(first.projection_fit)
-        measured = [one for name, value in fits.items() for one in by_confidence(name, value, test)]
-        measured += by_mrp(fits, Batch.under(list(fits.values()), first, settings, device), test)
-        found += [(*counts, *one) for one in measured]
+    for asked, fits, rows, curves in zip(steps, few, first, project_together(batches), strict=True):
+        counts = parts.seed, asked, len(rows.calibrator_fit), len(rows.projection_fit)
+        for name, at, mrp in zip(names, rows_under(fits, test).confidence_logit, curves, strict=True):
+            found += [(*counts, *one) for one in compared(name, "confidence", at, test)]
+            found += [(*counts, *one) for one in compared(name, "mrp", mrp(at, test.decision), test)]
     for fit in both_parts:
         for twice, value in fit.few.items():
+            (at,) = rows_under([value], test).confidence_logit
             counts = parts.seed, twice // 2, min(twice, fit.rows), 0
-            found += [(*counts, *one) for one in by_confidence(fit.calibrator, value, test)]
+            found += [(*counts, *one) for one in compared(fit.calibrator, "confidence", at, test)]
     return pl.DataFrame(found, schema=SCHEMA, orient="row")

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tasks.protocol.decisions import decide
+from tasks.tables import TABLES
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -48,6 +49,10 @@ def project(tmp_path_factory):
     for name in ("dvc.yaml", ".dvcignore"):
         shutil.copy(ROOT / name, folder / name)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["calibrators"] = ["uncal", "ts"]
+    params["rivals"] = {"calibrators": ["matrix"], "rows": [100, 400]}
+    params["sensitivity"] = {"calibrators": [], "alternatives": {"ece_25_bins": {"metrics": {"ece_bins": 25}}}}
+    params["metrics"] |= {"spread_permutations": 50, "resamples": 100}
     params["datasets"] = {
         "wands": params["datasets"]["wands"] | {"rows": 6000},
         "mine": {
@@ -126,6 +131,37 @@ def test_the_main_table_has_a_row_for_each_set_and_calibrator(project):
     assert table["source"].to_list() == ["simulated", "simulated", "files", "files"]
 
 
+@pytest.mark.parametrize("ending", ["csv", "md", "tex"])
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_is_written_for_reading_pasting_and_computing(project, name, ending):
+    text = (project / f"data/report/{name}.{ending}").read_text()
+    assert text.strip()
+    if ending == "csv":
+        assert pl.read_csv(project / f"data/report/{name}.csv").columns[-1] == "source"
+    elif "wands" in text:
+        assert "wands (simulated)" in text
+
+
+def test_simulated_data_are_not_compared_with_the_paper(project):
+    verdict = pl.read_csv(project / "data/report/verdict.csv")
+    assert len(verdict) == 1
+    assert "simulated" in verdict.row(0, named=True)["reason"]
+
+
+def test_the_tables_are_tasks_with_their_names_and_can_be_read_in_the_ui(project):
+    with closing(sqlite3.connect(project / ".prefect/prefect.db")) as recorded:
+        tasks = {name for (name,) in recorded.execute("select name from task_run")}
+        artifacts = {key for (key,) in recorded.execute("select key from artifact")}
+    assert set(TABLES) < tasks
+    assert {name.replace("_", "-") for name in TABLES} <= artifacts
+
+
+def test_a_run_says_how_far_it_is_from_the_optimum_and_which_labels_fell_back(project):
+    told = json.loads((project / "data/runs/wands/run.json").read_text())
+    assert told["optimum"]["kkt_residual"] < 1e-8
+    assert told["fallbacks"] == []
+
+
 def test_mrp_lowers_the_correctness_nll_of_the_twin(project):
     table = pl.read_csv(project / "data/report/main.csv").filter(pl.col("dataset") == "wands")
     assert (table["nll_correct_delta"] < 0).all()
@@ -159,8 +195,9 @@ def test_every_task_run_is_recorded_as_finished(project):
     with closing(sqlite3.connect(project / ".prefect/prefect.db")) as recorded:
         tasks = recorded.execute("select state_type, count(*) from task_run group by state_type").fetchall()
         flows = recorded.execute("select state_type, count(*) from flow_run group by state_type").fetchall()
-    # for each set a gate before, 2 x 3 fits, 3 projections, 3 gates after, 3 measurements, a writing; then 3 reports
-    assert tasks == [("COMPLETED", 2 * (1 + 6 + 3 + 3 + 3 + 1) + 3)]
+    # for each set a gate before, 4 fits, a projection, a gate after, a measurement, a comparison and alternatives for
+    # each seed, intervals and a writing; then what the report gathers, its tables and its headline
+    assert tasks == [("COMPLETED", 2 * (1 + 3 * (4 + 5) + 2) + 1 + len(TABLES) + 1)]
     assert flows == [("COMPLETED", 4)]
 
 
@@ -169,16 +206,14 @@ def test_a_second_run_runs_nothing(project):
 
 
 def test_one_stage_runs_by_itself_with_the_same_bytes_and_no_fit_repeated(project):
-    before = {
-        name: (project / "data/runs/wands" / name).read_bytes()
-        for name in ("metrics.parquet", "scores.parquet", "curves.json")
-    }
+    folder = project / "data/runs/wands"
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "run.json"}
     printed = run(project, "dvc", "repro", "--force", "--single-item", "reliability@wands")
     assert stages_run(printed) == {"reliability@wands"}
     for name, content in before.items():
         assert (project / "data/runs/wands" / name).read_bytes() == content, name
     told = json.loads((project / "data/runs/wands/run.json").read_text())
-    assert (told["calibrators_fitted"], told["calibrators_reused"]) == (0, 6)
+    assert (told["calibrators_fitted"], told["calibrators_reused"]) == (0, 12)
 
 
 def test_changing_one_raw_file_reruns_that_set_and_the_report_alone(project):

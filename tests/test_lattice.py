@@ -167,7 +167,9 @@ def test_the_objective_is_the_papers_double_sum(B, m, K, seed, J):
 def test_the_slope_is_the_derivative_of_the_mean_loss():
     confidence, decision, correct = (np.broadcast_to(x, (2, 300)) for x in simulated(2, 300, 3))
     values = np.random.default_rng(1).normal(size=(2, 3, 8))
-    cells = sort_into_cells(confidence, decision, correct, n_labels=3, knots=KNOTS, device="cpu")
+    cells = sort_into_cells(
+        list(zip(confidence, decision, correct, strict=True)), n_labels=3, knots=KNOTS, device="cpu"
+    )
     slope = cells.slope(torch.from_numpy(values)).numpy()
     for place_ in np.ndindex(values.shape):
         step = np.zeros_like(values)
@@ -178,7 +180,7 @@ def test_the_slope_is_the_derivative_of_the_mean_loss():
 
 def plainest_fit(confidence, decision, correct, n_labels, chosen: LatticeSettings) -> np.ndarray:
     """The paper's fit with nothing of ours but the start: dense hat weights, torch's own Adam and gradient."""
-    start = lattice._start(confidence[None], decision[None], correct[None], n_labels, chosen.places)
+    start = lattice._start((confidence, decision, correct), n_labels, chosen.places)[None]
     theta = torch.from_numpy(start[0]).requires_grad_()
     adam = torch.optim.Adam([theta], lr=chosen.learning_rate)
     c, d, z = (torch.from_numpy(np.asarray(x)) for x in (confidence, decision, correct))
@@ -397,3 +399,12 @@ def test_fits_of_two_threads_are_those_of_one():
         torch.set_num_threads(threads)
     for one, problem in zip(together, problems, strict=True):
         assert (one == fit(problem)).all()
+
+
+def test_fits_with_different_numbers_of_rows_equal_single_fits():
+    rng = np.random.default_rng(5)
+    several = [(rng.uniform(0.3, 1, m), rng.integers(0, 3, m), rng.random(m) < 0.7) for m in (0, 1, 63, 64, 65, 700)]
+    together = fit_lattices(*zip(*several, strict=True), n_labels=3, settings=LatticeSettings(epochs=40))
+    for values, (confidence, decision, correct) in zip(together, several, strict=True):
+        alone = fit_lattices(confidence[None], decision, correct, n_labels=3, settings=LatticeSettings(epochs=40))
+        np.testing.assert_array_equal(values, alone[0])

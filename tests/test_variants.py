@@ -14,7 +14,7 @@ from scipy.special import expit, logit
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.lattice import LatticeSettings, fit_lattices
 from tasks.projection.rows import Rows
-from tasks.projection.variants import VARIANTS, Batch, optimality, project_batch
+from tasks.projection.variants import VARIANTS, Batch, optimality, project_batch, project_together
 
 SETTINGS = LatticeSettings(epochs=60)
 LABELS = 3
@@ -226,3 +226,11 @@ def test_only_what_is_asked_for_is_fitted(rows):
     of = batch(rows)
     project_batch(of, ("mrp",))
     assert "shared" not in of.__dict__  # no label is rare here, so that nobody reads the shared curve
+
+
+def test_batches_with_different_rows_fitted_together_equal_those_fitted_apart():
+    batches = [batch(simulated(2, m, seed=m)) for m in (60, 500, 900)]  # in the first every label is rare
+    for together, apart in zip(project_together(batches), batches, strict=True):
+        for curves, alone in zip(together, project_batch(apart, ("mrp",))["mrp"], strict=True):
+            assert curves.fallback == alone.fallback
+            np.testing.assert_array_equal(curves.values, alone.values)

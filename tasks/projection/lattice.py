@@ -5,7 +5,7 @@ The problem is convex and separates over labels; B fits and their labels descend
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from tasks.projection.cells import Cells, sort_into_cells
+from tasks.projection.cells import Cells, Triple, sort_into_cells
 from tasks.projection.curves import place
 from tasks.projection.device import device_turn
 from tasks.protocol.params import ProjectionParams
 
-Triples = tuple[np.ndarray, np.ndarray, np.ndarray]  # confidence (B, m), decision and correct (m,) or (B, m)
+Several = np.ndarray | Sequence[np.ndarray]  # (B, m), or of each of B fits its own (m,), or (m,) that all share
+Triples = tuple[Several, Several, Several]  # confidence, decision and correct; the confidence is never shared
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ def objective(
 
 
 def fit_lattices(
-    confidence: np.ndarray,
-    decision: np.ndarray,
-    correct: np.ndarray,
+    confidence: Several,
+    decision: Several,
+    correct: Several,
     *,
     n_labels: int,
     settings: LatticeSettings,
@@ -72,44 +73,46 @@ def fit_lattices(
 ) -> np.ndarray:
     """Confidence `(B, m)` in [0, 1], decision and correct `(B, m)` or `(m,)`, to lattice values `(B, K, J)`.
 
-    `selection` are the projection-selection triples, read only if `settings.selection` is `best`: then each fit
-    keeps the first epoch with the lowest loss there. The same rows in any order give the same bits on one machine,
-    and on the CPU each fit of a batch the same as alone. A label without rows keeps its start. Raises ValueError
-    if `best` has no selection rows.
+    The fits may have different numbers of rows: then each of the three is a sequence of B arrays. `selection` are the
+    projection-selection triples, read only if `settings.selection` is `best`: then each fit keeps the first epoch
+    with the lowest loss there. The same rows in any order give the same bits on one machine, and on the CPU each fit
+    of a batch the same as alone. A label without rows keeps its start. Raises ValueError if `best` has no selection
+    rows.
     """
-    if settings.selection == "best" and (selection is None or np.size(selection[0]) == 0):
+    if settings.selection == "best" and (selection is None or any(len(one) == 0 for one in selection[0])):
         raise ValueError("selection 'best' needs projection-selection rows")
 
     def cells(triples: Triples) -> Cells:
-        return sort_into_cells(*_broadcast(triples), n_labels=n_labels, knots=settings.places, device=device)
+        return sort_into_cells(_each(triples), n_labels=n_labels, knots=settings.places, device=device)
 
-    start = _start(*_broadcast((confidence, decision, correct)), n_labels, settings.places)
+    start = np.stack([_start(fit, n_labels, settings.places) for fit in _each((confidence, decision, correct))])
     judge = cells(selection) if settings.selection == "best" and selection is not None else None
     with _one_thread(), device_turn(device):
         values = _descend(torch.from_numpy(start).to(device), cells((confidence, decision, correct)), judge, settings)
         return values.cpu().numpy()
 
 
-def _broadcast(triples: Triples) -> Triples:
-    confidence, decision, correct = triples
-    confidence = np.asarray(confidence, dtype=np.float64)
-    return confidence, np.broadcast_to(decision, confidence.shape), np.broadcast_to(correct, confidence.shape)
+def _each(triples: Triples) -> list[Triple]:
+    """The rows of each fit, with what all share given to each."""
+    confidence, *others = triples
+    shared = [isinstance(part, np.ndarray) and part.ndim == 1 for part in others]
+    own = [[part] * len(confidence) if one else part for part, one in zip(others, shared, strict=True)]
+    return [(np.asarray(c, dtype=np.float64), d, z) for c, d, z in zip(confidence, *own, strict=True)]
 
 
-def _start(
-    confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, n_labels: int, knots: np.ndarray
-) -> np.ndarray:
-    """Where Adam starts, `(B, K, J)`: b in the first column, eta in the others.
+def _start(fit: Triple, n_labels: int, knots: np.ndarray) -> np.ndarray:
+    """Where Adam starts, `(K, J)`: b in the first column, eta in the others.
 
     Each label starts at its base rate, on a line of slope 1.4 in c that crosses it at c = 5/7 (for J = 8: 0.2 from
     knot to knot, through the sixth). The paper names no start; from zeros 400 epochs end visibly short of the
     optimum.
     """
-    mine = decision[:, None, :] == np.arange(n_labels)[:, None]  # (B, K, m)
-    right, total = (mine & (correct[:, None, :] != 0)).sum(axis=2), mine.sum(axis=2)
-    theta = np.empty((len(confidence), n_labels, len(knots)))
-    theta[:, :, 0] = np.log((right + 1) / (total - right + 1)) - 1.4 * 5 / 7
-    theta[:, :, 1:] = np.log(np.expm1(1.4 * np.diff(knots)))
+    _, decision, correct = fit
+    total = np.bincount(decision, minlength=n_labels)
+    right = np.bincount(decision[np.asarray(correct) != 0], minlength=n_labels)
+    theta = np.empty((n_labels, len(knots)))
+    theta[:, 0] = np.log((right + 1) / (total - right + 1)) - 1.4 * 5 / 7
+    theta[:, 1:] = np.log(np.expm1(1.4 * np.diff(knots)))
     return theta
 
 

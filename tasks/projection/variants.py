@@ -17,10 +17,11 @@ from typing import Protocol
 import numpy as np
 from scipy.special import expit
 
+from tasks.projection.cells import Triple
 from tasks.projection.curves import Confidence, Curves, Fallback, SharedCurve, fallbacks, with_fallbacks
 from tasks.projection.exact import Exact, fit_exact
 from tasks.projection.labelwise import WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
-from tasks.projection.lattice import LatticeSettings, fit_lattices, objective
+from tasks.projection.lattice import LatticeSettings, Triples, fit_lattices, objective
 from tasks.projection.rows import Rows, rows_under
 from tasks.projection.surface import fit_surfaces
 from tasks.protocol.results import Calibrator
@@ -86,25 +87,15 @@ class Batch:
         uniform = self.settings.places
         return np.stack([np.interp(c, knots, uniform) for c, knots in zip(confidence, self.knots, strict=True)])
 
-    def lattices(self, *, shared: bool) -> np.ndarray:
-        """Values `(B, K, J)`, or `(B, 1, J)` of the curve that all labels share: all B in one fit."""
-
-        def triples(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-            decision = np.zeros_like(rows.decision) if shared else rows.decision
-            return self.placed(rows.confidence_logit), decision, rows.correct
-
-        return fit_lattices(
-            *triples(self.fit),
-            n_labels=1 if shared else self.n_labels,
-            settings=self.settings,
-            selection=None if self.selection is None else triples(self.selection),
-            device=self.device,
-        )
+    def triples(self, rows: Rows, *, shared: bool) -> list[Triple]:
+        """Confidence, decision and correct of each fit, as the lattice takes them; all of one label if `shared`."""
+        decision = np.zeros_like(rows.decision) if shared else rows.decision
+        return [(confidence, decision, rows.correct) for confidence in self.placed(rows.confidence_logit)]
 
     @cached_property
     def shared(self) -> np.ndarray:
         """Values `(B, J)` of the curves that all labels share."""
-        return self.lattices(shared=True)[:, 0]
+        return lattices([self], shared=True)[0][:, 0]
 
     @cached_property
     def stand_in(self) -> np.ndarray:
@@ -114,7 +105,7 @@ class Batch:
     @cached_property
     def adam(self) -> np.ndarray:
         """Values `(B, K, J)` of MRP as published."""
-        return self.lattices(shared=False)
+        return lattices([self], shared=False)[0]
 
     @cached_property
     def exact(self) -> Exact:
@@ -133,11 +124,36 @@ class Batch:
         fits = zip(self.knots, self.shared, strict=True)
         return [SharedCurve(with_fallbacks(knots, curve[None], rows, curve, least=1)) for knots, curve in fits]
 
-    def curves(self, values: np.ndarray) -> list[Curves]:
-        """Fitted `values (B, K, J)` with something to stand on where few rows lie behind a label."""
-        fits = zip(self.knots, values, self.stand_in, strict=True)
+    def curves(self, values: np.ndarray, stand_in: np.ndarray | None = None) -> list[Curves]:
+        """Fitted `values (B, K, J)` with `stand_in (B, J)`, or the batch's own, where few rows lie behind a label."""
+        fits = zip(self.knots, values, self.stand_in if stand_in is None else stand_in, strict=True)
         least = self.settings.minimum_rows
         return [with_fallbacks(knots, own, self.rows, shared, least) for knots, own, shared in fits]
+
+
+def lattices(batches: Sequence[Batch], *, shared: bool) -> list[np.ndarray]:
+    """Of each batch the values `(B, K, J)`, or `(B, 1, J)` of what all labels share: one descent for all.
+
+    The batches have their settings, number of labels and device in common.
+    """
+    if not batches:
+        return []
+    first = batches[0]
+    fits = [one for batch in batches for one in batch.triples(batch.fit, shared=shared)]
+    judges = [one for batch in batches if batch.selection for one in batch.triples(batch.selection, shared=shared)]
+    values = fit_lattices(
+        *_in_columns(fits),
+        n_labels=1 if shared else first.n_labels,
+        settings=first.settings,
+        selection=_in_columns(judges) if judges else None,
+        device=first.device,
+    )
+    return np.split(values, np.cumsum([len(batch.fit.confidence_logit) for batch in batches])[:-1])
+
+
+def _in_columns(fits: Sequence[Triple]) -> Triples:
+    confidence, decision, correct = zip(*fits, strict=True)
+    return confidence, decision, correct
 
 
 def fit_confidence(batch: Batch) -> list[Confidence]:
@@ -208,6 +224,15 @@ VARIANTS: dict[str, Callable[[Batch], list]] = {
 def project_batch(batch: Batch, names: tuple[str, ...] = tuple(VARIANTS)) -> dict[str, list[Variant]]:
     """Fit the variants `names` for B calibrators at once: name to B fitted values, in the order of the calibrators."""
     return {name: VARIANTS[name](batch) for name in names}
+
+
+def project_together(batches: Sequence[Batch]) -> list[list[Curves]]:
+    """MRP as published for several batches, as `lattices` takes them, which may differ in their rows."""
+    rare = [batch for batch in batches if "shared" in batch.fallback]
+    shared = iter(lattices(rare, shared=True))
+    stand_ins = [next(shared)[:, 0] if "shared" in batch.fallback else None for batch in batches]
+    fits = zip(batches, lattices(batches, shared=False), stand_ins, strict=True)
+    return [batch.curves(values, stand_in) for batch, values, stand_in in fits]
 
 
 @dataclass(frozen=True, eq=False)
