@@ -9,7 +9,7 @@ from typing import Any
 from prefect import task
 from prefect.context import TaskRunContext
 
-from tasks.calibrators import CALIBRATORS
+from tasks.calibrators import CALIBRATORS, fit_on_first
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.results import Calibrated
 from tasks.provenance.hashing import code_fingerprint, imports, reached_files, sha256_of_arrays
@@ -37,9 +37,5 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
 @task(task_run_name="calibrate/{calibrator}/{seed}", cache_key_fn=fit_key, persist_result=True)
 def calibrate(fit: FixedDecisions, calibrator: str, seed: int, few: tuple[int, ...] = ()) -> Calibrated:
     """Fit `calibrator` on the calibrator-fit rows of protocol seed `seed`, and on only the first of them, by `few`."""
-    fitter = CALIBRATORS[calibrator]
-    value = fitter(fit.logits, fit.labels, seed=seed)
-    first = {
-        rows: value if rows >= len(fit) else fitter(fit.logits[:rows], fit.labels[:rows], seed=seed) for rows in few
-    }
-    return Calibrated(calibrator, seed, len(fit), value, first)
+    value, *first = fit_on_first(calibrator, fit.logits, fit.labels, [len(fit), *few], seed=seed)
+    return Calibrated(calibrator, seed, len(fit), value, dict(zip(few, first, strict=True)))

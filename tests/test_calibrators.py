@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, logsumexp, softmax
 
-from tasks.calibrators import CALIBRATORS, Calibrator
+from tasks.calibrators import CALIBRATORS, TOGETHER, Calibrator, fit_on_first
 from tasks.calibrators.hcalibration import HCalibrationSettings
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.smart import SmartSettings
@@ -70,6 +70,33 @@ def test_the_same_rows_and_seed_give_the_same_bits(name):
     logits, labels = simulated(400, 4)
     first, second = (fit(name, logits, labels, seed=2)(logits) for _ in range(2))
     np.testing.assert_array_equal(first, second)
+
+
+@every_calibrator
+def test_a_fit_on_first_rows_is_that_of_those_rows_alone_bit_for_bit(name):
+    logits, labels = simulated(260, 3)
+    asked = [160, 40, 260, 101, 1000, 160]
+    fits = fit_on_first(name, logits, labels, asked, seed=2)
+    alone = {rows: CALIBRATORS[name](logits[:rows], labels[:rows], seed=2)(logits) for rows in (160, 40, 260, 101)}
+    for rows, calibrator in zip(asked, fits, strict=True):
+        np.testing.assert_array_equal(calibrator(logits), alone[min(rows, 260)])
+    assert fits[2] is fits[4]
+    assert fits[0] is fits[5]
+    assert fit_on_first(name, logits, labels, [], seed=2) == []
+
+
+@pytest.mark.parametrize("name", TOGETHER)
+@pytest.mark.parametrize("n_labels", [2, 3, 5])
+def test_which_other_fits_are_trained_with_one_does_not_matter(name, n_labels):
+    logits, labels = simulated(1733, n_labels)
+    quick = SmartSettings(epochs=30, learning_rate=0.5)  # so that the best epochs differ
+    rows = [100, 333, 1000, 1733]
+    together = TOGETHER[name](logits, labels, rows, seed=1, settings=quick)
+    for at, (n, value) in enumerate(zip(rows, together, strict=True)):
+        alone = CALIBRATORS[name](logits[:n], labels[:n], seed=1, settings=quick)
+        np.testing.assert_array_equal(value.parameters, alone.parameters)
+        reversed_order = TOGETHER[name](logits, labels, rows[::-1], seed=1, settings=quick)[-1 - at]
+        np.testing.assert_array_equal(value.parameters, reversed_order.parameters)
 
 
 @every_calibrator

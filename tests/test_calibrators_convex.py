@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
+from scipy.optimize import approx_fprime, minimize
 from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
 from tasks.calibrators import CALIBRATORS, FITTERS, RIVALS
 from tasks.calibrators.diagonal import Diagonal, fit_diagonal
-from tasks.calibrators.matrix import fit_matrix
+from tasks.calibrators.matrix import RIDGE, Matrix, centred, fit_matrix, multinomial_loss
+from tasks.calibrators.newton import newton
+from tasks.calibrators.scale import typical_spread
 from tasks.calibrators.spline import CLIP, Spline, fit_spline, smoothed_slope
 from tasks.calibrators.temperature import Temperature, fit_temperature
 from tasks.calibrators.vector import fit_vector
@@ -256,7 +258,92 @@ def test_confidence_is_calibrated_on_new_rows(n_labels):
     assert ece(np.exp(calibrated[rows, decision]), correct) < 0.025
 
 
+# Newton's method
+
+
+def quartic(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    return float((at**4 / 4 + at**2 / 2).sum()), at**3 + at, np.diag(3 * at**2 + 1)
+
+
+def pseudo_huber(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """Nearly straight far out, where a whole step overshoots by the cube of the distance."""
+    root = np.sqrt(1 + at**2)
+    return float(root.sum()), at / root, np.diag(root**-3)
+
+
+def test_newton_needs_one_step_for_a_parabola():
+    asked = []
+
+    def parabola(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        asked.append(at)
+        away = at - np.array([3.0, -1.0])
+        curvature = np.array([[2.0, 0.5], [0.5, 1.0]])
+        return float(away @ curvature @ away) / 2, curvature @ away, curvature
+
+    np.testing.assert_allclose(newton(parabola, np.zeros(2), 1e-3), [3, -1], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(asked[1], [3, -1], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("loss", [quartic, pseudo_huber])
+@pytest.mark.parametrize("start", [0.0, 0.5, 50.0])
+def test_newton_finds_the_bottom_from_afar(loss, start):
+    np.testing.assert_allclose(newton(loss, np.array([start, -start / 3]), 1e-12), 0, atol=1e-12)
+
+
+def test_newton_never_ends_higher_than_it_started():
+    def kinked(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        return float(np.abs(at).sum()), np.sign(at), np.eye(1) * 1e-3  # a slope that promises what the loss breaks
+
+    assert kinked(newton(kinked, np.array([0.3]), 1e-3))[0] <= 0.3
+
+
 # The class-wise rivals
+
+
+@given(n=st.integers(1, 30), n_labels=st.integers(2, 5), seed=st.integers(0, 1000))
+@settings(deadline=None, max_examples=25, derandomize=True)
+def test_slope_and_hessian_of_the_log_loss_are_those_of_finite_differences(n, n_labels, seed):
+    rng = np.random.default_rng(seed)
+    features, labels = rng.normal(size=(3, n)), rng.integers(0, n_labels, n)
+    loss, table = multinomial_loss(features, labels, n_labels), rng.normal(size=3 * n_labels)
+    value, slope, hessian = loss(table)
+    assert value == pytest.approx(nll(log_softmax(features.T @ table.reshape(n_labels, 3).T, axis=1), labels, 0))
+    np.testing.assert_allclose(slope, approx_fprime(table, lambda at: loss(at)[0], 1e-7), atol=1e-5)
+    numeric = [approx_fprime(table, lambda at, i=i: loss(at)[1][i], 1e-7) for i in range(len(table))]
+    np.testing.assert_allclose(hessian, numeric, atol=1e-5)
+
+
+def slope_left(fitted: Matrix, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Slope `(K, K + 1)` of log loss and ridge at a fit, row by row, in weights and bias of logits of spread 1."""
+    n_labels, unit = logits.shape[1], typical_spread(logits)
+    start = fit_temperature(logits, labels, seed=1).beta * unit * np.eye(n_labels, n_labels + 1)
+    slope = 2 * RIDGE * (np.column_stack([fitted.weights * unit, fitted.bias]) - start)
+    for row, probability, label in zip(centred(logits) / unit, np.exp(fitted(logits)), labels, strict=True):
+        slope += np.outer(probability - np.eye(n_labels)[label], np.append(row, 1)) / len(labels)
+    return slope
+
+
+@pytest.mark.parametrize("n_labels", [2, 3, 5, 10])
+@pytest.mark.parametrize("case", ["plain", "contrary", "absent", "few", "one label", "outliers", "equal"])
+def test_no_slope_is_left_at_the_fitted_weights(n_labels, case):
+    logits, labels = simulated(400, n_labels)
+    if case == "contrary":
+        logits = -logits
+    elif case == "absent":
+        logits, labels = logits[labels != 1], labels[labels != 1]
+    elif case == "few":
+        logits, labels = logits[:4], labels[:4]
+    elif case == "one label":
+        labels = np.zeros_like(labels)
+    elif case == "outliers":
+        logits[::40] *= 1e3
+    elif case == "equal":
+        logits = np.ones_like(logits)
+    matrix, vector = (fit(logits, labels, seed=1) for fit in (fit_matrix, fit_vector))
+    np.testing.assert_allclose(slope_left(matrix, logits, labels), 0, atol=1e-10)
+    free = np.eye(n_labels, n_labels + 1, dtype=bool)
+    free[:, -1] = True
+    np.testing.assert_allclose(slope_left(vector, logits, labels)[free], 0, atol=1e-10)
 
 
 @pytest.mark.parametrize("n_labels", [2, 3, 6])

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, log_softmax, softmax
 
 from tasks.calibrators import FITTERS, SENSITIVITY
 from tasks.calibrators.adam import Adam
 from tasks.calibrators.hcalibration import SPAN, HCalibration, HCalibrationSettings, fit_hcal, fit_hcal_pooled
+from tasks.calibrators.margin_losses import CENTRES, log_loss, soft_ece
+from tasks.calibrators.margin_net import margin_nets, temperature_of
 from tasks.calibrators.residuals import cluster_edges, event_loss, moving_average, residual_loss
-from tasks.calibrators.smart import (
-    CENTRES,
-    Smart,
-    SmartSettings,
-    fit_smart,
-    fit_smart_soft_ece,
-    log_loss,
-    margin_net,
-    soft_ece,
-)
+from tasks.calibrators.smart import Smart, SmartSettings, fit_smart, fit_smart_on_first, fit_smart_soft_ece
 from tasks.calibrators.temperature import Temperature, fit_temperature
 from tasks.metrics.probability import ece, nll
 
@@ -304,25 +298,41 @@ def naive_net(parameters: np.ndarray, margin: np.ndarray) -> np.ndarray:
     return np.log1p(np.exp(hidden @ output + parameters[-1])) + 0.1
 
 
-@given(hidden=st.integers(1, 20), seed=st.integers(0, 1000))
+@given(hidden=st.integers(1, 20), fits=st.integers(1, 4), seed=st.integers(0, 1000))
 @settings(deadline=None, max_examples=40, derandomize=True)
-def test_the_net_between_its_kinks_is_the_net(hidden, seed):
+def test_nets_between_their_kinks_are_the_nets(hidden, fits, seed):
     rng = np.random.default_rng(seed)
-    parameters, margin = rng.normal(size=3 * hidden + 1), rng.normal(size=30)
-    temperature, backwards = margin_net(parameters, margin)
-    np.testing.assert_allclose(temperature, naive_net(parameters, margin), rtol=1e-12)
-    slope = rng.normal(size=30)
-    numeric = approx_fprime(parameters, lambda at: slope @ naive_net(at, margin), 1e-7)
-    np.testing.assert_allclose(backwards(slope), numeric, rtol=1e-4, atol=1e-4 * np.abs(numeric).max())
+    rows = rng.integers(1, 30, fits)
+    parameters = rng.normal(size=(fits, 3 * hidden + 1))
+    margins = [np.sort(rng.normal(size=n)) for n in rows]
+    temperature, backwards = margin_nets(parameters, np.concatenate(margins), rows)
+    slope = rng.normal(size=rows.sum())
+    ends = rows.cumsum()[:-1]
+    for of_fit, margin, t, s, found in zip(
+        parameters, margins, np.split(temperature, ends), np.split(slope, ends), backwards(slope), strict=True
+    ):
+        np.testing.assert_allclose(t, naive_net(of_fit, margin), rtol=1e-12)
+        np.testing.assert_allclose(temperature_of(of_fit, margin[::-1]), t[::-1], rtol=1e-12)
+        numeric = approx_fprime(of_fit, lambda at, s=s, margin=margin: s @ naive_net(at, margin), 1e-7)
+        np.testing.assert_allclose(found, numeric, rtol=1e-4, atol=1e-4 * np.abs(numeric).max())
 
 
-def losses_of(logits: np.ndarray, labels: np.ndarray) -> dict:
+@pytest.mark.parametrize("bias", [-800.0, -40.0, 0.0, 39.9, 40.1, 800.0])
+def test_a_temperature_is_finite_however_far_its_net_goes(bias):
+    parameters = np.array([[1.0, 0.0, 0.0, bias]])  # one hidden unit that says nothing
+    temperature, backwards = margin_nets(parameters, np.array([0.5]), np.array([1]))
+    np.testing.assert_allclose(temperature, np.logaddexp(0, bias) + 0.1, rtol=1e-15)
+    np.testing.assert_allclose(backwards(np.ones(1))[0, -1], expit(bias), rtol=1e-14, atol=1e-300)
+
+
+def losses_of(logits: np.ndarray, labels: np.ndarray, rows: list[int]) -> dict:
     top = logits.max(axis=1)
-    others = np.array([np.delete(row, row.argmax()) for row in logits]) - top[:, None]
+    below = np.array([np.delete(row, row.argmax()) for row in logits]).T - top
     of_label = logits[np.arange(len(labels)), labels] - top
+    of_fits = {"below": below, "rows": np.array(rows)}
     return {
-        "log_loss": lambda t: log_loss(t, below=others.T, of_label=of_label),
-        "soft_ece": lambda t: soft_ece(t, below=others.T, correct=logits.argmax(axis=1) == labels),
+        "log_loss": partial(log_loss, of_label=of_label, **of_fits),
+        "soft_ece": partial(soft_ece, correct=logits.argmax(axis=1) == labels, **of_fits),
     }
 
 
@@ -330,24 +340,25 @@ def losses_of(logits: np.ndarray, labels: np.ndarray) -> dict:
 @pytest.mark.parametrize("n_labels", [2, 5])
 def test_slopes_in_the_temperature_are_those_of_finite_differences(name, n_labels):
     logits, labels = simulated(40, n_labels)
-    loss = losses_of(logits, labels)[name]
+    loss = losses_of(logits, labels, [25, 1, 14])[name]
     temperature = np.random.default_rng(1).uniform(0.5, 6, 40)
-    numeric = approx_fprime(temperature, lambda t: loss(t)[0], 1e-7)
-    np.testing.assert_allclose(loss(temperature)[1], numeric, rtol=0, atol=1e-7)
+    numeric = approx_fprime(temperature, lambda t: loss(t)[0].sum(), 1e-7)
+    np.testing.assert_allclose(loss(temperature)[1], numeric, rtol=0, atol=3e-7)
 
 
 def test_the_losses_are_those_that_their_definitions_give():
-    logits, labels = simulated(50, 3)
-    temperature = np.random.default_rng(1).uniform(0.5, 6, 50)
+    logits, labels = simulated(80, 3)
+    temperature = np.random.default_rng(1).uniform(0.5, 6, 80)
+    losses = losses_of(logits, labels, [50, 30])
     log_p = log_softmax(logits / temperature[:, None], axis=1)
-    losses = losses_of(logits, labels)
-    assert losses["log_loss"](temperature)[0] == pytest.approx(nll(log_p, labels), rel=1e-12)
     confidence, correct = np.exp(log_p.max(axis=1)), logits.argmax(axis=1) == labels
-    weight = np.exp(-((confidence[:, None] - CENTRES) ** 2) / (2 * 0.05**2))
-    weight /= weight.sum(axis=1, keepdims=True)
-    gap = (weight * (confidence - correct)[:, None]).sum(axis=0) / weight.sum(axis=0)
-    expected = (weight.mean(axis=0) * np.sqrt(gap**2 + 1e-6)).sum()
-    assert losses["soft_ece"](temperature)[0] == pytest.approx(expected, rel=1e-12)
+    for fit, own in enumerate([slice(0, 50), slice(50, 80)]):
+        assert losses["log_loss"](temperature)[0][fit] == pytest.approx(nll(log_p[own], labels[own]), rel=1e-12)
+        weight = np.exp(-((confidence[own, None] - CENTRES) ** 2) / (2 * 0.05**2))
+        weight /= weight.sum(axis=1, keepdims=True)
+        gap = (weight * (confidence - correct)[own, None]).sum(axis=0) / weight.sum(axis=0)
+        expected = (weight.mean(axis=0) * np.sqrt(gap**2 + 1e-6)).sum()
+        assert losses["soft_ece"](temperature)[0][fit] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("n_labels", [2, 5])
@@ -396,6 +407,14 @@ def test_few_rows_or_equal_margins_take_one_temperature(fitter):
     equal = np.array([rng.permutation([1.7, 0.3, -0.4]) for _ in range(400)])
     labels = rng.integers(0, 3, 400)
     assert isinstance(fitter(equal, labels, seed=1), Temperature)
+
+
+def test_too_few_rows_take_one_temperature_beside_fits_that_do_not():
+    logits, labels = simulated(300, 3)
+    short = SmartSettings(epochs=20)
+    few, enough = fit_smart_on_first(logits, labels, [99, 100], seed=1, settings=short)
+    assert few == fit_temperature(logits[:99], labels[:99], seed=1)
+    assert isinstance(enough, Smart)
 
 
 def test_ties_at_the_top_are_a_margin_of_zero():

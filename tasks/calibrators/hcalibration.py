@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
 
 from tasks.calibrators.adam import Adam
 from tasks.calibrators.residuals import residual_loss
@@ -98,12 +98,14 @@ def _fit(
         lloyd_steps=settings.lloyd_steps,
     )
     within = _within_segments(_surprise(logits), settings.segments)
-    order = np.arange(within[0, read].size)
+    by_label = np.ascontiguousarray(within.swapaxes(1, 2))  # sums over labels are then sums of whole arrays
+    within_read = within[:, read].reshape(len(within), -1)
+    order = np.arange(within_read.shape[1])
     slopes, adam = np.ones(settings.segments), Adam(settings.learning_rate)
     best, lowest, stale = slopes, np.inf, 0
     for _ in range(settings.steps + 1):
-        probabilities = softmax(-np.einsum("s,snk->nk", slopes[: len(within)], within), axis=1)
-        error = ece(probabilities.max(axis=1), correct)
+        p = _mapped(slopes, by_label)
+        error = ece(p.max(axis=0), correct)
         stale += 1
         if error < lowest * (1 - 1e-4):
             best, lowest, stale = slopes, error, 0
@@ -111,14 +113,22 @@ def _fit(
             break
         elif stale % (settings.patience + 1) == 0:
             adam.learning_rate /= 2
-        p = probabilities[read]
+        p = np.ascontiguousarray(p.take(read, axis=1).T)
         order = order[np.argsort(p.ravel()[order], kind="stable")]  # quick: it changes little from step to step
         _, slope = loss(p, order=order)
-        slope = p * ((p * slope).sum(axis=1, keepdims=True) - slope)  # in the mapped -log p
+        slope = p * (np.ascontiguousarray((p * slope).T).sum(axis=0)[:, None] - slope)  # in the mapped -log p
         in_slopes = np.zeros(settings.segments)
-        in_slopes[: len(within)] = (within[:, read] * slope).sum(axis=(1, 2))
+        in_slopes[: len(within)] = (within_read * slope.ravel()).sum(axis=1)
         slopes = np.maximum(slopes + adam.step(in_slopes), SMALLEST_SLOPE)
     return HCalibration(best)
+
+
+def _mapped(slopes: np.ndarray, by_label: np.ndarray) -> np.ndarray:
+    """Slopes `(S,)` and the surprise in each segment `(S', K, n)` to probabilities `(K, n)`."""
+    mapped = np.einsum("s,skn->kn", slopes[: len(by_label)], by_label)
+    probabilities = np.exp(mapped.min(axis=0) - mapped)
+    probabilities /= probabilities.sum(axis=0)
+    return probabilities
 
 
 def _surprise(logits: np.ndarray) -> np.ndarray:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import log_softmax
 
+from tasks.calibrators.newton import Loss, newton
 from tasks.calibrators.scale import typical_spread
 from tasks.calibrators.temperature import fit_temperature
 
@@ -43,35 +43,55 @@ def fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, *, see
     the small probability at which ridge and loss balance (some 1e-5), and not 0. The logits are measured in units of
     their spread, so their scale does not matter.
     """
-    n_labels = len(free)
     unit = typical_spread(logits)
-    features, truth = centred(logits) / unit, np.eye(n_labels)[labels]
-    same = fit_temperature(logits, labels, seed=seed).beta * unit * np.eye(n_labels)
-    start = np.concatenate([same[free], np.zeros(n_labels)])
+    features = np.vstack([(centred(logits) / unit).T, np.ones(len(labels))])  # the last one for the bias
+    same = fit_temperature(logits, labels, seed=seed).beta * unit
+    start = same * np.eye(len(free), len(features))
+    log_loss = multinomial_loss(features, np.asarray(labels), len(free))
+    moving = np.flatnonzero(np.append(free, np.ones((len(free), 1), dtype=bool), axis=1))
 
-    def unpacked(parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        weights = np.zeros(free.shape)
-        weights[free] = parameters[:-n_labels]
-        return weights, parameters[-n_labels:]
+    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        table = start.copy()
+        table.flat[moving] = parameters
+        value, slope, hessian = log_loss(table.ravel())
+        away = parameters - start.flat[moving]
+        ridge = 2 * RIDGE * np.eye(len(moving))
+        return value + RIDGE * float(away @ away), slope[moving] + ridge @ away, hessian[moving][:, moving] + ridge
 
-    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        weights, bias = unpacked(parameters)
-        log_probabilities = log_softmax(features @ weights.T + bias, axis=1)
-        excess = (np.exp(log_probabilities) - truth) / len(truth)
-        slope = np.concatenate([(excess.T @ features)[free], excess.sum(axis=0)])
-        log_loss = -(truth * log_probabilities).sum(axis=1).mean()
-        away = parameters - start
-        return log_loss + RIDGE * (away**2).sum(), slope + 2 * RIDGE * away
+    table = start.copy()
+    table.flat[moving] = newton(loss, start.flat[moving], 2 * RIDGE)
+    return Matrix(table[:, :-1] / unit, table[:, -1])
 
-    found = minimize(
-        loss,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        options={"gtol": 1e-9, "ftol": 0, "maxcor": 20, "maxiter": 2000, "maxfun": 4000},
-    )
-    weights, bias = unpacked(found.x)
-    return Matrix(weights / unit, bias)
+
+def multinomial_loss(features: np.ndarray, labels: np.ndarray, n_labels: int) -> Loss:
+    """Features `(D, n)` and labels `(n,)` 0..K-1 to the mean log loss of a flattened table of weights `(K, D)`."""
+    rows = np.arange(len(labels))
+    feature_pair, products = _pairs(features, features)
+
+    def loss(table: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        scores = table.reshape(n_labels, -1) @ features
+        scores -= scores.max(axis=0)
+        probabilities = np.exp(scores)
+        total = probabilities.sum(axis=0)
+        probabilities /= total
+        value = float((np.log(total) - scores[labels, rows]).mean())
+        label_pair, spread = _pairs(probabilities, -probabilities)
+        spread[np.diagonal(label_pair)] += probabilities  # covariances of the label's indicators
+        moments = spread @ products.T / len(rows)
+        hessian = moments[label_pair[:, None, :, None], feature_pair[:, None, :]]
+        probabilities[labels, rows] -= 1
+        slope = probabilities @ features.T / len(rows)
+        return value, slope.ravel(), hessian.reshape(table.size, table.size)
+
+    return loss
+
+
+def _pairs(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two `(D, n)` to the place `(D, D)` of each pair, and the products `(D (D + 1) / 2, n)` of those i <= j."""
+    first, second = np.triu_indices(len(left))
+    place = np.empty((len(left), len(left)), dtype=np.int64)
+    place[first, second] = place[second, first] = np.arange(len(first))
+    return place, left[first] * right[second]
 
 
 def centred(logits: np.ndarray) -> np.ndarray:

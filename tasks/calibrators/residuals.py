@@ -52,7 +52,7 @@ def event_loss(residual: np.ndarray, edges: np.ndarray, window: int) -> tuple[fl
     """
     window = max(1, min(window, len(residual) // 5))
     average = moving_average(residual, window)
-    rows = np.diff(edges)
+    rows = edges[1:] - edges[:-1]
     rows = rows[rows > 0]
     weight = np.repeat(1 / (len(rows) * rows), rows)
     return float((weight * np.abs(average)).sum()), moving_average(weight * np.sign(average), window)
@@ -78,11 +78,12 @@ def cluster_edges(values: np.ndarray, clusters: int, lloyd_steps: int) -> np.nda
     centre, so a step is a binary search and differences of a running sum.
     """
     centres = values[((np.arange(clusters) + 0.5) / clusters * len(values)).astype(int)]
-    total = np.append(0, np.cumsum(values))
+    total = np.zeros(len(values) + 1)
+    np.cumsum(values, out=total[1:])
     edges = np.zeros(clusters + 1, dtype=np.int64)
     edges[-1] = len(values)
     for _ in range(lloyd_steps):
-        edges[1:-1] = np.searchsorted(values, (centres[1:] + centres[:-1]) / 2)
-        rows = np.diff(edges)
-        centres = np.where(rows > 0, np.diff(total[edges]) / np.maximum(rows, 1), centres)
+        edges[1:-1] = values.searchsorted((centres[1:] + centres[:-1]) / 2)
+        rows, sums = edges[1:] - edges[:-1], total[edges]
+        np.divide(sums[1:] - sums[:-1], rows, out=centres, where=rows > 0)
     return edges

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.special import expit, log_expit, log_softmax
+from scipy.special import log_softmax
 
 from tasks.calibrators.adam import Adam
+from tasks.calibrators.margin_losses import log_loss, soft_ece
+from tasks.calibrators.margin_net import first_parameters, margin_nets, temperature_of
 from tasks.calibrators.temperature import Temperature, fit_temperature
 
-LOWEST_TEMPERATURE = 0.1
-CENTRES = (np.arange(15) + 0.5) / 15  # of the soft bins
-BANDWIDTH = 0.05  # of a soft bin
-ROUNDING_OFF = 1e-3  # delta, where the absolute gap of a bin turns into a parabola
-
-Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]  # temperature (n,) to the loss and its slope (n,)
+Objective = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # temperatures (N,) to losses (B,) and slope (N,)
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class Smart:
 
     mean: float  # of the margins it was fitted on
     deviation: float  # theirs; > 0
-    parameters: np.ndarray  # (3 H + 1,) float64: hidden weights, hidden biases, output weights, output bias
+    parameters: np.ndarray  # (3 H + 1,) float64, of `margin_net`
 
     def __post_init__(self) -> None:
         frozen = np.array(self.parameters, dtype=np.float64)
@@ -49,7 +46,7 @@ class Smart:
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logits `(n, K)` to log-probabilities `(n, K)` float64."""
         logits = np.asarray(logits, dtype=np.float64)
-        temperature, _ = margin_net(self.parameters, (_margin(logits) - self.mean) / self.deviation)
+        temperature = temperature_of(self.parameters, (_margin(logits) - self.mean) / self.deviation)
         return np.asarray(log_softmax(logits / temperature[:, None], axis=1))
 
 
@@ -63,126 +60,106 @@ def fit_smart(
     but not a low calibration error, as a network trained so would. Fewer than 100 rows, or margins that are all
     equal, give one temperature.
     """
-    logits, labels = _by_margin(logits, labels)
-    of_label = logits[np.arange(len(labels)), labels] - logits.max(axis=1)
-    objective = partial(log_loss, below=_below_top(logits), of_label=of_label)
-    return _fit(logits, labels, objective, seed, settings or SmartSettings())
+    return fit_smart_on_first(logits, labels, [len(labels)], seed=seed, settings=settings)[0]
+
+
+def fit_smart_on_first(
+    logits: np.ndarray, labels: np.ndarray, rows: Sequence[int], *, seed: int, settings: SmartSettings | None = None
+) -> list[Smart | Temperature]:
+    """`fit_smart` on so many of the first rows, for each of `rows`; bit for bit, in less time than one by one."""
+    return _fit(logits, labels, rows, _log_loss, seed, settings or SmartSettings())
 
 
 def fit_smart_soft_ece(
     logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: SmartSettings | None = None
 ) -> Smart | Temperature:
     """`fit_smart` with the published loss, whose low values say nothing about which rows are the better ones."""
-    logits, labels = _by_margin(logits, labels)
-    objective = partial(soft_ece, below=_below_top(logits), correct=np.argmax(logits, axis=1) == labels)
-    return _fit(logits, labels, objective, seed, settings or SmartSettings())
+    return fit_smart_soft_ece_on_first(logits, labels, [len(labels)], seed=seed, settings=settings)[0]
+
+
+def fit_smart_soft_ece_on_first(
+    logits: np.ndarray, labels: np.ndarray, rows: Sequence[int], *, seed: int, settings: SmartSettings | None = None
+) -> list[Smart | Temperature]:
+    """`fit_smart_soft_ece` on so many of the first rows, for each of `rows`."""
+    return _fit(logits, labels, rows, _soft_ece, seed, settings or SmartSettings())
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The rows of one fit in the order of their margin, so that those between two kinks are a slice."""
+
+    logits: np.ndarray  # (n, K) float64
+    labels: np.ndarray  # (n,)
+    margin: np.ndarray  # (n,) float64, rising
+    mean: float  # of the margin
+    deviation: float
+
+    @property
+    def margins_differ(self) -> bool:
+        """Whether the margins differ by more than rounding."""
+        return self.deviation > 1e-8 * max(1.0, abs(self.mean))
+
+
+def _by_margin(logits: np.ndarray, labels: np.ndarray) -> _Rows:
+    logits = np.asarray(logits, dtype=np.float64)
+    margin = _margin(logits)
+    order = np.argsort(margin, kind="stable")
+    margin = margin[order]
+    return _Rows(logits[order], np.asarray(labels)[order], margin, float(margin.mean()), float(margin.std()))
 
 
 def _fit(
-    logits: np.ndarray, labels: np.ndarray, objective: Objective, seed: int, settings: SmartSettings
-) -> Smart | Temperature:
-    margin = _margin(logits)
-    mean, deviation = float(margin.mean()), float(margin.std())
-    if len(margin) < settings.minimum_rows or deviation <= 1e-8 * max(1.0, abs(mean)):
-        return fit_temperature(logits, labels, seed=seed)
-    standardised = (margin - mean) / deviation
-    parameters = _start(settings.hidden, seed)
-    best, lowest = parameters, np.inf
+    logits: np.ndarray,
+    labels: np.ndarray,
+    rows: Sequence[int],
+    objective: Callable[[list[_Rows]], Objective],
+    seed: int,
+    settings: SmartSettings,
+) -> list[Smart | Temperature]:
+    fits = [_by_margin(logits[:n], labels[:n]) for n in rows]
+    trained = [fit for fit in fits if fit.margins_differ and len(fit.margin) >= settings.minimum_rows]
+    best = iter(_descended(trained, objective(trained), seed, settings) if trained else [])
+    return [
+        Smart(fit.mean, fit.deviation, next(best))
+        if fit in trained
+        else fit_temperature(fit.logits, fit.labels, seed=seed)
+        for fit in fits
+    ]
+
+
+def _descended(fits: list[_Rows], objective: Objective, seed: int, settings: SmartSettings) -> np.ndarray:
+    """The parameters `(B, 3 H + 1)` of the best epoch of each fit; all start from the seed's."""
+    margin = np.concatenate([(fit.margin - fit.mean) / fit.deviation for fit in fits])
+    rows = _numbers(fits)
+    parameters = np.tile(first_parameters(settings.hidden, seed), (len(fits), 1))
+    best, lowest = parameters.copy(), np.full(len(fits), np.inf)
     adam = Adam(settings.learning_rate)
     for _ in range(settings.epochs + 1):
-        temperature, backwards = margin_net(parameters, standardised)
-        loss, slope = objective(temperature)
-        if loss < lowest:
-            best, lowest = parameters, loss
+        temperature, backwards = margin_nets(parameters, margin, rows)
+        losses, slope = objective(temperature)
+        lower = losses < lowest
+        best[lower], lowest[lower] = parameters[lower], losses[lower]
         parameters = parameters + adam.step(backwards(slope))
-    return Smart(mean, deviation, best)
+    return best
 
 
-def _start(hidden: int, seed: int) -> np.ndarray:
-    """Uniform within 1 / sqrt(inputs of the layer), weights and biases alike: PyTorch's default, which they used."""
-    reach = np.repeat([1.0, 1 / np.sqrt(hidden)], [2 * hidden, hidden + 1])
-    return np.random.default_rng(seed).uniform(-reach, reach)
+def _log_loss(fits: list[_Rows]) -> Objective:
+    of_label = [fit.logits[np.arange(len(fit.labels)), fit.labels] - fit.logits.max(axis=1) for fit in fits]
+    return partial(log_loss, below=_below_top(fits), of_label=np.concatenate(of_label), rows=_numbers(fits))
 
 
-def margin_net(parameters: np.ndarray, margin: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
-    """Parameters `(3 H + 1,)` and standardised margin `(n,)` to the temperature `(n,)`, above 0.1.
-
-    With it comes the way back: a loss's slope in the temperature `(n,)` to its slope in the parameters. A rectifier
-    of one number is off on one side of its kink, so between kinks the network is a line, and 16 units cost no more
-    than one.
-    """
-    weight, bias, output = np.split(parameters[:-1], 3)
-    kinks = -bias / weight
-    order = np.argsort(kinks)
-    segment = np.searchsorted(kinks[order], margin)
-    on = (np.arange(len(kinks) + 1) > np.argsort(order)[:, None]) == (weight >= 0)[:, None]  # (H, H + 1): in a segment
-    raw = ((output * weight) @ on)[segment] * margin + ((output * bias) @ on + parameters[-1])[segment]
-
-    def backwards(slope: np.ndarray) -> np.ndarray:
-        slope = slope * expit(raw)
-        first = on @ np.bincount(segment, slope * margin, minlength=on.shape[1])
-        zeroth = on @ np.bincount(segment, slope, minlength=on.shape[1])
-        return np.concatenate([output * first, output * zeroth, weight * first + bias * zeroth, [slope.sum()]])
-
-    return LOWEST_TEMPERATURE - log_expit(-raw), backwards
+def _soft_ece(fits: list[_Rows]) -> Objective:
+    correct = [np.argmax(fit.logits, axis=1) == fit.labels for fit in fits]
+    return partial(soft_ece, below=_below_top(fits), correct=np.concatenate(correct), rows=_numbers(fits))
 
 
-def log_loss(temperature: np.ndarray, *, below: np.ndarray, of_label: np.ndarray) -> tuple[float, np.ndarray]:
-    """Mean log loss and its slope `(n,)` in the temperature `(n,)`.
-
-    `below (K - 1, n)` are the other logits minus the row's top one, `of_label (n,)` is that of the true label.
-    """
-    total, mean_below = _totals(temperature, below)
-    loss = np.log(total) - of_label / temperature
-    return float(loss.mean()), (of_label - mean_below) / temperature**2 / len(temperature)
+def _numbers(fits: list[_Rows]) -> np.ndarray:
+    return np.array([len(fit.margin) for fit in fits])
 
 
-def soft_ece(temperature: np.ndarray, *, below: np.ndarray, correct: np.ndarray) -> tuple[float, np.ndarray]:
-    """Calibration error over 15 soft bins and its slope `(n,)` in the temperature `(n,)`.
-
-    Each row belongs to every bin, by normalised Gaussian weights of its confidence. A bin counts by its weight, with
-    sqrt(gap^2 + delta^2) of its mean confidence minus mean `correct (n,)`. `below (K - 1, n)` as in `log_loss`.
-    """
-    total, mean_below = _totals(temperature, below)
-    confidence = 1 / total
-    # Gaussian weights at even distances are powers of one number times constants, up to a factor of the row
-    power = np.exp(confidence * (CENTRES[1] - CENTRES[0]) / BANDWIDTH**2)
-    weight = np.multiply.accumulate(np.broadcast_to(power, (len(CENTRES), len(power))), axis=0)
-    weight *= np.exp(-(CENTRES**2) / (2 * BANDWIDTH**2))[:, None]
-    weight /= weight.sum(axis=0)
-    residual = confidence - correct
-    mass = weight.mean(axis=1)
-    gap = np.einsum("bn,n->b", weight, residual) / len(residual) / mass
-    size = np.sqrt(gap**2 + ROUNDING_OFF**2)
-    tilt = gap / size  # slope of the size in the gap
-    rest = size - gap * tilt
-    centre, by_tilt, by_rest, tilt_moment, rest_moment = (
-        np.stack([CENTRES, tilt, rest, CENTRES * tilt, CENTRES * rest]) @ weight
-    )
-    moved = (tilt_moment - centre * by_tilt) * residual + rest_moment - centre * by_rest  # by the weights' moving
-    in_confidence = (by_tilt + moved / BANDWIDTH**2) / len(residual)
-    return float((mass * size).sum()), in_confidence * confidence * mean_below / temperature**2
-
-
-def _totals(temperature: np.ndarray, below: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """1 / confidence `(n,)`, and the mean `(n,)` of 0 for the top label and `below (K - 1, n)` under softmax."""
-    weight = below / temperature
-    np.exp(weight, out=weight)
-    total = 1 + weight.sum(axis=0)
-    weight *= below
-    return total, weight.sum(axis=0) / total
-
-
-def _by_margin(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Logits `(n, K)` and labels `(n,)` in the order of the margin, so that looking up its segment is quick."""
-    logits = np.asarray(logits, dtype=np.float64)
-    order = np.argsort(_margin(logits), kind="stable")
-    return logits[order], np.asarray(labels)[order]
-
-
-def _below_top(logits: np.ndarray) -> np.ndarray:
-    """Logits `(n, K)` to `(K - 1, n)`: all but the top one of each row, minus that; at most 0."""
-    ordered = np.sort(logits, axis=1)
+def _below_top(fits: list[_Rows]) -> np.ndarray:
+    """All logits but the top one of each row, minus that; `(K - 1, N)`, at most 0."""
+    ordered = np.sort(np.concatenate([fit.logits for fit in fits]), axis=1)
     return np.ascontiguousarray((ordered[:, :-1] - ordered[:, -1:]).T)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
 
 LOG_BETA_BOUNDS = (-16.0, 16.0)  # far beyond any useful temperature, far within float64
 
@@ -38,9 +38,14 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
     gaps = logits - np.take_along_axis(logits, np.asarray(labels)[:, None], axis=1)  # to the true label's logit
     if not gaps.any():
         return Temperature(1.0)
+    top = gaps.max(axis=1)
+    below = np.ascontiguousarray((gaps - top[:, None]).T)  # by label: sums over labels are then sums of whole arrays
 
     def slope(log_beta: float) -> float:
-        return float((softmax(math.exp(log_beta) * gaps, axis=1) * gaps).sum(axis=1).mean())
+        weight = np.exp(math.exp(log_beta) * below)
+        total = weight.sum(axis=0)
+        weight *= below
+        return float((weight.sum(axis=0) / total + top).mean())
 
     low, high = LOG_BETA_BOUNDS
     if slope(low) >= 0:
