@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import brentq, isotonic_regression
 from scipy.special import expit
 
 from tasks.projection.curves import Fallback, SharedCurve
@@ -131,12 +131,12 @@ def _shift(logits: np.ndarray, right: np.ndarray) -> float:
 
 def _thresholds(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Confidence and `right` of a label's rows `(r,)` to its thresholds and the reliabilities there."""
-    from sklearn.isotonic import IsotonicRegression  # noqa: PLC0415 (sklearn takes a second to import)
-
     if not len(right):
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])
-    fitted = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip").fit(confidence, right.astype(np.float64))
-    return fitted.X_thresholds_, fitted.y_thresholds_
+    places, tie, rows = np.unique(confidence, return_inverse=True, return_counts=True)
+    steps = isotonic_regression(np.bincount(tie, right) / rows, weights=rows).x
+    inner = np.r_[False, (steps[1:-1] == steps[:-2]) & (steps[1:-1] == steps[2:]), False][: len(steps)]
+    return places[~inner], np.clip(steps[~inner], 0, 1)
 
 
 def _line(logits: np.ndarray, right: np.ndarray) -> np.ndarray:
