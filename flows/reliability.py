@@ -30,27 +30,28 @@ from tasks.write import write_runs
 Futures = dict[str, list[Any]]  # what a task makes -> its futures, one for each protocol seed
 
 
-def known_calibrators(names: list[str]) -> list[str]:
-    """`names`, if every one is the key of a calibrator."""
-    unknown = sorted(set(names) - set(CALIBRATORS))
+def with_calibrators(params: Params, names: list[str] | None) -> Params:
+    """`params` with `names` in place of the calibrators of the tables; each runs once, whatever its role."""
+    names = names or list(params.calibrators)
+    rivals, others = (
+        section.model_copy(update={"calibrators": tuple(name for name in section.calibrators if name not in names)})
+        for section in (params.rivals, params.sensitivity)
+    )
+    unknown = sorted({*names, *rivals.calibrators, *others.calibrators} - set(CALIBRATORS))
     if unknown:
         raise BadInput(f"no calibrator {', '.join(unknown)}; there are {', '.join(CALIBRATORS)}")
-    return names
+    return params.model_copy(update={"calibrators": tuple(names), "rivals": rivals, "sensitivity": others})
 
 
 def submit(
-    parts: ValidationRows,
-    few: tuple[int, ...],
-    names: list[str],
-    base: Base,
-    params: Params,
-    device: str,
-    incoming: Any,
+    parts: ValidationRows, steps: tuple[int, ...], base: Base, params: Params, device: str, incoming: Any
 ) -> Futures:
-    """Everything that one protocol seed asks for."""
-    rivals, others = params.rivals.calibrators, params.sensitivity.calibrators
-    compared = [calibrate.submit(parts.calibrator_fit, name, parts.seed, few) for name in [*names, *rivals]]
-    varied = [calibrate.submit(parts.calibrator_fit, name, parts.seed) for name in others]
+    """Everything that one protocol seed asks for; calibrators are compared at `steps` rows."""
+    rivals, few = params.rivals.calibrators, params.rivals.rows
+    compared = [
+        calibrate.submit(parts.calibrator_fit, name, parts.seed, few) for name in [*params.calibrators, *rivals]
+    ]
+    varied = [calibrate.submit(parts.calibrator_fit, name, parts.seed) for name in params.sensitivity.calibrators]
     on_both = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/both parts")
     both_parts = [on_both.submit(parts.both_fits, name, parts.seed, tuple(2 * rows for rows in few)) for name in rivals]
     fits = [*compared, *varied]
@@ -60,7 +61,7 @@ def submit(
         "fits": [*fits, *both_parts],
         "projected": [gated],
         "metrics": [measure.submit(gated, base.test.labels, params.metrics)],
-        "rivals": [compare.submit(compared, both_parts, parts, base.test, params.projection, device)],
+        "rivals": [compare.submit(compared, both_parts, steps, parts, base.test, params, device)],
         "sensitivity": [vary.submit(gated, fits, parts, base.test, params, device)],
     }
 
@@ -68,17 +69,19 @@ def submit(
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
     """Calibrate, project, check and measure the fixed decisions of `dataset`; writes `data/runs/<dataset>/`."""
-    params = load_params()
-    names = known_calibrators(calibrators or list(params.calibrators))
-    known_calibrators([*params.rivals.calibrators, *params.sensitivity.calibrators])
+    params = with_calibrators(load_params(), calibrators)
     base, device = read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
     cuts = [
         validation_rows(base.validation, seed, params.protocol, base.validation_groups())
         for seed in seeds or params.seeds
     ]
-    few = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
+    if params.projection.selection == "best" and not all(len(parts.projection_selection) for parts in cuts):
+        raise BadInput(
+            f"{dataset}: projection.selection is best, but a seed has no projection-selection rows; say last"
+        )
+    steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
     incoming = known.submit(dataset)
-    by_seed = [submit(parts, few, names, base, params, device, incoming) for parts in cuts]
+    by_seed = [submit(parts, steps, base, params, device, incoming) for parts in cuts]
     futures = {name: [one for seed in by_seed for one in seed[name]] for name in by_seed[0]}
     futures["intervals"] = [
         bound.submit(futures["projected"], futures["metrics"], base.test, params.calibrators, params.metrics)
@@ -86,9 +89,10 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
     submitted = [incoming, *(one for some in futures.values() for one in some)]
     for _ in track(as_completed(submitted), f"{dataset:>19}", total=len(submitted)):
         pass  # the bar moves as they finish; what failed is raised below
-    reused = [fit.state.name == "Cached" for fit in futures.pop("fits")]
-    provenance = {"device": device, "calibrators_fitted": reused.count(False), "calibrators_reused": reused.count(True)}
     gates = [incoming.result()]  # raises what closed the gate
+    fits = futures.pop("fits")
+    reused = [fit.result() is not None and fit.state.name == "Cached" for fit in fits]  # a failed fit is told first
+    provenance = {"device": device, "calibrators_fitted": reused.count(False), "calibrators_reused": reused.count(True)}
     results = {name: [one.result() for one in some] for name, some in futures.items()}
     for sentence in (one for seed in results["projected"] for one in seed.fallbacks(base.labels)):
         print(f"{dataset}, {sentence}")

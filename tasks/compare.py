@@ -12,7 +12,7 @@ from tasks.projection.lattice import LatticeSettings
 from tasks.projection.rows import rows_under
 from tasks.projection.variants import Batch, project_together
 from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.params import ProjectionParams
+from tasks.protocol.params import MetricParams, Params
 from tasks.protocol.results import Calibrated
 from tasks.protocol.splits import ValidationRows
 
@@ -24,28 +24,30 @@ SCHEMA = pl.Schema(
 )
 
 
-def compared(calibrator: str, variant: str, logit: np.ndarray, test: FixedDecisions) -> list[tuple[object, ...]]:
+def compared(
+    calibrator: str, variant: str, logit: np.ndarray, test: FixedDecisions, params: MetricParams
+) -> list[tuple[object, ...]]:
     """Calibrator, variant, metric and value."""
-    metrics = reliability_metrics(logit, test.correct)
+    metrics = reliability_metrics(logit, test.correct, ties=params.ties, smallest=params.smallest_reliability)
     return [(calibrator, variant, metric, metrics[metric]) for metric in COMPARED]
 
 
-@task(task_run_name="compare/{parts.seed}", cache_policy=NO_CACHE)
+@task(task_run_name="compare/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
 def compare(
     calibrated: list[Calibrated],
     both_parts: list[Calibrated],
+    steps: tuple[int, ...],
     parts: ValidationRows,
     test: FixedDecisions,
-    params: ProjectionParams,
+    params: Params,
     device: str,
 ) -> pl.DataFrame:
-    """Rows of seed, rows asked for and true numbers of fit rows, calibrator, variant, metric, value.
+    """Rows of seed, rows asked for (`steps`) and true numbers of fit rows, calibrator, variant, metric, value.
 
     MRP takes as many projection-fit rows as its calibrator takes calibrator-fit rows. So that no rival lacks a label,
     `both_parts` were fitted on as many rows of each; that leaves MRP none, and only confidence is measured.
     """
-    settings, names = LatticeSettings.chosen(params), [fit.calibrator for fit in calibrated]
-    steps = list(calibrated[0].few)
+    settings, names = LatticeSettings.chosen(params.projection), [fit.calibrator for fit in calibrated]
     few = [[fit.few[asked] for fit in calibrated] for asked in steps]
     first = [parts.first(asked) for asked in steps]
     batches = [Batch.under(fits, rows, settings, device) for fits, rows in zip(few, first, strict=True)]
@@ -53,11 +55,11 @@ def compare(
     for asked, fits, rows, curves in zip(steps, few, first, project_together(batches), strict=True):
         counts = parts.seed, asked, len(rows.calibrator_fit), len(rows.projection_fit)
         for name, at, mrp in zip(names, rows_under(fits, test).confidence_logit, curves, strict=True):
-            found += [(*counts, *one) for one in compared(name, "confidence", at, test)]
-            found += [(*counts, *one) for one in compared(name, "mrp", mrp(at, test.decision), test)]
+            found += [(*counts, *one) for one in compared(name, "confidence", at, test, params.metrics)]
+            found += [(*counts, *one) for one in compared(name, "mrp", mrp(at, test.decision), test, params.metrics)]
     for fit in both_parts:
-        for twice, value in fit.few.items():
-            (at,) = rows_under([value], test).confidence_logit
-            counts = parts.seed, twice // 2, min(twice, fit.rows), 0
-            found += [(*counts, *one) for one in compared(fit.calibrator, "confidence", at, test)]
+        for asked in steps:
+            (at,) = rows_under([fit.few[2 * asked]], test).confidence_logit
+            counts = parts.seed, asked, min(2 * asked, fit.rows), 0
+            found += [(*counts, *one) for one in compared(fit.calibrator, "confidence", at, test, params.metrics)]
     return pl.DataFrame(found, schema=SCHEMA, orient="row")

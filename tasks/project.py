@@ -47,6 +47,7 @@ def project(
                 simplex=project_simplex(*mrc, off_top_alpha=params.simplex.off_top_alpha),
                 adam_above_optimum=float(optimum.excess[place]),
                 kkt=float(optimum.kkt[place]),
+                violations=tuple(f"{name}: {what}" for name, value in fitted.items() for what in value.violations()),
             )
         )
     return Projected(parts.seed, rows, tuple(batch.rows.tolist()), batch.fallback, gates=[])

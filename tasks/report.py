@@ -12,7 +12,7 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks.protocol.store import REPORT, base_folder, read_json, read_parquet, runs_folder, write_json, write_whole
 from tasks.tables import TABLES
-from tasks.tables.display import displayed, markdown
+from tasks.tables.display import displayed, markdown, note
 from tasks.tables.headline import headline, headline_sentence
 from tasks.tables.latex import latex
 from tasks.tables.layouts import LAYOUTS
@@ -42,7 +42,9 @@ def write_table(name: str, runs: Runs) -> None:
     header, rows = displayed(name, table)
     cut = f" The first {SHOWN_ROWS} of {len(rows)} rows." if len(rows) > SHOWN_ROWS else ""
     shown = [dict(zip(header, row, strict=True)) for row in rows[:SHOWN_ROWS]]
-    create_table_artifact(shown, key=name.replace("_", "-"), description=LAYOUTS[name].caption + cut)
+    create_table_artifact(
+        shown, key=name.replace("_", "-"), description=f"{LAYOUTS[name].caption} {note(name, table)}{cut}"
+    )
 
 
 @task(cache_policy=NO_CACHE)

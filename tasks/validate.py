@@ -49,6 +49,8 @@ def unchanged(projected: Projected, calibrated: list[Calibrated], dataset: str, 
             log_probabilities_after=rows.log_probabilities,
             reliability_logits=rows.reliability_logits["mrp"],
             smallest_increment=float(np.diff(rows.lattices["mrp"].values, axis=1).min()),
+            kkt=rows.kkt,
+            violations=rows.violations,
         )
         for fit, rows in zip(calibrated, projected.rows, strict=True)
     ]

@@ -37,6 +37,8 @@ def alternatives(
     """Calibrator, alternative and measurement, for each alternative of params.yaml."""
     for name in params.sensitivity.alternatives:
         projection, simplex, metrics = params.with_alternative(name)
+        if projection.selection == "best" and batch.selection is None:
+            continue  # nothing to choose the epoch by
         if projection != params.projection:
             for rows in projected_again(projected, batch, LatticeSettings.chosen(projection), tested):
                 yield from ((rows.calibrator, name, found) for found in of_reliabilities(rows, labels, metrics))
@@ -51,7 +53,14 @@ def alternatives(
             yield from ((rows.calibrator, name, one) for one in found)
 
 
-@task(task_run_name="vary/{parts.seed}", cache_policy=NO_CACHE)
+SCHEMA = pl.Schema(
+    {"calibrator": pl.String(), "seed": pl.Int64()}
+    | dict.fromkeys(("option", "variant", "metric"), pl.String())
+    | {"value": pl.Float64()}
+)
+
+
+@task(task_run_name="vary/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
 def vary(
     projected: Projected,
     calibrated: list[Calibrated],
@@ -62,7 +71,8 @@ def vary(
 ) -> pl.DataFrame:
     """Rows of calibrator, seed, option, variant, metric, value: what each alternative of params.yaml makes of it.
 
-    Only the calibrators of the tables are varied, and only what an alternative bears on is measured.
+    Only the calibrators of the tables are varied, and only what an alternative bears on is measured; of another
+    projection that is MRP itself, not the MRC made from it. Without projection-selection rows no epoch is chosen.
     """
     kept = [place for place, fit in enumerate(calibrated) if fit.calibrator in params.calibrators]
     projected = replace(projected, rows=[projected.rows[place] for place in kept])
@@ -71,6 +81,6 @@ def vary(
     found = alternatives(projected, batch, rows_under(calibrators, test), test.labels, params)
     return pl.DataFrame(
         [(calibrator, parts.seed, option, *measurement) for calibrator, option, measurement in found],
-        schema=["calibrator", ("seed", pl.Int64), "option", "variant", "metric", ("value", pl.Float64)],
+        schema=SCHEMA,
         orient="row",
     )

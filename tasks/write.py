@@ -56,10 +56,11 @@ def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[
     return pl.concat(frames)
 
 
-def simplex(projected: list[Projected], test: FixedDecisions) -> pl.DataFrame:
+def simplex(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
     """Sampled test rows, their probabilities before and after MRC: first seed, the headline's calibrator if it ran."""
     first, kept = projected[0], sampled(len(test), SIMPLEX_ROWS)
-    rows = next((rows for rows in first.rows if rows.calibrator == HEADLINE_CALIBRATOR), first.rows[-1])
+    shown = HEADLINE_CALIBRATOR if HEADLINE_CALIBRATOR in calibrators else calibrators[-1]
+    rows = next(rows for rows in first.rows if rows.calibrator == shown)
     return pl.DataFrame(
         {
             "row": kept,
@@ -127,7 +128,7 @@ def write_runs(
     keys = {"dataset": pl.lit(base.name), "source": pl.lit(base.source)}
     named_columns = [value.alias(name) for name, value in keys.items()]
     frames = {name: pl.concat(results[name]) for name in ("metrics", "rivals", "sensitivity", "intervals")}
-    frames["simplex"] = simplex(projected, base.test)
+    frames["simplex"] = simplex(projected, base.test, params.calibrators)
     for name, frame in frames.items():
         write_whole(folder / f"{name}.parquet", frame.select(*named_columns, pl.all()).write_parquet)
     scored = scores(projected, base.test, params.calibrators).with_columns(source=keys["source"])

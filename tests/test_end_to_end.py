@@ -52,7 +52,7 @@ def project(tmp_path_factory):
     params["calibrators"] = ["uncal", "ts"]
     params["rivals"] = {"calibrators": ["matrix"], "rows": [100, 400]}
     params["sensitivity"] = {"calibrators": [], "alternatives": {"ece_25_bins": {"metrics": {"ece_bins": 25}}}}
-    params["metrics"] |= {"spread_permutations": 50, "resamples": 100}
+    params["metrics"] |= {"spread_permutations": 50, "resamples": 300}
     params["datasets"] = {
         "wands": params["datasets"]["wands"] | {"rows": 6000},
         "mine": {

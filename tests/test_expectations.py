@@ -211,6 +211,8 @@ def outgoing(calibrator: str = "ts", n: int = 400, K: int = 3, seed: int = 3) ->
         log_probabilities_after=log_probabilities(),
         reliability_logits=rng.normal(size=n) * 5,
         smallest_increment=0.01,
+        kkt=1e-12,
+        violations=(),
     )
     return one, labels
 
@@ -351,6 +353,19 @@ def test_each_side_is_measured_on_its_own_arrays() -> None:
 def test_accuracy_is_that_of_the_seed_0_decisions(seed0: float, words: str) -> None:
     with pytest.raises(GateFailed, match=words):
         gate_unchanged(*outgoing(), seed0)
+
+
+@pytest.mark.parametrize("kkt", [2e-8, float("nan")])
+def test_an_optimum_that_is_not_proven_closes_the_gate(kkt: float) -> None:
+    one, labels = outgoing()
+    with pytest.raises(GateFailed, match=rf"the optimum is proven.*\n.*calibrator ts: kkt = {kkt}"):
+        gate_unchanged(replace(one, kkt=kkt), labels)
+
+
+def test_a_variant_that_names_something_wrong_closes_the_gate() -> None:
+    one, labels = outgoing()
+    with pytest.raises(GateFailed, match="mrp: label 2 falls"):
+        gate_unchanged(replace(one, violations=("mrp: label 2 falls",)), labels)
 
 
 @pytest.mark.parametrize("increment", [-1e-300, float("nan")])

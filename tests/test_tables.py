@@ -63,7 +63,7 @@ def rows_of(schema: pl.Schema, *rows: tuple) -> pl.DataFrame:
 
 def change(dataset: str, value: float, p: float | None, *, calibrator: str = "average", metric: str = "nll_correct"):
     bounds = value - 0.1, value + 0.1
-    return dataset, "simulated", calibrator, metric, "delta", value, 0.05, *bounds, p
+    return dataset, "simulated", calibrator, metric, "delta", value, 0.05, *bounds, p, 40
 
 
 @pytest.fixture(scope="module")
@@ -79,18 +79,21 @@ def test_columns_are_the_papers_then_what_is_said_to_be_ours_then_the_source(run
 
 
 @pytest.mark.parametrize("name", ["main", "label_spread", "simplex_projection", "budgeted_fallback"])
-def test_rows_stand_in_the_papers_order_whatever_the_order_of_the_runs(runs, name):
+def test_the_papers_rows_stand_in_one_order_whatever_the_order_of_the_runs(runs, name):
     keys = [key for key in ("dataset", "calibrator") if key in TABLES[name](runs).columns]
     shuffled = dataclasses.replace(runs, metrics=runs.metrics.sample(fraction=1, shuffle=True, seed=0))
     assert TABLES[name](shuffled).equals(TABLES[name](runs))
-    paper = pl.read_csv(FOLDER / f"{name}.csv").select(keys)
-    assert TABLES[name](runs).select(keys).equals(paper)
+    printed = pl.read_csv(FOLDER / f"{name}.csv").select(keys)
+    assert sorted(TABLES[name](runs).select(keys).rows()) == sorted(printed.rows())
+    assert [one for one in TABLES[name](runs)["dataset"].unique(maintain_order=True) if one != "average"] == [
+        *PAPER_DATASETS
+    ]
 
 
 def test_a_cell_is_the_mean_over_seeds_with_the_population_deviation(runs):
-    row = TABLES["main"](runs).row(1, named=True)
+    row = TABLES["main"](runs).row(1, named=True)  # of the first data set and the second calibrator
     # values 2, 3, 4: mean 3, deviation sqrt(2/3)
-    assert (row["dataset"], row["calibrator"]) == ("esci_rerank_us", "ts")
+    assert (row["dataset"], row["calibrator"]) == (PAPER_DATASETS[0], "ts")
     assert row["aurc_conf"] == 3
     assert np.isclose(row["aurc_conf_std"], np.sqrt(2 / 3))
     assert row["aurc_mrp"] == 2
@@ -137,7 +140,8 @@ def test_the_papers_fallback_average_is_the_mean_of_its_rows():
     ))  # fmt: skip
     table = TABLES["budgeted_fallback"](Runs(metrics))
     columns = [name for name in paper.columns if name != "dataset"]
-    assert np.allclose(table.select(columns), paper.select(columns), atol=0.001)
+    ours = paper.select("dataset").join(table, on="dataset", how="left", maintain_order="left")
+    assert np.allclose(ours.select(columns), paper.select(columns), atol=0.001)
     assert round(table["delta_selacc_50"][-1], 3) == 0.052  # also .7800 - .7279 of the ablation
 
 
@@ -256,7 +260,7 @@ def test_holm_is_over_the_papers_data_sets_and_over_ones_own_apart():
     assert corrected["tickets", "average", "nll_correct"] == 0.02
     assert corrected["wands", "ts", "nll_correct"] is None
     assert corrected["wands", "average", "aurc"] is None
-    assert table["dataset"].to_list() == ["scidocs", *["wands"] * 3, "tickets"]
+    assert table["dataset"].to_list() == [*["wands"] * 3, "scidocs", "tickets"]
 
 
 def test_the_headline_is_the_mean_change_over_calibrators_and_counts_data_sets():
@@ -352,7 +356,7 @@ def test_a_simulated_set_is_named_so_wherever_people_read():
 def test_the_deviation_is_said_to_be_no_confidence_interval(runs):
     text = markdown("main", TABLES["main"](runs))
     assert "3.000 ± 0.816" in text
-    assert "three splits of the validation rows" in text
+    assert "each a split of the validation rows; it is no confidence interval" in text
     assert "no confidence interval" in text
 
 

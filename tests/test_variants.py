@@ -124,10 +124,11 @@ def test_a_batch_equals_its_single_fits(rows, projected):
             np.testing.assert_array_equal(alone[name][0](at, decision, at), fits[b](at, decision, at), name)
 
 
-def rare(first: int, second: int) -> dict[str, list]:
+def rare(first: int, second: int, knots_at: str = "uniform") -> dict[str, list]:
     """Variants fitted where label 0 has 300 rows, label 1 `first` and label 2 `second`."""
     confidence_logit, _, correct = simulated(1, 300 + first + second)
-    return project_batch(batch((confidence_logit, np.repeat([0, 1, 2], [300, first, second]), correct)))
+    rows = confidence_logit, np.repeat([0, 1, 2], [300, first, second]), correct
+    return project_batch(batch(rows, dataclasses.replace(SETTINGS, knots_at=knots_at)))
 
 
 def test_a_label_with_19_rows_takes_the_shared_curve_and_one_with_20_its_own():
@@ -183,10 +184,11 @@ def test_the_best_epoch_is_chosen_on_selection_rows_for_both_lattices(rows):
             assert loss_best <= loss_last + 1e-12
 
 
+@pytest.mark.parametrize("knots_at", ["uniform", "quantiles"])
 @pytest.mark.parametrize("name", ["label_intercept", "label_isotonic", "label_platt", "mrp", "label_2d", "mrp_exact"])
-def test_every_labelwise_variant_stands_on_the_same_for_a_rare_label(name):
+def test_every_labelwise_variant_stands_on_the_same_for_a_rare_label(name, knots_at):
     at, one = np.linspace(-10, 10, 50), np.ones(50, dtype=int)
-    few, none = rare(19, 20), rare(0, 40)
+    few, none = rare(19, 20, knots_at), rare(0, 40, knots_at)
     np.testing.assert_allclose(few[name][0](at, one, 2 * at), few["shared_1d"][0](at, one), rtol=0, atol=1e-12)
     np.testing.assert_array_equal(none[name][0](at, one, 2 * at), at)
 

@@ -33,7 +33,7 @@ RELIABILITY = {"nll_correct", "aupr_error", "aurc", "augrc", "selacc_10", "selac
 def params() -> Params:
     """Those of the project, with less to compute."""
     read = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
-    less = {"projection": {"epochs": 30}, "metrics": {"spread_permutations": 20, "resamples": 100}}
+    less = {"projection": {"epochs": 30}, "metrics": {"spread_permutations": 20, "resamples": 300}}
     sections = {name: getattr(read, name).model_copy(update=values) for name, values in less.items()}
     return read.model_copy(update={"calibrators": ("uncal", "ts"), **sections})
 
@@ -163,7 +163,7 @@ def test_an_alternative_stands_beside_the_default_it_was_measured_like(projected
 
 def test_calibrators_are_compared_on_as_many_rows_as_asked_for_or_there(calibrated, parts, decisions, params):
     both = [calibrate.fn(parts.both_fits, "matrix", 1, tuple(2 * rows for rows in FEW))]
-    rows = compare.fn(calibrated, both, parts, decisions, params.projection, "cpu")
+    rows = compare.fn(calibrated, both, FEW, parts, decisions, params, "cpu")
     counts = ["rows", "calibrator_fit_rows", "projection_fit_rows"]
     with_mrp = rows.filter(pl.col("variant") == "mrp").select(counts).unique(maintain_order=True)
     assert with_mrp.rows() == [(100, 100, 100), (300, 300, 300), (5000, 3000, 3000)]
@@ -172,7 +172,7 @@ def test_calibrators_are_compared_on_as_many_rows_as_asked_for_or_there(calibrat
 
 
 def test_on_all_rows_the_comparison_is_the_measurement(projected, calibrated, parts, decisions, params):
-    rows = compare.fn(calibrated, [], parts, decisions, params.projection, "cpu").filter(pl.col("rows") == FEW[-1])
+    rows = compare.fn(calibrated, [], FEW, parts, decisions, params, "cpu").filter(pl.col("rows") == FEW[-1])
     measured = measure.fn(projected, decisions.labels, params.metrics)
     both = rows.join(measured, on=["calibrator", "variant", "metric"], how="left", suffix="_measured")
     assert (both["value"] == both["value_measured"]).all()
@@ -208,7 +208,7 @@ def test_scores_hold_the_calibrators_of_the_tables_and_every_variant(projected, 
 
 
 def test_the_simplex_sample_keeps_rows_that_sum_to_one(projected, decisions):
-    found = simplex([projected], decisions)
+    found = simplex([projected], decisions, ("uncal", "ts"))
     assert len(found) == 2000
     for name in ("base", "mrc"):
         assert np.allclose(np.array(found[name].to_list()).sum(axis=1), 1, rtol=0, atol=1e-12)
@@ -259,3 +259,39 @@ def test_a_large_test_set_is_sampled_under_a_fixed_seed_and_a_small_one_is_not()
     assert len(np.unique(large)) == 50_000
     assert (np.diff(large) > 0).all()
     assert (large == sampled(120_000, 50_000)).all()
+
+
+def test_alternatives_that_cannot_be_tried_are_left_out_and_none_at_all_is_a_table_too(
+    projected, calibrated, parts, decisions, params
+):
+    unselected = parts._replace(projection_selection=decisions.take(slice(0)))
+    options = set(vary.fn(projected, calibrated, unselected, decisions, params, "cpu")["option"])
+    assert options == set(params.sensitivity.alternatives) - {"selection_best"}
+    without = params.model_copy(update={"sensitivity": params.sensitivity.model_copy(update={"alternatives": {}})})
+    empty = vary.fn(projected, calibrated, parts, decisions, without, "cpu")
+    assert empty.schema == vary.fn(projected, calibrated, parts, decisions, params, "cpu").schema
+    assert empty.is_empty()
+
+
+def test_with_few_groups_there_is_no_interval(projected, decisions, params):
+    measured = [measure.fn(projected, decisions.labels, params.metrics)]
+    few = replace(decisions, group=np.array([f"q{row % 9}" for row in range(len(decisions))]))
+    rows = bound.fn([projected], measured, few, params.calibrators, params.metrics)
+    assert set(rows["groups"]) == {9}
+    assert rows["value"].is_not_nan().all()
+    assert np.isnan(rows.select("standard_error", "low", "high", "p").to_numpy()).all()
+
+
+def test_another_reading_of_ties_holds_for_every_value_and_has_no_interval(
+    projected, calibrated, parts, decisions, params
+):
+    metrics = params.metrics.model_copy(update={"ties": "threshold"})
+    measured = measure.fn(projected, decisions.labels, metrics)
+    rows = bound.fn([projected], [measured], decisions, params.calibrators, metrics)
+    of_errors = rows.filter(pl.col("metric") == "aupr_error")
+    assert of_errors["low"].is_nan().all()
+    assert rows.filter(pl.col("metric") == "aurc")["low"].is_not_nan().all()
+    other = params.model_copy(update={"metrics": metrics})
+    whole = compare.fn(calibrated, [], FEW, parts, decisions, other, "cpu").filter(pl.col("rows") == FEW[-1])
+    both = whole.join(measured, on=["calibrator", "variant", "metric"], how="left", suffix="_measured")
+    assert (both["value"] == both["value_measured"]).all()

@@ -17,6 +17,7 @@ from scipy.special import expit
 from tasks.expectations.check import check, expectation_types
 from tasks.metrics.probability import accuracy, ece
 
+LARGEST_RESIDUAL = 1e-8  # of the Karush-Kuhn-Tucker conditions, at which a minimum counts as found
 REMEDY = "Trust no result of this run: a step between the base predictor and here changed what it had to leave alone."
 
 
@@ -34,6 +35,8 @@ class Outgoing:
     log_probabilities_after: np.ndarray  # (n, K)
     reliability_logits: np.ndarray  # (n,) logit of the reliability
     smallest_increment: float  # between neighbouring knots, over all labels; curves never fall
+    kkt: float  # the largest residual of the optimum beside Adam
+    violations: tuple[str, ...]  # what the fitted variants name as wrong with themselves
 
 
 def check_unchanged(
@@ -48,7 +51,7 @@ def check_unchanged(
 
     Decisions and log-probabilities are equal row by row, accuracy and ECE to the last bit, with no tolerance: a
     projection has no reason to touch them. Reliabilities are in [0, 1] (read from logits, so only NaN can leave it),
-    and curves never fall.
+    curves never fall, no fitted variant finds itself wrong, and the optimum is proven.
 
     Parameters
     ----------
@@ -128,7 +131,12 @@ def _run(one: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int
         confidence = np.exp(log_probabilities[np.arange(len(labels)), decision])
         found[f"accuracy_{side}"] = accuracy(decision, labels)
         found[f"ece_{side}"] = ece(confidence, decision == labels, ece_bins)
-    return found | {"accuracy_seed0": seed0_accuracy, "smallest_increment": one.smallest_increment}
+    return found | {
+        "accuracy_seed0": seed0_accuracy,
+        "smallest_increment": one.smallest_increment,
+        "kkt": one.kkt,
+        "violations": "; ".join(one.violations),
+    }
 
 
 def _of_runs() -> list[Any]:
@@ -142,6 +150,10 @@ def _of_runs() -> list[Any]:
         equal(column_A="ece_before", column_B="ece_after", description="ECE is unchanged"),
         gx.ExpectColumnValuesToNotBeNull(column="accuracy_seed0", description="the seed-0 accuracy is known"),
         *_numbers("smallest_increment", 0, None, "curves never fall"),
+        *_numbers("kkt", 0, LARGEST_RESIDUAL, "the optimum is proven"),
+        gx.ExpectColumnValuesToBeInSet(
+            column="violations", value_set=[""], description="no fitted variant names anything as wrong"
+        ),
     ]
 
 

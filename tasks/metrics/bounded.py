@@ -22,6 +22,7 @@ from tasks.protocol.results import Projected, ProjectedDecisions
 
 AVERAGE = "average"
 SEED = 0  # of the resamples, which no result may choose
+FEWEST_GROUPS = 10  # with fewer, resampling them says far too little: at 5, a true null is rejected in 15% of cases
 RANKED = ("nll_correct", "aupr_error", "aurc", "selacc_10", "selacc_50", "selacc_70", "selacc_90")
 OF_PROBABILITIES = ("ece", "top_ece", "nll", "brier")
 UNCHANGED = ("accuracy", "label_spread")  # by any projection, so they have a `before` alone
@@ -37,9 +38,11 @@ def bounded(
     calibrators: Sequence[str],
     params: MetricParams,
 ) -> list[dict[str, Any]]:
-    """Rows of calibrator, metric, quantity, value, standard_error, low, high (95%) and, of a delta, p.
+    """Rows of calibrator, metric, quantity, value, standard_error, low, high (95%), groups and, of a delta, p.
 
-    `values` are the metrics themselves, of the whole test set; `calibrators` those to bound and to average over.
+    With fewer than ten groups all but the value is NaN, as is AUPR-Error's where ties are not read as expected (the
+    bootstrap knows no other reading). `values` are the metrics themselves, of the whole test set; `calibrators` those
+    to bound and to average over.
     """
     draws = resample(test.group, resamples=params.resamples, seed=SEED)
     found, of_calibrators = [], []
@@ -48,7 +51,9 @@ def bounded(
         of_calibrators.append(_mean([replicates(draws, rows, test.labels, params) for rows in seeds]))
         found += _rows(name, of_calibrators[-1], {key: values[name, *key] for key in of_calibrators[-1]})
     average = {key: float(np.mean([values[name, *key] for name in calibrators])) for key in of_calibrators[0]}
-    return found + _rows(AVERAGE, _mean(of_calibrators), average)
+    found += _rows(AVERAGE, _mean(of_calibrators), average)
+    unknown = dict.fromkeys(("standard_error", "low", "high", "p"), np.nan) if draws.clusters < FEWEST_GROUPS else {}
+    return [{**row, "groups": draws.clusters, **unknown} for row in found]
 
 
 def replicates(draws: Resamples, rows: ProjectedDecisions, labels: np.ndarray, params: MetricParams) -> Replicates:
@@ -71,6 +76,8 @@ def replicates(draws: Resamples, rows: ProjectedDecisions, labels: np.ndarray, p
     for variant in ("confidence", "mrp"):
         logit = rows.reliability_logits[variant]
         metrics = draws.reliability(logit, correct, smallest=params.smallest_reliability)
+        if params.ties != "expected":
+            metrics["aupr_error"] = np.full(draws.resamples, np.nan)
         found |= {(variant, metric): metrics[metric] for metric in RANKED}
     return found
 

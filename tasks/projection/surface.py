@@ -94,15 +94,19 @@ def fit_surfaces(
     n_labels: int,
     settings: LatticeSettings,
     shared: np.ndarray,
+    knots: np.ndarray | None = None,
 ) -> list[Surfaces]:
     """Confidence in [0, 1] and gap `(B, m)`, decision and correct `(m,)`, to the surfaces of B fits.
 
-    A label with fewer than `settings.minimum_rows` rows takes the curve `shared (B, J)`, whatever the gap; one with
-    none the identity. The same rows in any order give the same bits.
+    `knots (B, J)` are where the confidence is read, uniform by default, and where `shared (B, J)` has its values. A
+    label with fewer than `settings.minimum_rows` rows takes that curve, whatever the gap; one with none the identity.
+    The same rows in any order give the same bits.
     """
     return [
-        _fit(c, g, decision, np.asarray(correct, dtype=np.float64), n_labels, settings, curve)
-        for c, g, curve in zip(confidence, gap, shared, strict=True)
+        _fit(c, g, decision, np.asarray(correct, dtype=np.float64), n_labels, settings, curve, places)
+        for c, g, curve, places in zip(
+            confidence, gap, shared, [settings.places] * len(gap) if knots is None else knots, strict=True
+        )
     ]
 
 
@@ -114,8 +118,9 @@ def _fit(
     n_labels: int,
     settings: LatticeSettings,
     shared: np.ndarray,
+    knots: np.ndarray,
 ) -> Surfaces:
-    knots, gap_knots = settings.places, _gap_knots(gap)
+    gap_knots = _gap_knots(gap)
     shape = (len(knots), len(gap_knots))
     bending = settings.smoothness / n_labels * bending_matrix(shape)
     rows = np.bincount(decision, minlength=n_labels)

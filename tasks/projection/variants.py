@@ -55,7 +55,8 @@ class Batch:
         cls, calibrators: Sequence[Calibrator], parts: ValidationRows, settings: LatticeSettings, device: str
     ) -> Batch:
         """The validation rows of one protocol seed under several calibrators."""
-        fit, selection = (rows_under(calibrators, rows) for rows in (parts.projection_fit, parts.projection_selection))
+        selection = rows_under(calibrators, parts.projection_selection) if len(parts.projection_selection) else None
+        fit = rows_under(calibrators, parts.projection_fit)
         return cls(fit, parts.projection_fit.n_labels, settings, selection, device)
 
     @cached_property
@@ -188,6 +189,7 @@ def fit_surface(batch: Batch) -> list[Variant]:
             n_labels=batch.n_labels,
             settings=batch.settings,
             shared=batch.stand_in,
+            knots=batch.knots,
         )
     )
 

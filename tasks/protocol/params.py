@@ -55,7 +55,7 @@ class MetricParams(_Frozen):
     spread_minimum_cell: Count
     spread_permutations: Count
     spread_reading: Literal["mean", "group"]
-    resamples: Annotated[int, Field(ge=100)]
+    resamples: Annotated[int, Field(ge=300)]  # fewer could never tell six data sets apart from chance
 
 
 class SimplexParams(_Frozen):
@@ -82,6 +82,12 @@ class Alternative(_Frozen):
     projection: Mapping[str, Any] = Field(default_factory=dict)
     metrics: Mapping[str, Any] = Field(default_factory=dict)
     simplex: Mapping[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Alternative:
+        if sum(map(bool, (self.projection, self.metrics, self.simplex))) != 1:
+            raise ValueError("an alternative changes one of projection, metrics and simplex")
+        return self
 
 
 class SensitivityParams(_Frozen):
@@ -183,6 +189,15 @@ class Params(_Frozen):
     sensitivity: SensitivityParams
     train: TrainParams
     datasets: Annotated[Mapping[Key, DatasetParams], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _no_name_is_given_twice(self) -> Params:
+        names = [*self.calibrators, *self.rivals.calibrators, *self.sensitivity.calibrators]
+        for what, given in (("calibrator", names), ("seed", self.seeds)):
+            twice = sorted({str(one) for one in given if list(given).count(one) > 1})
+            if twice:
+                raise ValueError(f"{what} {', '.join(twice)} is given more than once")
+        return self
 
     @model_validator(mode="after")
     def _alternatives_are_known(self) -> Params:

@@ -34,6 +34,7 @@ class ProjectedDecisions:
     simplex: Any  # MRP's reliability put back into the class probabilities
     adam_above_optimum: float  # objective of MRP as published less the lowest one, on the projection-fit rows
     kkt: float  # the largest residual that proves the lowest one
+    violations: tuple[str, ...]  # what the fitted variants name as wrong with themselves
 
 
 @dataclass(frozen=True)

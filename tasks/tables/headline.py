@@ -14,8 +14,8 @@ from tasks.tables.runs import AVERAGE, COMPARED, FAILED, Runs
 BETTER = {"nll_correct": -1, "aupr_error": 1, "aurc": -1}  # the sign of an improvement
 LEVEL = 0.05
 COVERS = (
-    "The interval covers the drawing of test groups, given the fits of the protocol seeds; it covers neither other "
-    "training and validation rows nor other data sets."
+    "The change is the mean over the calibrators that ran. The interval covers the drawing of test groups, given the "
+    "fits of the protocol seeds; it covers neither other training and validation rows nor other data sets."
 )
 
 
@@ -44,7 +44,8 @@ def judged(runs: Runs) -> pl.DataFrame:
 
 def _counts(averages: pl.DataFrame, metric: str) -> dict[str, int]:
     rows = averages.filter(pl.col("metric") == metric)
-    return {"improved": int(rows["improved"].sum()), "worsened": int(rows["worsened"].sum()), "of": len(rows)}
+    there = rows["low"].is_not_null().sum()
+    return {"improved": int(rows["improved"].sum()), "worsened": int(rows["worsened"].sum()), "of": int(there)}
 
 
 def headline_sentence(runs: Runs) -> str:
@@ -53,9 +54,10 @@ def headline_sentence(runs: Runs) -> str:
     paper = pl.col("dataset").is_in(PAPER_DATASETS)
     families = ((averages.filter(paper), "data sets"), (averages.filter(~paper), "own data sets"))
     sentences = [_sentence(rows, name) for rows, name in families if len(rows)]
+    failed = [f"Not finished: {', '.join(runs.missing)}."] if runs.missing else []
     if not sentences:
         return "No interval was computed, so no number of data sets can be claimed."
-    return " ".join([*sentences, COVERS])
+    return " ".join([*sentences, *failed, COVERS])
 
 
 def _sentence(averages: pl.DataFrame, name: str) -> str:
@@ -64,7 +66,9 @@ def _sentence(averages: pl.DataFrame, name: str) -> str:
     sources = rows.group_by("source", maintain_order=True).len().iter_rows()
     named = ", ".join(source if count == len(rows) else f"{count} {source}" for source, count in sources)
     worse = f"; on {counts['worsened']} it raises it" if counts["worsened"] else ""
+    without = len(rows) - counts["of"]
+    unknown = f"; on {without} there are too few test groups for an interval" if without else ""
     return (
-        f"On {counts['improved']} of {counts['of']} {name} ({named}) MRP lowers correctness NLL, with a 95% interval "
-        f"that stays below zero after Holm's correction over data sets{worse}."
+        f"On {counts['improved']} of {len(rows)} {name} ({named}) MRP lowers correctness NLL: the 95% interval lies "
+        f"below zero, and p < .05 after Holm's correction over data sets{worse}{unknown}."
     )

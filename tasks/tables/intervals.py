@@ -8,11 +8,14 @@ from tasks.metrics.intervals import holm
 from tasks.protocol.keys import PAPER_DATASETS
 from tasks.tables.runs import AVERAGE, COMPARED, Runs, finished, in_order
 
-COLUMNS = ("dataset", "calibrator", "metric", "delta", "standard_error", "low", "high", "p", "p_holm", "source")
+COLUMNS = (
+    *("dataset", "calibrator", "metric", "delta", "standard_error", "low", "high", "p", "p_holm", "groups"),
+    "source",
+)
 
 
 def intervals_table(runs: Runs) -> pl.DataFrame:
-    """MRP minus confidence for each data set and calibrator, and the mean over the paper's six (`average`).
+    """MRP minus confidence for each data set and calibrator, and the mean over those of the paper's that ran.
 
     `p_holm`, of the averages only, is corrected over data sets for each metric: the paper's are one family, one's own
     another.

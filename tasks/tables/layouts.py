@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 DEVIATION = (
-    "± is the deviation over the protocol seeds (three splits of the validation rows); it is no confidence interval."
+    "± is the deviation over the protocol seeds, each a split of the validation rows; it is no confidence interval."
 )
 SIMULATED = (
     "Rows marked simulated were measured on twins of our own making: they say that the pipeline works, "
@@ -57,13 +57,15 @@ LAYOUTS = {
     "rivals": Layout(
         "Class-wise calibrators beside MRP, by labelled rows.",
         3,
-        f"{DEVIATION} {BOLD} With 0 projection-fit rows the calibrator was given the rows of both parts.",
+        f"{DEVIATION} {BOLD} With 0 projection-fit rows the calibrator was given the rows of both parts. "
+        "Where a set is split by group, the first rows are those of whole groups.",
     ),
     "sensitivity": Layout("What each choice changes.", 4, "Means over the protocol seeds that both were run with."),
     "intervals": Layout(
         "MRP minus confidence, with 95% intervals.",
         4,
-        "Intervals cover the drawing of test groups, given the fits of the protocol seeds. "
+        "Intervals cover the drawing of test groups, given the fits of the protocol seeds; with fewer than ten groups "
+        "there is none. "
         "Holm's correction is over data sets, for the averages over calibrators.",
     ),
     "verdict": Layout(

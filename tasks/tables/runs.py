@@ -28,7 +28,7 @@ SENSITIVITY = pl.Schema(KEYS | {"seed": WHOLE, "option": TEXT} | RESULT)
 INTERVALS = pl.Schema(
     KEYS
     | {"metric": TEXT, "quantity": TEXT, "value": NUMBER, "standard_error": NUMBER}
-    | {"low": NUMBER, "high": NUMBER, "p": NUMBER}
+    | {"low": NUMBER, "high": NUMBER, "p": NUMBER, "groups": WHOLE}
 )
 CALIBRATORS = (*PAPER_CALIBRATORS, *RIVAL_CALIBRATORS, *SENSITIVITY_CALIBRATORS)
 AVERAGE = "average"  # over the paper's six calibrators, or over its six data sets

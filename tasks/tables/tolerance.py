@@ -21,12 +21,13 @@ class Deviation:
     sampled: str  # where the standard error comes from
 
     def tolerance(self, paper_seeds: float | None, half_unit: float, scale: float = 1.0) -> float | None:
-        """Two standard deviations of the difference, and the rounding of the paper; None without a standard error."""
-        if self.standard_error is None:
+        """Two standard deviations of the difference, and the paper's rounding; None without an error."""
+        if self.standard_error is None or self.n_seeds < 2:
             return None
         theirs = self.seeds * scale if paper_seeds is None else paper_seeds
         variance = 2 * (self.standard_error * scale) ** 2
-        variance += (self.seeds * scale) ** 2 / self.n_seeds + theirs**2 / SEEDS
+        # a mean over n seeds varies by s^2 / n, where s^2 is n / (n - 1) times the population variance
+        variance += (self.seeds * scale) ** 2 / (self.n_seeds - 1) + theirs**2 / (SEEDS - 1)
         return 2 * math.sqrt(variance) + half_unit
 
     def described(self, paper_seeds: float | None, scale: float = 1.0) -> str:
@@ -40,8 +41,8 @@ class Deviation:
         )
 
 
-def of_deviations(ours: float, paper: float, n_seeds: int, half_unit: float) -> float:
-    """The tolerance of a deviation over seeds itself: s / sqrt(2 (n - 1)) for each side, infinite for one seed."""
+def of_deviations(ours: float, paper: float, n_seeds: int, half_unit: float) -> float | None:
+    """The tolerance of a deviation over seeds itself: s / sqrt(2 (n - 1)) for each side, None for one seed."""
     if n_seeds < 2:
-        return math.inf
+        return None
     return 2 * math.sqrt(ours**2 / (2 * (n_seeds - 1)) + paper**2 / (2 * (SEEDS - 1))) + half_unit
