@@ -9,7 +9,6 @@ own, so there each claim is held against the change that the truth makes.
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,23 +16,21 @@ import polars as pl
 import pytest
 from scipy.special import expit, log_softmax, ndtr
 from scipy.stats import binomtest
+from twins import PARAMS, Twin, twin_of_files
 
 from tasks.calibrators.temperature import fit_temperature
-from tasks.datasets import DATASETS
 from tasks.metrics.intervals import interval
 from tasks.metrics.reliability import aupr_error, aurc, nll_correct, order_by_risk
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, mean_spread
-from tasks.predictors import fit_predictor
 from tasks.projection.curves import Curves
 from tasks.projection.lattice import LatticeSettings, fit_lattices
 from tasks.projection.variants import Batch, project_batch
 from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
-from tasks.protocol.params import ProtocolParams, load_params
-from tasks.protocol.splits import ValidationRows, draw_splits, validation_rows
-from tasks.simulation import TWINS, simulate
+from tasks.protocol.params import ProtocolParams
+from tasks.protocol.splits import ValidationRows, validation_rows
+from tasks.simulation import TWINS
 
-PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
 SETTINGS = LatticeSettings()
 BETTER = {"nll_correct": -1, "aupr_error": 1, "aurc": -1}  # the sign of a change for the better
 NOMINAL = 0.025  # of a 95% interval, on one side
@@ -43,14 +40,6 @@ KINDS = [(2, 300, 1000), (3, 300, 1000), (2, 2000, 500), (3, 2000, 500)]
 EACH = 50  # twins of a kind
 RESAMPLES = 300
 STUDIED = 34  # twins of a data set in the study
-
-
-class Twin(NamedTuple):
-    """Made-up decisions and their truth."""
-
-    validation: FixedDecisions
-    test: FixedDecisions
-    truth: np.ndarray  # (n,), the true probability that each test decision is right
 
 
 class Reliability(NamedTuple):
@@ -83,30 +72,6 @@ def twin_of_logits(seed: int, labels: int, fit: int, test: int, residual: float 
     both = FixedDecisions(1.6 * scores, label, decision, np.array([f"q{number:05}" for number in query]))
     tested = query >= query[rows - test]
     return Twin(both.take(~tested), both.take(tested), truth[tested])
-
-
-def twin_of_files(name: str, folder: Path, seed: int) -> Twin:
-    """Raw files without a residual, read as the official ones, split, trained on and decided as params.yaml says."""
-    entry = PARAMS.dataset(name)
-    simulate(name, folder, rows=entry.rows, residual=0.0, seed=seed)
-    dataset, split = DATASETS[name], entry.chosen.split
-    frame = dataset.read(folder, entry.chosen.options)
-    if frame["split"].null_count():
-        frame = draw_splits(frame, by=split.by, shares=split.shares, seed=seed)
-    parts = {part: frame.filter(pl.col("split") == part) for part in ("train", "validation", "test")}
-    weighted = {"class_weight": entry.chosen.class_weight, "seed": PARAMS.train.seed, "settings": {}}
-    predictor = fit_predictor(entry.chosen.predictor, parts["train"], n_labels=dataset.n_labels, **weighted)
-
-    def decided(part: pl.DataFrame) -> FixedDecisions:
-        logits = predictor(part)
-        return FixedDecisions(
-            logits, part["label"].to_numpy().astype(np.int64), decide(logits), part["group"].to_numpy()
-        )
-
-    test = decided(parts["test"])
-    told = parts["test"].join(pl.read_parquet(folder / "truth.parquet"), on="pair", how="left", maintain_order="left")
-    truth = np.array(told["probabilities"].to_list())[np.arange(len(test)), test.decision]
-    return Twin(decided(parts["validation"]), test, truth)
 
 
 def projected(twin: Twin, rows: ValidationRows) -> Reliability:
@@ -237,7 +202,7 @@ def study(tmp_path_factory) -> pl.DataFrame:
     rows = []
     for seed in range(STUDIED):
         for name in TWINS:
-            twin = twin_of_files(name, tmp_path_factory.mktemp("twin"), seed)
+            twin = twin_of_files(name, tmp_path_factory.mktemp("twin"), residual=0.0, seed=seed)
             logits = projected(twin, validation_rows(twin.validation, 1, PARAMS.protocol, twin.validation.group))
             claimed = significantly_better(twin.test, logits, PARAMS.metrics.resamples)
             true, confidence = truly_better(twin, logits), expit(logits.before)

@@ -6,23 +6,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import polars as pl
 import pytest
 from scipy.special import expit
+from twins import PARAMS, twin_of_files
 
 from tasks.calibrators import FITTERS
-from tasks.datasets import DATASETS
 from tasks.metrics.reliability import nll_correct
 from tasks.metrics.spread import label_cells, label_spread, label_spread_null, mean_spread
-from tasks.predictors import fit_predictor
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.variants import Batch, project_batch
-from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
-from tasks.protocol.params import load_params
-from tasks.protocol.splits import draw_splits, validation_rows
-from tasks.simulation import simulate
-
-PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
+from tasks.protocol.decisions import confidence_logit
+from tasks.protocol.splits import validation_rows
 
 
 class Found(NamedTuple):
@@ -38,37 +32,12 @@ class Found(NamedTuple):
 
 def run_twin(name: str, folder: Path, residual: float) -> Found:
     """The whole protocol on one twin, protocol seed 1, with the numbers of params.yaml and no orchestrator."""
-    entry = PARAMS.dataset(name)
-    simulate(name, folder, rows=entry.rows, residual=residual, seed=entry.seed)
-    dataset, split = DATASETS[name], entry.chosen.split
-    frame = dataset.read(folder, entry.chosen.options)
-    if frame["split"].null_count():
-        frame = draw_splits(frame, by=split.by, shares=split.shares, seed=entry.seed)
-    parts = {part: frame.filter(pl.col("split") == part) for part in ("train", "validation", "test")}
-    predictor = fit_predictor(
-        "linear", parts["train"], n_labels=dataset.n_labels, class_weight="none", seed=0, settings={}
-    )
-    decided = {}
-    for part in ("validation", "test"):
-        logits, of = predictor(parts[part]), parts[part]
-        decided[part] = FixedDecisions(
-            logits, of["label"].to_numpy().astype(np.int64), decide(logits), of["group"].to_numpy()
-        )
-    validation, test = decided["validation"], decided["test"]
+    validation, test, truth = twin_of_files(name, folder, residual=residual)
     rows = validation_rows(validation, 1, PARAMS.protocol, validation.group)
     calibrator = FITTERS["ts"](rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1)
     (mrp,) = project_batch(Batch.under([calibrator], rows, LatticeSettings(), "cpu"), ("mrp",))["mrp"]
     tested = confidence_logit(calibrator(test.logits), test.decision)
-    truth = parts["test"].join(pl.read_parquet(folder / "truth.parquet"), on="pair", how="left", maintain_order="left")
-    probabilities = np.array(truth["probabilities"].to_list())
-    return Found(
-        confidence=expit(tested),
-        confidence_logit=tested,
-        reliability_logit=mrp(tested, test.decision),
-        decision=test.decision,
-        correct=test.correct,
-        truth=probabilities[np.arange(len(tested)), test.decision],
-    )
+    return Found(expit(tested), tested, mrp(tested, test.decision), test.decision, test.correct, truth)
 
 
 def loss(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
