@@ -404,3 +404,13 @@ def test_text_is_escaped_for_latex():
 
 def test_every_table_has_a_caption():
     assert LAYOUTS.keys() == TABLES.keys()
+
+
+def test_the_ablation_of_each_set_averages_to_the_papers_and_holds_ones_own():
+    runs = as_runs((*PAPER_DATASETS, "tickets"))
+    each, whole = TABLES["ablation_by_dataset"](runs), TABLES["ablation"](runs)
+    assert each["dataset"].unique(maintain_order=True).to_list() == [*PAPER_DATASETS, "tickets"]
+    for variant in whole["variant"]:
+        rows = each.filter((pl.col("variant") == variant) & pl.col("dataset").is_in(PAPER_DATASETS))
+        mean = whole.filter(pl.col("variant") == variant)["nll_correct"].item()
+        assert np.isclose(rows["nll_correct"].mean(), mean, rtol=0, atol=1e-12)

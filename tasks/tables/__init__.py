@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import polars as pl
 
-from tasks.tables.ablation import ablation_table
+from tasks.tables.ablation import ablation_by_dataset, ablation_table
 from tasks.tables.budgeted_fallback import budgeted_fallback_table
 from tasks.tables.datasets import datasets_table
 from tasks.tables.intervals import intervals_table
@@ -25,6 +25,7 @@ TABLES: dict[str, Callable[[Runs], pl.DataFrame]] = {
     "label_spread": label_spread_table,
     "label_spread_by_calibrator": label_spread_by_calibrator,
     "ablation": ablation_table,
+    "ablation_by_dataset": ablation_by_dataset,
     "simplex_projection": simplex_projection_table,
     "datasets": datasets_table,
     "robustness": robustness_table,

@@ -13,10 +13,7 @@ OURS = (*(name for name in VARIANTS if name not in PAPER_VARIANTS), EXACT)
 
 def ablation_table(runs: Runs) -> pl.DataFrame:
     """Unweighted mean over the (data set, calibrator) cells of their means over seeds; `ours` marks what we added."""
-    rows = runs.rows().filter(pl.col("metric").is_in(METRICS))
-    cells = rows.group_by(*KEYS, "variant", "metric", maintain_order=True).agg(pl.col("value").mean())
-    columns = [pl.col("value").filter(pl.col("metric") == metric).mean().alias(metric) for metric in METRICS]
-    means = cells.group_by("variant", maintain_order=True).agg(*columns, sources=pl.col("source").unique())
+    means = _means(runs.rows(), "variant", sources=pl.col("source").unique())
     order = pl.DataFrame({"variant": [*PAPER_VARIANTS, *OURS]}).with_columns(ours=pl.col("variant").is_in(OURS))
     table = order.join(means, on="variant", how="inner", maintain_order="left")
     return finished(
@@ -27,3 +24,20 @@ def ablation_table(runs: Runs) -> pl.DataFrame:
             pl.col("sources").map_elements(joined_sources, return_dtype=pl.String).alias("source"),
         )
     )
+
+
+def ablation_by_dataset(runs: Runs) -> pl.DataFrame:
+    """The same for each data set, one's own too: means over the paper's calibrators of means over seeds."""
+    order = pl.DataFrame({"variant": [*PAPER_VARIANTS, *OURS]}).with_columns(ours=pl.col("variant").is_in(OURS))
+    means = _means(runs.rows(own=True), "dataset", "source", "variant")
+    sets = means.select("dataset", "source").unique(maintain_order=True)
+    table = sets.join(order, how="cross").join(means, on=["dataset", "source", "variant"], maintain_order="left")
+    return finished(table.select("dataset", "variant", *METRICS, "ours", "source"))
+
+
+def _means(rows: pl.DataFrame, *by: str, **others: pl.Expr) -> pl.DataFrame:
+    """Means over seeds, then over the cells (data set, calibrator) that `by` leaves together."""
+    chosen = rows.filter(pl.col("metric").is_in(METRICS))
+    cells = chosen.group_by(*KEYS, "variant", "metric", maintain_order=True).agg(pl.col("value").mean())
+    columns = [pl.col("value").filter(pl.col("metric") == metric).mean().alias(metric) for metric in METRICS]
+    return cells.group_by(*by, maintain_order=True).agg(*columns, **others)

@@ -45,6 +45,11 @@ LAYOUTS = {
         4,
         "Variants marked ours are not in the paper.",
     ),
+    "ablation_by_dataset": Layout(
+        "Structural ablation of each data set, averaged over calibrators.",
+        4,
+        "Variants marked ours are not in the paper.",
+    ),
     "simplex_projection": Layout(
         "Class probabilities of the calibrator (base) and of the top-label simplex projection (MRC).",
         4,
