@@ -10,11 +10,15 @@ Results do not depend on the order of rows, not even by rounding.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from tasks.metrics.checks import reject_nan
+
+SHUFFLED_AT_ONCE = 500  # orders of a group's rows that are in memory together
+KEPT_ORDERS = 2**19  # places in the orders of one group that are kept for the next calibrator
 
 
 @dataclass(frozen=True)
@@ -100,18 +104,33 @@ def label_spread_null(
     rows = _sort_rows(confidence, decision, correct - confidence, groups)
     counts = _cell_rows(rows)
     group = rows.group[rows.start]
-    generator = np.random.default_rng(seed)
     shuffled = np.empty((permutations, len(counts)))
     for one in np.unique(group):
         # shuffling the residuals under labels that stay put is the same law, and cheaper
         cells = np.flatnonzero(group == one)
         residual, start = rows.residual[rows.group == one], rows.start[cells]
-        for sums in shuffled:
-            sums[cells] = np.add.reduceat(generator.permutation(residual), start - start[0])
+        for first in range(0, permutations, SHUFFLED_AT_ONCE):
+            order = _orders(seed, int(one), first, min(SHUFFLED_AT_ONCE, permutations - first), len(residual))
+            sums = np.add.reduceat(residual[order], start - start[0], axis=1)
+            shuffled[first : first + len(order), cells] = sums
     if reading == "group":
         spreads = _group_spreads(group, counts, shuffled / counts, minimum_cell)
         return float(np.quantile(spreads, 0.95, axis=0).mean()) if spreads.shape[-1] else np.nan
     return float(np.quantile(_mean_spread(group, counts, shuffled / counts, minimum_cell), 0.95))
+
+
+@lru_cache(maxsize=32)
+def _kept_orders(seed: int, group: int, first: int, count: int, rows: int) -> np.ndarray:
+    order = np.tile(np.arange(rows, dtype=np.int32), (count, 1))
+    np.random.default_rng([seed, group, first]).permuted(order, axis=1, out=order)
+    order.flags.writeable = False
+    return order
+
+
+def _orders(seed: int, group: int, first: int, count: int, rows: int) -> np.ndarray:
+    """Random orders `(count, rows)` of a group's rows; kept for other calibrators, whose groups are as large."""
+    small = count * rows <= KEPT_ORDERS
+    return (_kept_orders if small else _kept_orders.__wrapped__)(seed, group, first, count, rows)
 
 
 def _sort_rows(confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, groups: int) -> _SortedRows:
