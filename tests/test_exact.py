@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize, root
 from scipy.special import expit, logit
 
+from tasks.projection import exact as exact_module
 from tasks.projection.curves import Curves
-from tasks.projection.exact import LEAST_INCREMENT, RIDGE, Exact, fit_exact
+from tasks.projection.exact import LEAST_INCREMENT, Exact, fit_exact
+from tasks.projection.exact_problem import RIDGE
+from tasks.projection.exact_rows import DeviceRows, HostRows
 from tasks.projection.lattice import LatticeSettings, fit_lattices, objective
+from tasks.projection.rows import Rows as ProjectionRows
+from tasks.projection.variants import Batch
 
 SETTINGS = LatticeSettings()
+DEVICES = ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]  # torch's CPU, for "cpu" means NumPy
 sizes = {"B": st.integers(1, 3), "m": st.integers(1, 300), "K": st.integers(1, 5), "seed": st.integers(0, 2**32 - 1)}
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -27,8 +37,17 @@ def simulated(B: int, m: int, K: int, seed: int = 0) -> Rows:
     return true ** rng.uniform(0.5, 2.0, (B, 1)), decision, correct
 
 
-def fitted(rows: Rows, K: int, chosen: LatticeSettings = SETTINGS) -> Exact:
-    return fit_exact(*rows, n_labels=K, settings=chosen)
+def fitted(rows: Rows, K: int, chosen: LatticeSettings = SETTINGS, device: str = "cpu") -> Exact:
+    return fit_exact(*rows, n_labels=K, settings=chosen, device=device)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """At these sizes a second thread of torch costs ten times what it saves."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 class OneFit:
@@ -232,3 +251,74 @@ def test_the_input_is_not_touched():
     for array in rows:
         array.flags.writeable = False
     fitted(rows, 2)
+
+
+@pytest.mark.parametrize("device", ["cpu", *DEVICES])
+@given(
+    lengths=st.lists(st.integers(1, 40), max_size=12), spread=st.sampled_from([1.0, 30.0, 900.0]), seed=st.integers(0)
+)
+@settings(deadline=None, max_examples=40, derandomize=True)
+def test_the_sums_over_cells_are_those_of_each_cell_by_itself(device, lengths, spread, seed):
+    rng, counts = np.random.default_rng(seed), np.array(lengths, dtype=np.int64)
+    host = HostRows(counts, rng.random(counts.sum()))
+    left, rise = rng.normal(scale=spread, size=(2, len(counts)))
+    stays = rng.random(len(counts)) < 0.7
+    rows = host if device == "cpu" else DeviceRows.on(device, host)
+    weights = np.split(host.weight, np.cumsum(counts)[:-1]) if lengths else []
+    expected = np.empty((6, len(counts)))
+    for cell, weight in enumerate(weights):
+        t = left[cell] + rise[cell] * weight
+        q, variance = expit(t), expit(t) * expit(-t)
+        rows_of_terms = [np.logaddexp(0, t), q, q * weight, variance, variance * weight, variance * weight**2]
+        expected[:, cell] = np.sum(rows_of_terms, axis=1)
+    np.testing.assert_allclose(rows.sums(left, rise), expected, rtol=1e-12, atol=1e-300)
+    np.testing.assert_array_equal(rows.sums(left, rise), rows.sums(left, rise))
+    kept = rows.only(stays).sums(left[stays], rise[stays])
+    np.testing.assert_allclose(kept, expected[:, stays], rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@given(B=sizes["B"], m=st.integers(0, 300), K=sizes["K"], seed=sizes["seed"], smoothness=st.sampled_from([1e-4, 0.1]))
+@settings(deadline=None, max_examples=30, derandomize=True)
+def test_a_device_finds_the_optimum_of_the_host(device, B, m, K, seed, smoothness):
+    rows, chosen = simulated(B, m, K, seed), LatticeSettings(smoothness=smoothness)
+    host, there = fitted(rows, K, chosen), fitted(rows, K, chosen, device)
+    np.testing.assert_allclose(there.values, host.values, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(there.objective, host.objective, rtol=0, atol=1e-13)
+    np.testing.assert_array_equal(there.ridged, host.ridged)
+    assert there.kkt.max() <= 1e-8
+    np.testing.assert_array_equal(there.values, fitted(rows, K, chosen, device).values)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_device_proves_its_optimum_where_the_curve_all_but_lies_flat(device):
+    chosen, rows = LatticeSettings(knots=12, smoothness=1e-8), simulated(1, 300, 5, 31)
+    exact = fitted(rows, 5, chosen, device)
+    assert exact.kkt.max() <= 1e-8
+    OneFit(rows, exact.ridged, 5, chosen).signs_hold(exact.values[0])
+    np.testing.assert_allclose(
+        exact.values, fitted(rows, 5, chosen).values, atol=1e-6
+    )  # here the height decides little
+
+
+def test_a_batch_is_fitted_on_its_device_when_it_is_its_turn(monkeypatch):
+    seen: list[str] = []
+
+    @contextmanager
+    def turn(device: str) -> Iterator[None]:
+        seen.append(f"turn on {device}")
+        yield
+        seen.append("turn over")
+
+    def on(device: str, rows: HostRows) -> HostRows:
+        seen.append(f"rows on {device}")
+        return rows
+
+    monkeypatch.setattr(exact_module, "device_turn", turn)
+    monkeypatch.setattr(DeviceRows, "on", on)
+    confidence, decision, correct = simulated(2, 60, 2)
+    rows = ProjectionRows(logit(confidence), np.zeros_like(confidence), decision, correct)
+    assert Batch(rows, 2, SETTINGS, device="elsewhere").exact.kkt.max() <= 1e-8
+    assert seen == ["turn on elsewhere", "rows on elsewhere", "turn over"]
+    assert Batch(rows, 2, SETTINGS).exact.kkt.max() <= 1e-8
+    assert seen[3:] == ["turn on cpu", "turn over"]

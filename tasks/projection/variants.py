@@ -117,6 +117,7 @@ class Batch:
             self.fit.correct,
             n_labels=self.n_labels,
             settings=self.settings,
+            device=self.device,
         )
 
     def shared_curves(self) -> list[SharedCurve]:
