@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,19 +18,24 @@ from tasks.provenance.hashing import code_fingerprint, imports, reached_files, s
 LIBRARIES = {"numpy", "scipy", "torch"}  # those that a calibrator may compute with
 
 
+@cache
+def code_of(calibrator: str) -> list[str]:
+    """The code that a calibrator's own file reaches, and the versions of the libraries that it computes with."""
+    file = Path(*CALIBRATORS[calibrator].__module__.split(".")).with_suffix(".py")
+    used = {name.split(".")[0] for reached in reached_files(file, packages=False) for name in imports(reached)}
+    return [code_fingerprint(file), *(f"{name}{version(name)}" for name in sorted(used & LIBRARIES))]
+
+
 def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
     """Everything that a fit depends on: its rows, name and seed, the code it reaches, the libraries it uses."""
     fit: FixedDecisions = arguments["fit"]
-    file = Path(*CALIBRATORS[arguments["calibrator"]].__module__.split(".")).with_suffix(".py")
-    used = {name.split(".")[0] for reached in reached_files(file, packages=False) for name in imports(reached)}
     return "-".join(
         [
             arguments["calibrator"],
             str(arguments["seed"]),
             "_".join(str(rows) for rows in arguments["few"]),
             sha256_of_arrays(fit.logits, fit.labels),
-            code_fingerprint(file),
-            *(f"{name}{version(name)}" for name in sorted(used & LIBRARIES)),
+            *code_of(arguments["calibrator"]),
         ]
     )
 
