@@ -28,7 +28,7 @@ def start_repro(targets: list[str], **environment: str) -> subprocess.Popen[byte
         api_url = str(client.api_url)
     tools = Path(sys.executable).parent  # holds the `python` that the stages call
     environment |= {"PREFECT_API_URL": api_url, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
-    command = [*DVC, "repro", "--keep-going", *targets]
+    command = [*DVC, "--wait-for-lock", "repro", "--keep-going", *targets]
     return subprocess.Popen(command, env=os.environ | environment, start_new_session=True)  # noqa: S603 - our own
 
 
@@ -46,8 +46,8 @@ def finish(processes: list[subprocess.Popen[bytes]]) -> int:
 def repro(targets: list[str], datasets: list[str], lanes: int) -> int:
     """Bring `targets` (everything, if none) up to date; returns DVC's exit status.
 
-    DVC runs one stage at a time. So data sets are dealt to `lanes` first, each with a DVC of its own; they share no
-    stage. Whatever a lane could not do (its DVC waits three seconds for the lock, then gives up) the last DVC does.
+    DVC runs one stage at a time. So data sets are dealt to `lanes` first, each with a DVC of its own that waits for
+    the others' lock; they share no stage. The last DVC does what is left: the report, and what failed on the way.
     """
     if not targets and lanes > 1:
         dealt = [[f"reliability@{name}" for name in datasets[lane::lanes]] for lane in range(lanes)]
