@@ -20,16 +20,31 @@ from tasks.protocol.store import REPORT, read_csv, read_json
 from tasks.tables.display import displayed
 
 DVC = (sys.executable, "-m", "dvc")
+STARTED: list[subprocess.Popen[bytes]] = []  # what runs while the API server starts: stages that need none
+
+
+def own_server() -> dict[str, str]:
+    """The environment in which stages report to this run's API server."""
+    with get_client(sync_client=True) as client:
+        return {"PREFECT_API_URL": str(client.api_url)}
 
 
 def start_repro(targets: list[str], **environment: str) -> subprocess.Popen[bytes]:
-    """Start `dvc repro --keep-going` in a process group of its own, its stages on this run's API server."""
-    with get_client(sync_client=True) as client:
-        api_url = str(client.api_url)
+    """Start `dvc repro --keep-going` in a process group of its own."""
     tools = Path(sys.executable).parent  # holds the `python` that the stages call
-    environment |= {"PREFECT_API_URL": api_url, "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    environment["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
     command = [*DVC, "--wait-for-lock", "repro", "--keep-going", *targets]
     return subprocess.Popen(command, env=os.environ | environment, start_new_session=True)  # noqa: S603 - our own
+
+
+def start_lanes(stage: str, datasets: list[str], lanes: int, **environment: str) -> list[subprocess.Popen[bytes]]:
+    """Deal the data sets to `lanes`, each with a DVC of its own that brings them up to `stage`; they share no stage.
+
+    DVC runs one stage at a time, and waits for another's lock. On a dumb terminal the bars of two lanes do not draw
+    over each other.
+    """
+    dealt = [[f"{stage}@{name}" for name in datasets[lane::lanes]] for lane in range(lanes)]
+    return [start_repro(targets, TERM="dumb", **environment) for targets in dealt if targets]
 
 
 def finish(processes: list[subprocess.Popen[bytes]]) -> int:
@@ -37,23 +52,27 @@ def finish(processes: list[subprocess.Popen[bytes]]) -> int:
     try:
         return next((status for status in [process.wait() for process in processes] if status), 0)
     finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-                process.wait()
+        end(processes)
+
+
+def end(processes: list[subprocess.Popen[bytes]]) -> None:
+    """End those of the process groups that still run."""
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
 
 
 def repro(targets: list[str], datasets: list[str], lanes: int) -> int:
     """Bring `targets` (everything, if none) up to date; returns DVC's exit status.
 
-    DVC runs one stage at a time. So data sets are dealt to `lanes` first, each with a DVC of its own that waits for
-    the others' lock; they share no stage. The last DVC does what is left: the report, and what failed on the way.
+    The data sets go side by side in `lanes`; the last DVC does what is left: the report, and what failed on the way.
     """
+    server = own_server()
+    finish(STARTED)
     if not targets and lanes > 1:
-        dealt = [[f"reliability@{name}" for name in datasets[lane::lanes]] for lane in range(lanes)]
-        # on a dumb terminal the bars of two lanes do not draw over each other
-        finish([start_repro(names, TERM="dumb") for names in dealt if names])
-    return finish([start_repro(targets)])
+        finish(start_lanes("reliability", datasets, lanes, **server))
+    return finish([start_repro(targets, **server)])
 
 
 def unfinished(datasets: list[str]) -> list[str]:
@@ -89,10 +108,14 @@ def refresh(arguments: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     try:
-        load_params()  # a mistake in params.yaml is told before a server starts
+        params = load_params()  # a mistake in params.yaml is told before a server starts
+        if not sys.argv[1:]:
+            STARTED += start_lanes("train", list(params.datasets), params.lanes)
         failed = refresh(sys.argv[1:])
         print_main_table()
     except BadInput as error:
         sys.exit(f"refresh: {error}")
+    finally:
+        end(STARTED)
     if failed:
         sys.exit("refresh: some stages failed, see above; the report marks what is missing")
