@@ -20,6 +20,7 @@ from tasks.measure import measure
 from tasks.project import project
 from tasks.projection.device import available_device
 from tasks.protocol.errors import BadInput
+from tasks.protocol.keys import ALTERNATIVE_OF
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.protocol.store import Base, read_base
@@ -30,17 +31,21 @@ from tasks.write import write_runs
 Futures = dict[str, list[Any]]  # what a task makes -> its futures, one for each protocol seed
 
 
-def with_calibrators(params: Params, names: list[str] | None) -> Params:
-    """`params` with `names` in place of the calibrators of the tables; each runs once, whatever its role."""
-    names = names or list(params.calibrators)
-    rivals, others = (
-        section.model_copy(update={"calibrators": tuple(name for name in section.calibrators if name not in names)})
-        for section in (params.rivals, params.sensitivity)
-    )
-    unknown = sorted({*names, *rivals.calibrators, *others.calibrators} - set(CALIBRATORS))
+def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
+    """`params` with `names` for the tables; each runs once, and an alternative only beside what it is one to."""
+    rivals = tuple(name for name in params.rivals.calibrators if name not in names)
+    others = [name for name in params.sensitivity.calibrators if name not in names]
+    beside = tuple(name for name in others if ALTERNATIVE_OF.get(name, names[0]) in names)
+    unknown = sorted({*names, *rivals, *others} - set(CALIBRATORS))
     if unknown:
         raise BadInput(f"no calibrator {', '.join(unknown)}; there are {', '.join(CALIBRATORS)}")
-    return params.model_copy(update={"calibrators": tuple(names), "rivals": rivals, "sensitivity": others})
+    return params.model_copy(
+        update={
+            "calibrators": names,
+            "rivals": params.rivals.model_copy(update={"calibrators": rivals}),
+            "sensitivity": params.sensitivity.model_copy(update={"calibrators": beside}),
+        }
+    )
 
 
 def submit(
@@ -69,7 +74,9 @@ def submit(
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
     """Calibrate, project, check and measure the fixed decisions of `dataset`; writes `data/runs/<dataset>/`."""
-    params = with_calibrators(load_params(), calibrators)
+    params = load_params()
+    chosen = calibrators or params.dataset(dataset).calibrators or params.calibrators
+    params = with_calibrators(params, tuple(chosen))
     base, device = read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
     cuts = [
         validation_rows(base.validation, seed, params.protocol, base.validation_groups())

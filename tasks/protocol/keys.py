@@ -8,7 +8,8 @@ BOOSTED = "mslr_web10k_boosted"  # the same judgements under a LightGBM base: th
 PAPER_CALIBRATORS = ("uncal", "ts", "diag", "spline", "hcal", "smart")
 HEADLINE_CALIBRATOR = "smart"  # under which the paper reads its label spread and draws its curves
 RIVAL_CALIBRATORS = ("vector", "matrix")  # class-wise: they can remove a label-wise residual themselves
-SENSITIVITY_CALIBRATORS = ("hcal_pooled", "smart_soft_ece")  # the other of two defensible objectives
+ALTERNATIVE_OF = {"hcal_pooled": "hcal", "smart_soft_ece": "smart"}  # the other of two defensible objectives
+SENSITIVITY_CALIBRATORS = tuple(ALTERNATIVE_OF)
 
 PAPER_VARIANTS = ("confidence", "shared_1d", "label_intercept", "label_isotonic", "mrp", "label_2d")
 VARIANTS = ("confidence", "shared_1d", "label_intercept", "label_isotonic", "label_platt", "mrp", "label_2d")

@@ -147,6 +147,7 @@ class DatasetParams(_Frozen):
     rows: Annotated[int, Field(ge=100)] | None = None
     residual: Annotated[float, Field(ge=0)] | None = None
     seed: int = 0  # of the twin and of drawn splits
+    calibrators: tuple[str, ...] | None = None  # of this set, in place of those that all have
     preset: str | None = None
     presets: Mapping[str, Preset] = Field(default_factory=dict)
     split: SplitParams | None = None
