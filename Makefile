@@ -17,6 +17,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@git rev-parse -q --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
+	@PREFECT_HOME="$(CURDIR)/.prefect" DO_NOT_TRACK=1 $(BIN)/prefect server database upgrade -y >/dev/null
 	@touch $@
 
 repro: setup

@@ -28,12 +28,13 @@ def project(
 ) -> Projected:
     """Fit every variant on the projection-fit rows of one seed, then read each on the test rows."""
     calibrators = [fit.value for fit in calibrated]
-    batch = Batch.under(calibrators, parts, LatticeSettings.chosen(params.projection), device)
+    settings, tabled = LatticeSettings.chosen(params.projection), len(params.calibrators)  # these come first
+    batch = Batch.under(calibrators, parts, settings, device, surfaces=tabled)
     variants, optimum, tested = project_batch(batch), optimality(batch), rows_under(calibrators, test)
     rows = []
     for place, fit in enumerate(calibrated):
         log_probabilities = fit.value(test.logits)
-        fitted = {name: values[place] for name, values in variants.items()}
+        fitted = {name: values[place] for name, values in variants.items() if place < len(values)}
         seen = tested.confidence_logit[place], test.decision, tested.gap[place]
         logits = {name: value(*seen) for name, value in fitted.items()}
         mrc = log_probabilities, test.decision, logits["mrp"]

@@ -49,15 +49,21 @@ class Batch:
     settings: LatticeSettings
     selection: Rows | None = None  # projection-selection, needed if `settings.selection` is `best`
     device: str = "cpu"
+    surfaces: int | None = None  # how many of the first fits get a surface, which takes the longest; all by default
 
     @classmethod
     def under(
-        cls, calibrators: Sequence[Calibrator], parts: ValidationRows, settings: LatticeSettings, device: str
+        cls,
+        calibrators: Sequence[Calibrator],
+        parts: ValidationRows,
+        settings: LatticeSettings,
+        device: str,
+        surfaces: int | None = None,
     ) -> Batch:
         """The validation rows of one protocol seed under several calibrators."""
         selection = rows_under(calibrators, parts.projection_selection) if len(parts.projection_selection) else None
         fit = rows_under(calibrators, parts.projection_fit)
-        return cls(fit, parts.projection_fit.n_labels, settings, selection, device)
+        return cls(fit, parts.projection_fit.n_labels, settings, selection, device, surfaces)
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -180,17 +186,17 @@ def fit_optimum(batch: Batch) -> list[Curves]:
 
 def fit_surface(batch: Batch) -> list[Variant]:
     """Reliability as a surface of confidence and gap."""
-    rows = batch.fit
+    rows, first = batch.fit, slice(batch.surfaces)
     return list(
         fit_surfaces(
-            expit(rows.confidence_logit),
-            rows.gap,
+            expit(rows.confidence_logit[first]),
+            rows.gap[first],
             rows.decision,
             rows.correct,
             n_labels=batch.n_labels,
             settings=batch.settings,
-            shared=batch.stand_in,
-            knots=batch.knots,
+            shared=batch.stand_in[first],
+            knots=batch.knots[first],
         )
     )
 
@@ -225,7 +231,10 @@ VARIANTS: dict[str, Callable[[Batch], list]] = {
 
 
 def project_batch(batch: Batch, names: tuple[str, ...] = tuple(VARIANTS)) -> dict[str, list[Variant]]:
-    """Fit the variants `names` for B calibrators at once: name to B fitted values, in the order of the calibrators."""
+    """Fit the variants `names` for B calibrators at once: name to B fitted values, in the order of the calibrators.
+
+    Surfaces are as many as the batch asks for.
+    """
     return {name: VARIANTS[name](batch) for name in names}
 
 
