@@ -8,9 +8,10 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from tasks.metrics.reliability import reliability_metrics
+from tasks.projection.batch import Batch
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.rows import rows_under
-from tasks.projection.variants import Batch, project_together
+from tasks.projection.variants import project_together
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import MetricParams, Params
 from tasks.protocol.results import Calibrated

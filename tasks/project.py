@@ -5,11 +5,12 @@ from __future__ import annotations
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
+from tasks.projection.batch import Batch
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.rows import rows_under
 from tasks.projection.simplex import project_simplex
-from tasks.projection.variants import Batch, Variant, optimality, project_batch
+from tasks.projection.variants import Variant, optimality, project_batch
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions

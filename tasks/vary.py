@@ -11,10 +11,11 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from tasks.metrics.measured import Measurement, of_probabilities, of_reliabilities, remeasured
+from tasks.projection.batch import Batch
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.rows import Rows, rows_under
 from tasks.projection.simplex import project_simplex
-from tasks.projection.variants import Batch, project_batch
+from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.keys import SIMPLEX
 from tasks.protocol.params import Params

@@ -14,13 +14,13 @@ from scipy.optimize import minimize, root
 from scipy.special import expit, logit
 
 from tasks.projection import exact as exact_module
+from tasks.projection.batch import Batch
 from tasks.projection.curves import Curves
 from tasks.projection.exact import LEAST_INCREMENT, Exact, fit_exact
 from tasks.projection.exact_problem import RIDGE
 from tasks.projection.exact_rows import DeviceRows, HostRows
 from tasks.projection.lattice import LatticeSettings, fit_lattices, objective
 from tasks.projection.rows import Rows as ProjectionRows
-from tasks.projection.variants import Batch
 
 SETTINGS = LatticeSettings()
 DEVICES = ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]  # torch's CPU, for "cpu" means NumPy

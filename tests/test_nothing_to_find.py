@@ -23,9 +23,10 @@ from tasks.metrics.intervals import interval
 from tasks.metrics.reliability import aupr_error, aurc, nll_correct, order_by_risk
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, mean_spread
+from tasks.projection.batch import Batch
 from tasks.projection.curves import Curves
 from tasks.projection.lattice import LatticeSettings, fit_lattices
-from tasks.projection.variants import Batch, project_batch
+from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
 from tasks.protocol.params import ProtocolParams
 from tasks.protocol.splits import ValidationRows, validation_rows

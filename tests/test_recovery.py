@@ -27,10 +27,11 @@ from scipy.special import expit, logit
 
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, label_spread, mean_spread
+from tasks.projection.batch import Batch
 from tasks.projection.curves import Curves, place
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.rows import Rows
-from tasks.projection.variants import Batch, project_batch
+from tasks.projection.variants import project_batch
 
 SETTINGS = LatticeSettings()
 J = SETTINGS.knots

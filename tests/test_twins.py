@@ -13,8 +13,9 @@ from twins import PARAMS, twin_of_files
 from tasks.calibrators import FITTERS
 from tasks.metrics.reliability import nll_correct
 from tasks.metrics.spread import label_cells, label_spread, label_spread_null, mean_spread
+from tasks.projection.batch import Batch
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.variants import Batch, project_batch
+from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import confidence_logit
 from tasks.protocol.splits import validation_rows
 

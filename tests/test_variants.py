@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
+from tasks.projection.batch import Batch
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.lattice import LatticeSettings, fit_lattices
 from tasks.projection.rows import Rows
-from tasks.projection.variants import VARIANTS, Batch, optimality, project_batch, project_together
+from tasks.projection.variants import VARIANTS, optimality, project_batch, project_together
 
 SETTINGS = LatticeSettings(epochs=60)
 LABELS = 3
