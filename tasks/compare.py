@@ -7,17 +7,17 @@ import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.metrics.reliability import reliability_metrics
+from tasks.metrics.measured import of_reliability
 from tasks.projection.batch import Batch
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.rows import rows_under
 from tasks.projection.variants import project_together
 from tasks.protocol.decisions import FixedDecisions
+from tasks.protocol.keys import COMPARED
 from tasks.protocol.params import MetricParams, Params
 from tasks.protocol.results import Calibrated
 from tasks.protocol.splits import ValidationRows
 
-COMPARED = ("nll_correct", "aupr_error", "aurc")
 SCHEMA = pl.Schema(
     dict.fromkeys(("seed", "rows", "calibrator_fit_rows", "projection_fit_rows"), pl.Int64())
     | dict.fromkeys(("calibrator", "variant", "metric"), pl.String())
@@ -29,7 +29,7 @@ def compared(
     calibrator: str, variant: str, logit: np.ndarray, test: FixedDecisions, params: MetricParams
 ) -> list[tuple[object, ...]]:
     """Calibrator, variant, metric and value."""
-    metrics = reliability_metrics(logit, test.correct, ties=params.ties, smallest=params.smallest_reliability)
+    metrics = of_reliability(logit, test.correct, params)
     return [(calibrator, variant, metric, metrics[metric]) for metric in COMPARED]
 
 

@@ -8,10 +8,10 @@ from prefect.cache_policies import NO_CACHE
 from tasks.projection.batch import Batch
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.rows import rows_under
 from tasks.projection.simplex import project_simplex
+from tasks.projection.surface import decision_gap
 from tasks.projection.variants import Variant, optimality, project_batch
-from tasks.protocol.decisions import FixedDecisions
+from tasks.protocol.decisions import FixedDecisions, confidence_logit
 from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
@@ -31,12 +31,13 @@ def project(
     calibrators = [fit.value for fit in calibrated]
     settings, tabled = LatticeSettings.chosen(params.projection), len(params.calibrators)  # these come first
     batch = Batch.under(calibrators, parts, settings, device, surfaces=tabled)
-    variants, optimum, tested = project_batch(batch), optimality(batch), rows_under(calibrators, test)
+    variants, optimum = project_batch(batch), optimality(batch)
     rows = []
     for place, fit in enumerate(calibrated):
         log_probabilities = fit.value(test.logits)
         fitted = {name: values[place] for name, values in variants.items() if place < len(values)}
-        seen = tested.confidence_logit[place], test.decision, tested.gap[place]
+        confidence = confidence_logit(log_probabilities, test.decision)
+        seen = confidence, test.decision, decision_gap(log_probabilities, test.logits, test.decision)
         logits = {name: value(*seen) for name, value in fitted.items()}
         mrc = log_probabilities, test.decision, logits["mrp"]
         rows.append(

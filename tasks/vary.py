@@ -13,7 +13,6 @@ from prefect.cache_policies import NO_CACHE
 from tasks.metrics.measured import Measurement, of_probabilities, of_reliabilities, remeasured
 from tasks.projection.batch import Batch
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.rows import Rows, rows_under
 from tasks.projection.simplex import project_simplex
 from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions
@@ -23,17 +22,17 @@ from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
 
 
-def projected_again(
-    projected: Projected, batch: Batch, settings: LatticeSettings, tested: Rows
-) -> list[ProjectedDecisions]:
+def projected_again(projected: Projected, batch: Batch, settings: LatticeSettings) -> list[ProjectedDecisions]:
     """The same calibrators with nothing but MRP, under other settings."""
     fitted = project_batch(replace(batch, settings=settings), ("mrp",))["mrp"]
-    fits = zip(projected.rows, fitted, tested.confidence_logit, strict=True)
-    return [replace(rows, reliability_logits={"mrp": curves(at, rows.decision)}) for rows, curves, at in fits]
+    return [
+        replace(rows, reliability_logits={"mrp": curves(rows.reliability_logits["confidence"], rows.decision)})
+        for rows, curves in zip(projected.rows, fitted, strict=True)
+    ]
 
 
 def alternatives(
-    projected: Projected, batch: Batch, tested: Rows, labels: np.ndarray, params: Params
+    projected: Projected, batch: Batch, labels: np.ndarray, params: Params
 ) -> Iterator[tuple[str, str, Measurement]]:
     """Calibrator, alternative and measurement, for each alternative of params.yaml."""
     for name in params.sensitivity.alternatives:
@@ -41,7 +40,7 @@ def alternatives(
         if projection.selection == "best" and batch.selection is None:
             continue  # nothing to choose the epoch by
         if projection != params.projection:
-            for rows in projected_again(projected, batch, LatticeSettings.chosen(projection), tested):
+            for rows in projected_again(projected, batch, LatticeSettings.chosen(projection)):
                 yield from ((rows.calibrator, name, found) for found in of_reliabilities(rows, labels, metrics))
             continue
         for rows in projected.rows:
@@ -79,7 +78,7 @@ def vary(
     projected = replace(projected, rows=[projected.rows[place] for place in kept])
     calibrators = [calibrated[place].value for place in kept]
     batch = Batch.under(calibrators, parts, LatticeSettings.chosen(params.projection), device)
-    found = alternatives(projected, batch, rows_under(calibrators, test), test.labels, params)
+    found = alternatives(projected, batch, test.labels, params)
     return pl.DataFrame(
         [(calibrator, parts.seed, option, *measurement) for calibrator, option, measurement in found],
         schema=SCHEMA,

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from flows.reliability import with_calibrators
 from tasks.bound import bound
 from tasks.calibrate import calibrate, fit_key
 from tasks.compare import compare
@@ -16,7 +17,8 @@ from tasks.expectations.check import GateFailed
 from tasks.measure import measure
 from tasks.metrics.probability import accuracy
 from tasks.project import project
-from tasks.protocol.keys import VARIANTS
+from tasks.protocol.errors import BadInput
+from tasks.protocol.keys import BOOSTED, VARIANTS
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
@@ -295,3 +297,17 @@ def test_another_reading_of_ties_holds_for_every_value_and_has_no_interval(
     whole = compare.fn(calibrated, [], FEW, parts, decisions, other, "cpu").filter(pl.col("rows") == FEW[-1])
     both = whole.join(measured, on=["calibrator", "variant", "metric"], how="left", suffix="_measured")
     assert (both["value"] == both["value_measured"]).all()
+
+
+def test_each_calibrator_runs_once_and_an_alternative_only_beside_what_it_is_one_to(params):
+    chosen = with_calibrators(params, ("smart", "matrix"))
+    assert chosen.calibrators == ("smart", "matrix")
+    assert chosen.rivals.calibrators == ("vector",)
+    assert chosen.sensitivity.calibrators == ("smart_soft_ece",)
+    with pytest.raises(BadInput, match="no calibrator platt"):
+        with_calibrators(params, ("platt",))
+
+
+def test_a_data_set_may_name_calibrators_of_its_own(params):
+    assert params.dataset(BOOSTED).calibrators == ("uncal",)
+    assert params.dataset("mslr_web10k").calibrators is None

@@ -91,7 +91,10 @@ def of_spread(rows: ProjectedDecisions, labels: np.ndarray, params: MetricParams
 def of_reliabilities(rows: ProjectedDecisions, labels: np.ndarray, params: MetricParams) -> Iterator[Measurement]:
     """How well each variant's reliability predicts and ranks correctness."""
     for variant, logit in rows.reliability_logits.items():
-        metrics = reliability_metrics(
-            logit, rows.decision == labels, ties=params.ties, smallest=params.smallest_reliability
-        )
+        metrics = of_reliability(logit, rows.decision == labels, params)
         yield from ((variant, metric, value) for metric, value in metrics.items())
+
+
+def of_reliability(logit: np.ndarray, correct: np.ndarray, params: MetricParams) -> dict[str, float]:
+    """The metrics of one reliability, given as its logit `(n,)`, as `params` reads ties and certainty."""
+    return reliability_metrics(logit, correct, ties=params.ties, smallest=params.smallest_reliability)

@@ -124,7 +124,6 @@ class Optimality:
 
     excess: np.ndarray  # (B,) objective of Adam's curves less that of the optimum's
     kkt: np.ndarray  # (B,) largest KKT residual over labels
-    ridged: np.ndarray  # (B, K) bool, labels whose optimum exists thanks to the ridge alone
 
 
 def optimality(batch: Batch) -> Optimality:
@@ -135,4 +134,4 @@ def optimality(batch: Batch) -> Optimality:
         objective(values, placed, rows.decision, rows.correct, smoothness)
         for values in (batch.adam, batch.exact.values)
     )
-    return Optimality(adam - lowest, batch.exact.kkt.max(axis=1), batch.exact.ridged)
+    return Optimality(adam - lowest, batch.exact.kkt.max(axis=1))

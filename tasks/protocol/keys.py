@@ -13,5 +13,7 @@ SENSITIVITY_CALIBRATORS = tuple(ALTERNATIVE_OF)
 
 PAPER_VARIANTS = ("confidence", "shared_1d", "label_intercept", "label_isotonic", "mrp", "label_2d")
 VARIANTS = ("confidence", "shared_1d", "label_intercept", "label_isotonic", "label_platt", "mrp", "label_2d")
+COMPARED = ("nll_correct", "aupr_error", "aurc")  # the metrics of the main table
+AVERAGE = "average"  # over the paper's six calibrators, or over its six data sets
 EXACT = "mrp_exact"  # the convex optimum of `mrp`, outside the paper's tables
 SIMPLEX = "mrc"  # MRP's reliability as the top of a probability vector

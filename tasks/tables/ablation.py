@@ -9,13 +9,13 @@ from tasks.tables.runs import KEYS, Runs, finished, joined_sources
 
 METRICS = ("nll_correct", "aupr_error", "aurc", "selacc_50")
 OURS = (*(name for name in VARIANTS if name not in PAPER_VARIANTS), EXACT)
+ORDER = pl.DataFrame({"variant": [*PAPER_VARIANTS, *OURS]}).with_columns(ours=pl.col("variant").is_in(OURS))
 
 
 def ablation_table(runs: Runs) -> pl.DataFrame:
     """Unweighted mean over the (data set, calibrator) cells of their means over seeds; `ours` marks what we added."""
     means = _means(runs.rows(), "variant", sources=pl.col("source").unique())
-    order = pl.DataFrame({"variant": [*PAPER_VARIANTS, *OURS]}).with_columns(ours=pl.col("variant").is_in(OURS))
-    table = order.join(means, on="variant", how="inner", maintain_order="left")
+    table = ORDER.join(means, on="variant", how="inner", maintain_order="left")
     return finished(
         table.select(
             "variant",
@@ -28,10 +28,9 @@ def ablation_table(runs: Runs) -> pl.DataFrame:
 
 def ablation_by_dataset(runs: Runs) -> pl.DataFrame:
     """The same for each data set, one's own too: means over the paper's calibrators of means over seeds."""
-    order = pl.DataFrame({"variant": [*PAPER_VARIANTS, *OURS]}).with_columns(ours=pl.col("variant").is_in(OURS))
     means = _means(runs.rows(own=True), "dataset", "source", "variant")
     sets = means.select("dataset", "source").unique(maintain_order=True)
-    table = sets.join(order, how="cross").join(means, on=["dataset", "source", "variant"], maintain_order="left")
+    table = sets.join(ORDER, how="cross").join(means, on=["dataset", "source", "variant"], maintain_order="left")
     return finished(table.select("dataset", "variant", *METRICS, "ours", "source"))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from tasks.tables.runs import AVERAGE, KEYS, Runs, finished, joined_sources, values
+from tasks.protocol.keys import AVERAGE
+from tasks.tables.runs import KEYS, Runs, finished, joined_sources, values
 
 COVERAGES = (10, 50, 70, 90)  # percent
 

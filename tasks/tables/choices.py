@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from tasks.protocol.keys import AVERAGE
 from tasks.tables.printed import Place
-from tasks.tables.runs import AVERAGE
 
 
 @dataclass(frozen=True)

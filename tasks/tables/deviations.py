@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, SIMPLEX
-from tasks.tables.runs import AVERAGE, Runs
+from tasks.protocol.keys import AVERAGE, BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, SIMPLEX
+from tasks.tables.runs import Runs
 from tasks.tables.tolerance import Deviation
 
 PROBABILITY = ("ece", "top_ece", "nll", "brier")

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from tasks.protocol.keys import BOOSTED, PAPER_DATASETS
+from tasks.protocol.keys import AVERAGE, BOOSTED, PAPER_DATASETS
 from tasks.tables.layouts import LAYOUTS, SIMULATED
-from tasks.tables.runs import AVERAGE, FAILED
+from tasks.tables.runs import FAILED
 
 OWN = "Own data sets"
 LOWER_IS_BETTER = "nll|aurc|augrc|ece|brier"

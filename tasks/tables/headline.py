@@ -6,10 +6,10 @@ from typing import Any
 
 import polars as pl
 
-from tasks.protocol.keys import PAPER_DATASETS
+from tasks.protocol.keys import AVERAGE, COMPARED, PAPER_DATASETS
 from tasks.tables.intervals import intervals_table
 from tasks.tables.main import main_table
-from tasks.tables.runs import AVERAGE, COMPARED, FAILED, Runs
+from tasks.tables.runs import FAILED, Runs
 
 BETTER = {"nll_correct": -1, "aupr_error": 1, "aurc": -1}  # the sign of an improvement
 LEVEL = 0.05

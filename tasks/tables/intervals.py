@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from tasks.metrics.intervals import holm
-from tasks.protocol.keys import PAPER_DATASETS
-from tasks.tables.runs import AVERAGE, COMPARED, Runs, finished, in_order
+from tasks.protocol.keys import AVERAGE, COMPARED, PAPER_DATASETS
+from tasks.tables.runs import Runs, finished, in_order
 
 COLUMNS = (
     *("dataset", "calibrator", "metric", "delta", "standard_error", "low", "high", "p", "p_holm", "groups"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from tasks.tables.runs import COMPARED, KEYS, Runs, compared, finished, values
+from tasks.protocol.keys import COMPARED
+from tasks.tables.runs import KEYS, Runs, compared, finished, values
 
 
 def main_table(runs: Runs) -> pl.DataFrame:

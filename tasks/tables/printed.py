@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from tasks.protocol.keys import HEADLINE_CALIBRATOR
+from tasks.protocol.keys import AVERAGE, HEADLINE_CALIBRATOR
 from tasks.tables.robustness import BASES
-from tasks.tables.runs import AVERAGE
 
 FOLDER = Path(__file__).parent / "paper"
 ROW_COLUMNS = {"main": "calibrator", "simplex_projection": "calibrator", "ablation": "variant", "robustness": "base"}

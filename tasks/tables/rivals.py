@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from tasks.tables.runs import COMPARED, Runs, compared, finished, in_order
+from tasks.protocol.keys import COMPARED
+from tasks.tables.runs import Runs, compared, finished, in_order
 
 KEYS = ("dataset", "rows", "calibrator")
 

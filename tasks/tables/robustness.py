@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from tasks.protocol.keys import BOOSTED, RIVAL_CALIBRATORS
-from tasks.tables.runs import COMPARED, Runs, finished, values
+from tasks.protocol.keys import BOOSTED, COMPARED, RIVAL_CALIBRATORS
+from tasks.tables.runs import Runs, finished, values
 
 LINEAR = "mslr_web10k"
 BASES = {"linear": LINEAR, "lightgbm_balanced": BOOSTED}

@@ -31,9 +31,7 @@ INTERVALS = pl.Schema(
     | {"low": NUMBER, "high": NUMBER, "p": NUMBER, "groups": WHOLE}
 )
 CALIBRATORS = (*PAPER_CALIBRATORS, *RIVAL_CALIBRATORS, *SENSITIVITY_CALIBRATORS)
-AVERAGE = "average"  # over the paper's six calibrators, or over its six data sets
 FAILED = "failed"  # the source of a data set that did not finish
-COMPARED = ("nll_correct", "aupr_error", "aurc")  # the metrics of the paper's main table
 
 
 @dataclass(frozen=True)

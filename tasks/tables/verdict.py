@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
+from tasks.protocol.keys import AVERAGE, BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
 from tasks.tables.ablation import ablation_table
 from tasks.tables.budgeted_fallback import budgeted_fallback_table
 from tasks.tables.choices import chosen_to_match
@@ -22,7 +22,7 @@ from tasks.tables.label_spread import label_spread_table
 from tasks.tables.main import main_table
 from tasks.tables.printed import Place, Printed, as_number, placed, printed
 from tasks.tables.robustness import UNCALIBRATED, robustness_table
-from tasks.tables.runs import AVERAGE, FAILED, Runs, finished
+from tasks.tables.runs import FAILED, Runs, finished
 from tasks.tables.simplex_projection import simplex_projection_table
 from tasks.tables.tolerance import Deviation, of_deviations
 
