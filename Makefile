@@ -6,7 +6,7 @@ TORCH_INDEX ?=
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 
-.PHONY: setup repro test lint real-sets clean
+.PHONY: setup demo repro test test-system lint real-sets clean
 
 setup: $(VENV)/.ready
 
@@ -20,11 +20,20 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@PREFECT_HOME="$(CURDIR)/.prefect" DO_NOT_TRACK=1 $(BIN)/prefect server database upgrade -y >/dev/null
 	@touch $@
 
+# Made-up predictions to a map, a verdict and routed rows
+demo: setup
+	$(BIN)/python -m flows.demo
+
 repro: setup
 	$(BIN)/python -m flows.refresh
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# What needs a program that pip does not install; each test says what it misses, and fails
+test-system: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[system]'
+	$(BIN)/python -m pytest tests/system -m system
 
 lint: setup
 	$(BIN)/ruff check
@@ -32,7 +41,7 @@ lint: setup
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) .prefect real-sets data/raw data/base data/runs data/report
+	rm -rf $(VENV) .prefect real-sets data/raw data/base data/runs data/report data/demo
 
 # The example on real data: a clone of this commit with the data sets of flows/real_sets.yaml, read from REAL_DATA
 real-sets: setup

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from prefect import flow, get_client
@@ -15,9 +16,10 @@ from rich.table import Table
 
 from flows.report import report
 from tasks.protocol.errors import BadInput
-from tasks.protocol.params import load_params
+from tasks.protocol.params import WatchedMap, load_params
 from tasks.protocol.store import REPORT, read_csv, read_json
 from tasks.tables.display import displayed
+from tasks.watch import MapBroken, watch
 
 DVC = (sys.executable, "-m", "dvc")
 STARTED: list[subprocess.Popen[bytes]] = []  # what runs while the API server starts: stages that need none
@@ -97,14 +99,40 @@ def print_main_table() -> None:
     console.print(f"report: {REPORT.resolve()}")
 
 
+class RefreshFailed(Exception):
+    """What did not end well, in words."""
+
+
+def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
+    """Hold each map in use against its labelled rows; what is wrong, a sentence each."""
+    runs = {name: watch.submit(name, entry) for name, entry in maps.items()}
+    wrong = []
+    for name, run in runs.items():
+        try:
+            print(f"{name}: {run.result()}")
+        except MapBroken as error:
+            wrong.append(str(error))
+        except BadInput as error:
+            wrong.append(f"{name} could not be held against its rows: {error}")
+    return wrong
+
+
 @flow(flow_run_name="refresh")
-def refresh(arguments: list[str] | None = None) -> int:
-    """Bring everything up to date; where a data set failed, write the report without it and return DVC's status."""
+def refresh(arguments: list[str] | None = None) -> None:
+    """Bring everything up to date, then look at the maps in use.
+
+    Where a data set failed, the others finish and the report marks the hole. Raises RefreshFailed with all that went
+    wrong, once all else is done.
+    """
     params = load_params()
-    status = repro(arguments or [], list(params.datasets), params.lanes)
-    if status:
+    wrong = []
+    if repro(arguments or [], list(params.datasets), params.lanes):
         report(missing=unfinished(list(params.datasets)))
-    return status
+        wrong.append("some stages failed, see above; the report marks what is missing")
+    print_main_table()
+    wrong += watched(params.watched)
+    if wrong:
+        raise RefreshFailed("; ".join(wrong))
 
 
 if __name__ == "__main__":
@@ -112,11 +140,8 @@ if __name__ == "__main__":
         params = load_params()  # a mistake in params.yaml is told before a server starts
         if not sys.argv[1:]:
             STARTED += start_lanes("train", list(params.datasets), params.lanes)
-        failed = refresh(sys.argv[1:])
-        print_main_table()
-    except BadInput as error:
+        refresh(sys.argv[1:])
+    except (BadInput, RefreshFailed) as error:
         sys.exit(f"refresh: {error}")
     finally:
         end(STARTED)
-    if failed:
-        sys.exit("refresh: some stages failed, see above; the report marks what is missing")

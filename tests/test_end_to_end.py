@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 import yaml
 
+from flows import rerank
 from tasks.protocol.decisions import decide
 from tasks.tables import TABLES
 
@@ -216,15 +217,58 @@ def test_one_stage_runs_by_itself_with_the_same_bytes_and_no_fit_repeated(projec
     assert (told["calibrators_fitted"], told["calibrators_reused"]) == (0, 12)
 
 
-def test_changing_one_raw_file_reruns_that_set_and_the_report_alone(project):
+@pytest.fixture(scope="module")
+def map_file(project, first_run) -> Path:
+    """A map of the predictions on which the pipeline calibrated and projected, under the same seed."""
+    base = pl.read_parquet(project / "data/base/wands/logits.parquet").drop("decision")
+    for split in ("validation", "test"):
+        base.filter(pl.col("split") == split).write_parquet(project / f"{split}.parquet")
+    found = project / "map.json"
+    rerank.fit(project / "validation.parquet", found, calibrator="ts", variant="mrp", seed=2, group="group")
+    return found
+
+
+def test_a_map_of_the_same_predictions_says_what_the_pipeline_says(project, map_file):
+    rerank.apply(map_file, project / "test.parquet", project / "scored.parquet")
+    scored = pl.read_parquet(project / "scored.parquet")
+    pipeline = pl.read_parquet(project / "data/runs/wands/scores.parquet").filter(
+        (pl.col("calibrator") == "ts") & (pl.col("seed") == 2)
+    )
+    for column in ("decision", "confidence", "reliability"):
+        np.testing.assert_allclose(scored[column], pipeline.sort("row")[column], rtol=0, atol=1e-12)
+
+
+def watch_map(project: Path, predictions: str) -> None:
+    """Have each refresh look at a map."""
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["watched"] = {"my_map": {"map": "map.json", "predictions": predictions, "group": "group"}}
+    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+
+def artifacts(project: Path) -> dict[str, str]:
+    """What each artifact of the project's runs says in its first line, by key."""
+    with closing(sqlite3.connect(project / ".prefect/prefect.db")) as database:
+        return dict(database.execute("select key, description from artifact where key is not null order by created"))
+
+
+def test_changing_one_raw_file_reruns_that_set_and_the_report_alone(project, map_file):
     write_own_pairs(project / "mine.csv", seed=1)
+    watch_map(project, "test.parquet")
     printed = run(project, "flows.refresh")
     assert stages_run(printed) == {"download@mine", "train@mine", "reliability@mine", "report"}
+    assert "my_map: The map still holds" in printed
+    assert artifacts(project)["map-my-map"].startswith("The map still holds")
 
 
 def test_a_set_that_fails_is_a_marked_hole_and_the_others_finish(project):
     (project / "mine.csv").write_text("query,title,grade\nq,lamp,superb\n")
+    test = pl.read_parquet(project / "test.parquet")
+    test.with_columns(label=pl.col("label").reverse()).write_parquet(project / "drifted.parquet")
+    watch_map(project, "drifted.parquet")
     printed = run(project, "flows.refresh", status=1)
+    assert "refresh: some stages failed" in printed
+    assert "my_map: The map no longer holds for" in printed
+    assert artifacts(project)["map-my-map"].startswith("The map no longer holds")
     assert "superb" in printed
     assert "Traceback" not in printed
     table = pl.read_csv(project / "data/report/main.csv")

@@ -31,29 +31,39 @@ class Spline:
         """Logits `(n, K)` to log-probabilities `(n, K)` float64; those of the decisions lie in [1e-6, 1 - 1e-6]."""
         logits = np.asarray(logits, dtype=np.float64)
         decision = decide(logits)[:, None]
-        mapped = np.interp(confidence_of(logits), self.confidence, self.calibrated)
-        mapped = np.clip(mapped, CLIP, 1 - CLIP)[:, None]
+        mapped = self.of_confidence(confidence_of(logits))[:, None]
         others = logits.copy()
         np.put_along_axis(others, decision, -np.inf, axis=1)
         calibrated = log_softmax(others, axis=1) + np.log1p(-mapped)
         np.put_along_axis(calibrated, decision, np.log(mapped), axis=1)
         return np.asarray(calibrated)
 
+    def of_confidence(self, confidence: np.ndarray) -> np.ndarray:
+        """Uncalibrated confidence `(n,)` in [0, 1] to the calibrated one `(n,)`, in [1e-6, 1 - 1e-6]."""
+        return np.clip(np.interp(confidence, self.confidence, self.calibrated), CLIP, 1 - CLIP)
+
 
 def fit_spline(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Spline | Temperature:
     """Logits `(n, K)` and labels `(n,)` 0..K-1 to the least-squares spline; below 30 rows, to a temperature.
+
+    It is fitted on the confidence of the decision alone, see `fit_spline_of_confidence`.
+    """
+    if len(labels) < MINIMUM_ROWS:
+        return fit_temperature(logits, labels, seed=seed)
+    return fit_spline_of_confidence(confidence_of(logits), decide(logits) == np.asarray(labels))
+
+
+def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spline:
+    """Confidence `(n,)` in [0, 1] and correct `(n,)` bool of 30 rows or more to the least-squares spline.
 
     With rows in the order of their confidence, the sums of `correct - confidence` up to each percentile are fitted
     by a spline; its slope at a percentile is what the confidence there lacks. Rows of equal confidence each get the
     mean of what they would get over all orders among them (as everything is linear, the mean of `correct` does
     that). The published code swaps the two weights when it interpolates between rows; here they are in place.
     """
-    if len(labels) < MINIMUM_ROWS:
-        return fit_temperature(logits, labels, seed=seed)
-    confidence = confidence_of(logits)
     distinct, place, rows = np.unique(confidence, return_inverse=True, return_counts=True)
-    correct = np.bincount(place, decide(logits) == np.asarray(labels)) / rows
-    lacking = smoothed_slope(np.repeat(correct - distinct, rows).cumsum() / len(confidence))
+    share = np.bincount(place, correct) / rows
+    lacking = smoothed_slope(np.repeat(share - distinct, rows).cumsum() / len(confidence))
     first = rows.cumsum() - rows
     return Spline(distinct, distinct + np.add.reduceat(lacking, first) / rows)
 

@@ -144,6 +144,22 @@ def resample(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
     return Resamples(cluster, len(names), resamples, seed)
 
 
+def some_clusters(cluster: np.ndarray, *, rows: int, least: int, seed: int) -> np.ndarray:
+    """Rows `(n,)` bool of clusters drawn at random without replacement, to resample in place of all of them.
+
+    Clusters `(n,)`, 0..C-1, are drawn until they hold `rows` rows and are `least` of them, or all are drawn. A smooth
+    statistic of C clusters varies like 1/sqrt(C), so replicates from c of them, shrunk towards their own value by
+    sqrt(c/C), vary as those of all (Politis, Romano and Wolf, 1999; the m out of n bootstrap of Bickel, Goetze and
+    van Zwet, 1997). The order of rows does not matter.
+    """
+    size = np.bincount(cluster)
+    order = np.random.default_rng(seed).permutation(len(size))
+    before = np.cumsum(size[order]) - size[order]
+    drawn = np.zeros(len(size), dtype=bool)
+    drawn[order[(before < rows) | (np.arange(len(size)) < least)]] = True
+    return np.asarray(drawn[cluster])
+
+
 def _draw(generator: np.random.Generator, clusters: int, resamples: int) -> np.ndarray:
     """Counts `(resamples, C)`; a cluster among C > 255 is drawn 256 times with chance 1/256! at most."""
     counts = np.empty((resamples, clusters), dtype=np.uint8)

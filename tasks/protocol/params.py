@@ -176,6 +176,20 @@ class DatasetParams(_Frozen):
         return Preset(**{name: getattr(self, name) for name in Preset.model_fields})
 
 
+class ScheduleParams(_Frozen):
+    """When `python -m flows.serve` runs what it serves; null is never by itself."""
+
+    refresh: Annotated[str, Field(pattern=r"^\S+(\s+\S+){4}$")] | None  # cron: minute hour day month weekday
+
+
+class WatchedMap(_Frozen):
+    """A reliability map in use, and labelled rows that each refresh holds it against."""
+
+    map: str
+    predictions: str
+    group: str | None = None
+
+
 class Params(_Frozen):
     """The whole of params.yaml."""
 
@@ -189,6 +203,8 @@ class Params(_Frozen):
     rivals: RivalParams
     sensitivity: SensitivityParams
     train: TrainParams
+    schedule: ScheduleParams
+    watched: Mapping[Key, WatchedMap]
     datasets: Annotated[Mapping[Key, DatasetParams], Field(min_length=1)]
 
     @model_validator(mode="after")

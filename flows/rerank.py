@@ -1,0 +1,204 @@
+"""Your own predictions in, a reliability map out: `python -m flows.rerank fit | apply | evaluate | thresholds | sql`.
+
+What people read goes to the terminal's error stream, what programs read to its output or a file. Nothing here knows
+an orchestrator, and each command imports what it needs: only `fit` needs torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tasks.protocol.errors import BadInput
+
+PARAMS_FILE = Path(__file__).resolve().parent.parent / "params.yaml"  # of the pipeline, whose settings are ours
+LIBRARIES = ("numpy", "scipy", "torch")  # that a fit computes with
+
+app = typer.Typer(
+    help="Which of your model's decisions can be used as they are, and which go to review?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+MapFile = Annotated[Path, typer.Option("--map", help="The map that fit wrote.")]
+Predictions = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of predictions.")]
+Labelled = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of predictions with their true label.")]
+Group = Annotated[str | None, typer.Option(help="A column, such as the query, whose rows go together.")]
+Out = Annotated[Path | None, typer.Option(help="Where to write the JSON, in place of the output.")]
+
+
+@app.command()
+def fit(
+    predictions: Labelled,
+    out: Annotated[Path, typer.Option(help="Where to write the map.")],
+    calibrator: Annotated[str | None, typer.Option(help="ts; uncal where there are no logits. Or any other.")] = None,
+    variant: Annotated[str, typer.Option(help="auto recommends one; or its name.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Protocol seed, under which the rows are cut in three.")] = 1,
+    group: Group = None,
+    labels: Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")] = None,
+) -> list[str]:
+    """Fit a reliability map on labelled predictions, and recommend what to deploy."""
+    from tasks.maps.document import Source, save_map
+    from tasks.maps.learn import learn_map
+    from tasks.maps.reading import read_to_fit
+    from tasks.maps.words import said_of_fit
+    from tasks.protocol.params import load_params
+    from tasks.provenance.hashing import sha256_of_file
+
+    names = _names(labels)
+    rows, n_labels = read_to_fit(predictions, group=group, names=names)
+    source = Source(
+        file=predictions.name,
+        sha256=sha256_of_file(predictions),
+        rows=len(rows),
+        seed=seed,
+        group=group,
+        at=_now(),
+        versions={"mrp-pipeline": version("mrp-pipeline"), **{name: version(name) for name in LIBRARIES}},
+    )
+    learned = learn_map(
+        rows,
+        source,
+        load_params(PARAMS_FILE),
+        calibrator=calibrator or ("uncal" if rows.logits is None else "ts"),
+        variant=variant,
+        n_labels=n_labels,
+        names=names,
+    )
+    save_map(learned.document, out)
+    return _say([*said_of_fit(learned), f"{out}: {learned.document.described}."])
+
+
+@app.command()
+def apply(
+    map_file: MapFile,
+    predictions: Predictions,
+    out: Annotated[Path, typer.Option(help="Where to write the scored rows: parquet, csv or jsonl.")],
+    coverage: Annotated[
+        str | None, typer.Option(help="Share of the rows to route as automatic.  [default: 0.7]")
+    ] = None,
+    cut: Annotated[float | None, typer.Option(help="Or: automatic is what has at least this reliability.")] = None,
+) -> list[str]:
+    """Add decision, confidence, reliability, review_rank and route to every row."""
+    from tasks.maps.apply import apply_map
+    from tasks.maps.document import load_map
+
+    document = load_map(map_file)
+    applied = apply_map(document, predictions, out, coverage=coverage, cut=cut)
+    return _say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
+
+
+@app.command()
+def evaluate(map_file: MapFile, predictions: Labelled, group: Group = None, out: Out = None) -> list[str]:
+    """Hold the reliability against the confidence on labelled rows: a verdict, the metrics as JSON, and drift."""
+    from tasks.maps.document import load_map
+    from tasks.maps.drift import drift
+    from tasks.maps.evaluate import evaluate as evaluated
+    from tasks.maps.reading import read_to_judge
+    from tasks.maps.reliability_map import ReliabilityMap
+    from tasks.maps.verdict import verdict
+
+    document = load_map(map_file)
+    rows, notes = read_to_judge(document, predictions, group=group)
+    scored = ReliabilityMap.of(document)(rows)
+    found = evaluated(document, rows, scored)
+    held = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
+    _show({"predictions": predictions.name, "map": map_file.name, **found, "drift": held.as_json()}, out)
+    return _say([*notes, *verdict(found, document), *held.in_words(document.shown_names)])
+
+
+@app.command()
+def thresholds(
+    map_file: MapFile,
+    predictions: Labelled,
+    target_accuracy: Annotated[float | None, typer.Option(help="Accuracy that automatic rows must have.")] = None,
+    coverage: Annotated[str | None, typer.Option(help="Or: share of the rows that is to be automatic.")] = None,
+    confidence: Annotated[float, typer.Option(help="Of the guarantee, over draws of such labelled rows.")] = 0.95,
+    group: Group = None,
+    out: Out = None,
+) -> list[str]:
+    """The cut on reliability for a target accuracy or a coverage, with a distribution-free guarantee."""
+    from tasks.maps.document import load_map
+    from tasks.maps.reading import read_to_judge
+    from tasks.maps.reliability_map import ReliabilityMap
+    from tasks.maps.thresholds import cut_at_coverage, find_cuts, one_row_per_group
+
+    if (target_accuracy is None) == (coverage is None):
+        raise BadInput("give either --target-accuracy or --coverage")
+    document = load_map(map_file)
+    rows, notes = read_to_judge(document, predictions, group=group)
+    if rows.group is not None:
+        rows = rows.take(one_row_per_group(rows.group, document.source.seed))
+        notes.append(f"One row of each group, drawn at random, so that rows are independent: {len(rows):,} rows.")
+    seen = ReliabilityMap.of(document)(rows).reliability, rows.decision, rows.correct
+    if coverage is not None:
+        found = cut_at_coverage(*seen, coverage=coverage, confidence=confidence)
+    else:
+        assert target_accuracy is not None
+        found = find_cuts(document, *seen, target=target_accuracy, confidence=confidence)
+    _show({"predictions": predictions.name, "map": map_file.name, **found.as_json()}, out)
+    return _say([*notes, *found.in_words(document.shown_names)])
+
+
+@app.command()
+def sql(
+    map_file: MapFile,
+    dialect: Annotated[str, typer.Option(help="duckdb, postgres, bigquery or spark.")] = "duckdb",
+) -> str:
+    """One SQL expression of the columns decision and confidence (the calibrated one) that gives the reliability."""
+    from tasks.maps.document import load_map
+    from tasks.maps.sql import sql_expression
+
+    expression = sql_expression(load_map(map_file), dialect)
+    print(expression)
+    return expression
+
+
+def _names(labels: str | None) -> tuple[str, ...] | None:
+    """`bad,fair,good` as names."""
+    if labels is None:
+        return None
+    names = tuple(name.strip() for name in labels.split(","))
+    if len(names) < 2 or len(set(names)) < len(names) or not all(names):
+        raise BadInput(f"--labels is {labels!r}; it must name two labels or more, each once: bad,fair,good")
+    return names
+
+
+def _now() -> str:
+    """Date and time, or that of SOURCE_DATE_EPOCH."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    return moment.isoformat(timespec="seconds")
+
+
+def _show(content: dict[str, Any], out: Path | None) -> None:
+    """JSON into a file, or to the output."""
+    from tasks.protocol.store import write_json
+
+    if out is not None:
+        write_json(out, content)
+    else:
+        print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _say(lines: list[str]) -> list[str]:
+    for line in lines:
+        print(line, file=sys.stderr)
+    return lines
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except BadInput as error:
+        sys.exit(f"rerank: {error}")
+    except OSError as error:  # a disk that is full, a folder that cannot be written to: the message names it
+        sys.exit(f"rerank: {error}")

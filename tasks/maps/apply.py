@@ -1,0 +1,184 @@
+"""Apply a reliability map to a file of predictions, however long: which decisions to use, and which to review first.
+
+The file is read twice, a piece at a time: once for the reliability of each row, and once more when all rows are ranked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import floor, inf
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from scipy.special import expit
+
+from tasks.maps.document import MapDocument
+from tasks.maps.files import as_frame, numbered, opened
+from tasks.maps.formats import Predictions
+from tasks.maps.output import check_output, write_beside
+from tasks.maps.predictions import Layout, checked_rows, find_layout
+from tasks.maps.ranking import IN_MEMORY, SCORES, Ranking, ranked
+from tasks.maps.reliability_map import ReliabilityMap
+from tasks.maps.threads import in_order
+from tasks.protocol.errors import BadInput
+
+COVERAGE = "0.7"
+DECIMAL = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What was written."""
+
+    rows: int
+    automatic: int  # rows whose decision is used as it is
+    lowest_automatic: float | None  # the lowest reliability among them; None if there are none
+    rows_by_fallback: dict[int, int]  # label without a curve of its own -> rows that decide it
+
+    def in_words(self, names: Sequence[str]) -> list[str]:
+        """What is automatic, and which labels the map knows too little of."""
+        if self.lowest_automatic is None:
+            told = [f"All {self.rows:,} rows go to review."]
+        else:
+            share = f"{self.automatic:,} of {self.rows:,} rows ({100 * self.automatic / self.rows:.1f}%)"
+            told = [f"{share} are automatic: a reliability of {self.lowest_automatic:.4g} or more. Review the rest."]
+        rare = [f"{names[label]} ({rows:,} rows)" for label, rows in self.rows_by_fallback.items() if rows]
+        if rare:
+            told.append(
+                f"No curve of their own, since the map was fitted on few rows of them or none: {', '.join(rare)}."
+            )
+        return told
+
+
+def apply_map(
+    document: MapDocument,
+    predictions: Path,
+    out: Path,
+    *,
+    coverage: str | None = None,
+    cut: float | None = None,
+    in_memory: int = IN_MEMORY,
+) -> Applied:
+    """Write the rows of `predictions` to `out`, untouched and in order, with what the map says of them.
+
+    Added are `decision` (int64, unless the file has it), `decision_name` (where the map has names), `confidence`
+    (calibrated; `calibrated_confidence` where the file has a confidence), `reliability` (float64), `review_rank`
+    (int64; 1 = lowest reliability, review it first; ties by row order) and `route`, `automatic` or `review`.
+    Of n rows the floor(coverage * n) most reliable ones are automatic, `coverage` being a decimal number in [0, 1],
+    taken exactly (0.7, if neither is given); or those whose reliability is at least `cut`.
+    Beyond `in_memory` rows memory does not grow; temporary files beside `out` then take about 50 bytes a row.
+
+    Raises
+    ------
+    BadInput: a file, column or row that cannot be read, or scored before; `out` then is as it was.
+    """
+    share = _share(coverage, cut)
+    file = opened(predictions)
+    check_output(file, out)
+    layout = find_layout(file.schema.names, str(predictions), labelled=False, stated=document.input == "stated")
+    names = _added_names(document, file)
+    with ranked(_scores(document, file, layout), out, in_memory=in_memory) as ranking:
+        last_reviewed = None if share is None else ranking.n_rows - floor(share * ranking.n_rows)
+        routing = _Routing(document.label_names, names, ranking, last_reviewed, cut)
+        write_beside(file, routing, out)
+    alone = [part.label for part in getattr(document.projection.fitted, "labels", ()) if part.fallback != "none"]
+    return Applied(
+        rows=ranking.n_rows,
+        automatic=routing.automatic,
+        lowest_automatic=float(routing.lowest) if routing.automatic else None,
+        rows_by_fallback={label: routing.decided[label] for label in alone},
+    )
+
+
+def _share(coverage: str | None, cut: float | None) -> Fraction | None:
+    """The coverage as an exact number; None if there is a cut."""
+    if cut is not None:
+        if coverage is not None:
+            raise BadInput(f"both a coverage ({coverage}) and a cut ({cut}) are given; give one")
+        if not 0 <= cut <= 1:
+            raise BadInput(f"the cut is {cut}; it must be a reliability in [0, 1]")
+        return None
+    text = COVERAGE if coverage is None else coverage.strip()
+    share = Fraction(text) if len(text) < 50 and DECIMAL.fullmatch(text) else None
+    if share is None or share > 1:
+        raise BadInput(f"the coverage is {text!r}; it must be a number in [0, 1] such as {COVERAGE}")
+    return share
+
+
+def _added_names(document: MapDocument, file: Predictions) -> dict[str, str]:
+    """Each thing that is added, and the name of its column; BadInput where the file has one of that name."""
+    there = file.schema.names
+    names = {name: name for name in ("decision", "decision_name", "confidence", "reliability", "review_rank", "route")}
+    if "decision" in there:
+        del names["decision"]
+    if document.label_names is None:
+        del names["decision_name"]
+    if "confidence" in there:
+        names["confidence"] = "calibrated_confidence"
+    taken = [name for name in names.values() if name in there]
+    if taken:
+        raise BadInput(
+            f"{file.path} has the column {', '.join(taken)} already, which would be added; drop it or rename it "
+            "(was this file scored before? then take the file that it was made from)"
+        )
+    return names
+
+
+def _scores(document: MapDocument, file: Predictions, layout: Layout) -> Iterator[pl.DataFrame]:
+    """What the map says of the rows, piece by piece, with the columns of SCORES."""
+    reliability_map = ReliabilityMap.of(document)
+
+    def score(piece: tuple[int, pa.RecordBatch]) -> pl.DataFrame:
+        first, batch = piece
+        rows = checked_rows(
+            as_frame(batch, file.path),
+            layout,
+            str(file.path),
+            names=document.label_names,
+            n_labels=document.n_labels,
+            first=first,
+        )
+        scored = reliability_map(rows)
+        return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
+
+    return in_order(score, numbered(file.batches(layout.read)), threads=2)
+
+
+@dataclass
+class _Routing:
+    """The columns that are added, asked for row after row, and a count of what was in them."""
+
+    label_names: tuple[str, ...] | None
+    names: dict[str, str]
+    ranking: Ranking
+    last_reviewed: int | None  # the rank of the last row to review
+    cut: float | None  # or the reliability of the first automatic one
+    automatic: int = 0
+    lowest: float = inf
+    decided: Counter[int] = field(default_factory=Counter)  # label -> rows
+
+    def __call__(self, first: int, count: int) -> pa.RecordBatch:
+        """The columns of `count` rows from row `first` on."""
+        rows = self.ranking.rows(first, count)
+        decision, rank = rows["decision"].to_numpy(), rows["rank"].to_numpy()
+        reliability = expit(rows["logit"].to_numpy())
+        automatic = reliability >= self.cut if self.last_reviewed is None else rank > self.last_reviewed
+        self.automatic += int(automatic.sum())
+        self.lowest = min(self.lowest, reliability[automatic].min(initial=inf))
+        self.decided.update(dict(enumerate(np.bincount(decision).tolist())))
+        values: dict[str, np.ndarray | pa.Array] = {
+            "decision": decision.astype(np.int64),
+            "confidence": rows["confidence"].to_numpy(),
+            "reliability": reliability,
+            "review_rank": rank,
+            "route": pa.array(["review", "automatic"]).take(pa.array(automatic.astype(np.int8))),
+        }
+        if self.label_names is not None:
+            values["decision_name"] = pa.array(self.label_names).take(pa.array(decision))
+        return pa.record_batch({name: values[key] for key, name in self.names.items()})

@@ -1,0 +1,129 @@
+"""Which variant to deploy: the simplest within one standard error of the best on projection-selection rows.
+
+The rule is Breiman et al.'s (1984, section 3.4.3), on the log loss of the reliability against correct. The standard
+error is that of the difference to the best one, row by row (group by group, where rows go together): all candidates
+are judged on the same rows, and what they share says nothing about which is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.maps.document import Candidate, Gain
+from tasks.maps.fit import SIMPLEST_FIRST, batch_under, fit_calibrators, fit_variant_on_each
+from tasks.maps.labelled import Parts
+from tasks.maps.predictions import PredictedRows
+from tasks.maps.reliability_map import ReliabilityMap
+from tasks.metrics.reliability import aurc, nll_correct_of_rows, order_by_risk
+from tasks.projection.lattice import LatticeSettings
+
+IN_WORDS = {
+    "confidence": "the calibrated confidence itself",
+    "shared_1d": "one curve for all labels",
+    "label_intercept": "a shift for each label",
+    "label_platt": "a Platt line for each label",
+    "label_isotonic": "isotonic steps for each label",
+    "mrp": "a monotone curve for each label (MRP)",
+    "mrp_exact": "a monotone curve for each label (MRP at its convex optimum)",
+}
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean over rows of a difference of losses."""
+
+    mean: float
+    standard_error: float
+
+    @classmethod
+    def of(cls, losses: np.ndarray, group: np.ndarray | None) -> Difference:
+        """Differences `(n,)`; rows of one group `(n,)` stand and fall together."""
+        n = len(losses)
+        away = losses - losses.mean()
+        if group is not None:
+            _, code = np.unique(group, return_inverse=True)
+            away = np.bincount(code, away)
+        few = len(away) / max(len(away) - 1, 1)
+        return cls(float(losses.mean()), float(np.sqrt(few * (away**2).sum()) / n))
+
+
+def losses_of(reliability_map: ReliabilityMap, rows: PredictedRows, smallest: float) -> np.ndarray:
+    """The log loss of the reliability of each row `(n,)`, in nats."""
+    return nll_correct_of_rows(reliability_map(rows).logit, rows.correct, smallest)
+
+
+def candidates(losses: Mapping[str, np.ndarray], group: np.ndarray | None) -> list[Candidate]:
+    """Each variant's losses `(n,)` beside those of the best one, in the order given."""
+    best = min(losses, key=lambda name: float(losses[name].mean()))
+    found = []
+    for name, own in losses.items():
+        above = Difference.of(own - losses[best], group)
+        mean, error = float(own.mean()), above.standard_error
+        found.append(Candidate(variant=name, nll_correct=mean, above_best=above.mean, standard_error=error))
+    return found
+
+
+def simplest_within_one_standard_error(found: Sequence[Candidate]) -> Candidate:
+    """The first candidate, from simple to complex, that is no more than its standard error above the best."""
+    ordered = sorted(found, key=lambda one: SIMPLEST_FIRST.index(one.variant))
+    return next(one for one in ordered if one.above_best <= one.standard_error)
+
+
+def reason(chosen: Candidate, found: Sequence[Candidate], rows: int) -> str:
+    """Why `chosen` was chosen on so many projection-selection rows, in a sentence or two."""
+    best = min(found, key=lambda one: one.above_best)
+    own, where = IN_WORDS[chosen.variant], f"on {rows:,} projection-selection rows"
+    if chosen.variant == best.variant:
+        simpler = SIMPLEST_FIRST[: SIMPLEST_FIRST.index(chosen.variant)]
+        told = f"{own} has the lowest log loss {where} ({chosen.nll_correct:.4f})"
+        if simpler:
+            told += ", and everything simpler is more than one standard error worse"
+    else:
+        told = (
+            f"{own} is the simplest within one standard error of the best {where}: its log loss is "
+            f"{chosen.nll_correct:.4f}, {chosen.above_best:.4f} (standard error {chosen.standard_error:.4f}) above "
+            f"{IN_WORDS[best.variant]}"
+        )
+    return f"keep your confidence: {told}" if chosen.variant == "confidence" else told
+
+
+def recalibration(reliability_map: ReliabilityMap, parts: Parts, smallest: float) -> tuple[Difference, float] | None:
+    """Matrix scaling on the calibrator-fit rows, confidence alone, against the map; None without logits.
+
+    The difference of its log loss to the map's on projection-selection rows, and the share of rows whose decision
+    would no longer be the most probable label under it.
+    """
+    rows = parts.projection_selection
+    if rows.logits is None:
+        return None
+    (matrix,) = fit_calibrators("matrix", parts.calibrator_fit, [len(parts.calibrator_fit)], seed=parts.seed)
+    confidence = ReliabilityMap.keeping_confidence(matrix)
+    losses = losses_of(confidence, rows, smallest) - losses_of(reliability_map, rows, smallest)
+    moved = float(np.mean(matrix(rows.logits).argmax(axis=1) != rows.decision))
+    return Difference.of(losses, rows.group), moved
+
+
+def gains(
+    calibrator: str, variant: str, parts: Parts, settings: LatticeSettings, steps: Sequence[int], smallest: float
+) -> list[Gain]:
+    """What `variant` buys over confidence if each of the two fits has only so many of the first rows, for each step."""
+    rows = parts.projection_selection
+    fits = fit_calibrators(calibrator, parts.calibrator_fit, steps, seed=parts.seed)
+    batches = [batch_under(fit, parts, settings, step) for fit, step in zip(fits, steps, strict=True)]
+    found = []
+    for step, fit, value in zip(steps, fits, fit_variant_on_each(batches, variant), strict=True):
+        before, after = ReliabilityMap.keeping_confidence(fit), ReliabilityMap(fit, value)
+        change = Difference.of(losses_of(after, rows, smallest) - losses_of(before, rows, smallest), rows.group)
+        areas = [aurc(order_by_risk(one(rows).logit, rows.correct)) for one in (before, after)]
+        found.append(
+            Gain(
+                rows=min(step, len(parts.projection_fit)),
+                nll_correct=change.mean,
+                nll_correct_standard_error=change.standard_error,
+                aurc=areas[1] - areas[0],
+            )
+        )
+    return found

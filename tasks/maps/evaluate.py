@@ -1,0 +1,137 @@
+"""What a reliability map buys on labelled rows: confidence beside reliability, for the same fixed decisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from tasks.maps.document import MapDocument
+from tasks.maps.judged import KEPT_TENTHS, RESAMPLES, Judged, Numbers, measured, replicated
+from tasks.maps.predictions import PredictedRows
+from tasks.maps.reliability_map import Scored
+from tasks.metrics.bounded import FEWEST_GROUPS, SEED
+from tasks.metrics.intervals import interval, two_sided_p
+from tasks.metrics.spread import label_spread, label_spread_null
+from tasks.protocol.errors import BadInput
+
+METRICS = ("nll_correct", "ece", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90")
+
+
+def evaluate(document: MapDocument, rows: PredictedRows, scored: Scored) -> dict[str, Any]:
+    """Every metric by confidence and by reliability, with 95% intervals of the change; ready for JSON.
+
+    Undefined numbers are None, and so are all intervals where there are fewer than ten groups. Errors are those found
+    per 1,000 reviews of the least sure rows, over a random order of tied rows. The label spread, and what 500
+    shuffles of the labels show, are of the rows that are resampled.
+
+    Parameters
+    ----------
+    rows: labelled.
+    scored: what the map of `document` says of them.
+
+    Raises
+    ------
+    BadInput: there is no row.
+    """
+    if not len(rows):
+        raise BadInput("there is no row to evaluate; give predictions with their labels")
+    judged = Judged.of(rows, scored)
+    some, values, replicates = judged.some(), measured(judged), None
+    if judged.clusters >= FEWEST_GROUPS:
+        replicates = replicated(values, some, some.clusters / judged.clusters)
+    n, errors = len(judged), int(np.count_nonzero(~judged.correct))
+    drawn = replicates is not None
+    return {
+        "rows": n,
+        "errors": errors,
+        "groups": judged.clusters,
+        "grouped": rows.group is not None,
+        "resampled": {
+            "resamples": RESAMPLES * drawn,
+            "rows": len(some) * drawn,
+            "groups": some.clusters * drawn,
+        },
+        "accuracy": _shares(judged, np.zeros(n, dtype=np.int64), 1)[0],
+        "metrics": {name: _compared(name, values, replicates) for name in METRICS},
+        "reviews": [
+            {
+                "reviewed": percent / 100,
+                "reviews": n - max(1, tenths * n // 10),
+                "at_random": 1000 * errors / n,
+                **_compared(f"found_{percent}", values, replicates),
+            }
+            for percent, tenths in KEPT_TENTHS.items()
+        ],
+        "labels": _labels(document, judged),
+        "label_spread": _spread(some),
+    }
+
+
+def _compared(name: str, values: Numbers, replicates: Numbers | None) -> dict[str, float | None]:
+    before, after = values["confidence"][name], values["reliability"][name]
+    low = high = p = np.nan
+    if replicates is not None:
+        changes = replicates["reliability"][name] - replicates["confidence"][name]
+        where, p = interval(changes), two_sided_p(changes)
+        low, high = where.low, where.high
+    numbers = {"confidence": before, "reliability": after, "change": after - before, "low": low, "high": high, "p": p}
+    return {name: plain(number) for name, number in numbers.items()}
+
+
+def _labels(document: MapDocument, judged: Judged) -> list[dict[str, Any]]:
+    """What is said and what is right of each label's decisions, and what the map has behind it."""
+    shares = _shares(judged, judged.decision, document.n_labels)
+    rows = np.bincount(judged.decision, minlength=document.n_labels)
+    said = {
+        f"mean_{by}": np.bincount(judged.decision, of, document.n_labels) / np.where(rows, rows, np.nan)
+        for by, of in judged.probability.items()
+    }
+    fitted = getattr(document.projection.fitted, "labels", None)
+    return [
+        {
+            "label": label,
+            "name": document.label_names[label] if document.label_names else f"label {label}",
+            "rows": int(rows[label]),
+            "fit_rows": fitted[label].rows if fitted else None,
+            "fallback": fitted[label].fallback if fitted else None,
+            **{name: plain(of[label]) for name, of in said.items()},
+            "correct": share,
+        }
+        for label, share in enumerate(shares)
+    ]
+
+
+def _shares(judged: Judged, cell: np.ndarray, cells: int) -> list[dict[str, float | None]]:
+    """The share of right rows in each cell, and Wilson's interval at the effective number of rows.
+
+    Rows of a group stand and fall together, so they count for as many as would, each by itself, leave the share as
+    uncertain as the groups do (Kish, 1965); where all rows are right, or wrong, as if each group were one row.
+    """
+    pair, at = np.unique(cell * judged.clusters + judged.cluster, return_inverse=True)
+    cell, rows, right = pair // judged.clusters, np.bincount(at), np.bincount(at, judged.correct)
+    total = np.bincount(cell, rows, cells)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.bincount(cell, right, cells) / total
+        by_groups = share * (1 - share) * total**2 / np.bincount(cell, (right - share[cell] * rows) ** 2, cells)
+        as_groups = total**2 / np.bincount(cell, rows.astype(float) ** 2, cells)
+        effective = np.minimum(np.where((share > 0) & (share < 1), by_groups, as_groups), total)
+        z2 = ndtri(0.975) ** 2 / effective
+        middle, half = share + z2 / 2, np.sqrt(z2 * (share * (1 - share) + z2 / 4))
+    enough = np.bincount(cell, minlength=cells) >= FEWEST_GROUPS
+    low, high = (np.where(enough, np.clip((middle + side * half) / (1 + z2), 0, 1), np.nan) for side in (-1, 1))
+    numbers = zip(share, low, high, strict=True)
+    return [{"value": plain(one), "low": plain(least), "high": plain(most)} for one, least, most in numbers]
+
+
+def _spread(some: Judged) -> dict[str, float | int | None]:
+    """The label spread and what shuffled labels show, of the same rows, since the noise in both falls with these."""
+    rows = some.probability["confidence"], some.decision, some.correct
+    shuffled = label_spread_null(*rows, seed=SEED)
+    return {"value": plain(label_spread(*rows)), "shuffled_p95": plain(shuffled), "rows": len(some)}
+
+
+def plain(number: float) -> float | None:
+    """A number as JSON has it; None where it is undefined."""
+    return float(number) if np.isfinite(number) else None

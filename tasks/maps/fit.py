@@ -1,0 +1,76 @@
+"""The calibrator and the variants of a reliability map, fitted as the pipeline fits them for one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tasks.calibrators import CALIBRATORS, fit_on_first
+from tasks.calibrators.identity import Identity
+from tasks.calibrators.spline import MINIMUM_ROWS, fit_spline_of_confidence
+from tasks.maps.calibrator_forms import Calibrator
+from tasks.maps.labelled import Parts
+from tasks.maps.predictions import PredictedRows
+from tasks.maps.projection_forms import Variant
+from tasks.maps.reliability_map import calibrated_logit
+from tasks.projection.batch import Batch
+from tasks.projection.lattice import LatticeSettings
+from tasks.projection.rows import Rows
+from tasks.projection.variants import project_batch, project_together
+from tasks.protocol.errors import BadInput
+
+AUTO = "auto"
+SIMPLEST_FIRST = ("confidence", "shared_1d", "label_intercept", "label_platt", "mrp")  # what auto chooses from
+DEPLOYABLE = (*SIMPLEST_FIRST, "label_isotonic", "mrp_exact")  # a surface reads the runner-up, which a map does not
+OF_CONFIDENCE = ("uncal", "spline")  # the calibrators that need no logits
+
+
+def check_names(calibrator: str, variant: str, *, stated: bool) -> None:
+    """Raise BadInput where a calibrator or a variant is unknown, or cannot be had from what is there."""
+    if calibrator not in CALIBRATORS:
+        raise BadInput(f"there is no calibrator {calibrator!r}; there are {', '.join(CALIBRATORS)}")
+    if stated and calibrator not in OF_CONFIDENCE:
+        raise BadInput(
+            f"the calibrator {calibrator} needs logits or probabilities; "
+            f"for a decision and a confidence there are {' and '.join(OF_CONFIDENCE)}"
+        )
+    if variant not in (AUTO, *DEPLOYABLE):
+        why = ", which reads the runner-up as well as the confidence" if variant == "label_2d" else ""
+        raise BadInput(f"a map cannot hold the variant {variant!r}{why}; it can hold {', '.join((AUTO, *DEPLOYABLE))}")
+
+
+def fit_calibrators(name: str, rows: PredictedRows, first: Sequence[int], *, seed: int) -> list[Calibrator]:
+    """The calibrator `name` on so many of the first rows, for each of `first`."""
+    assert rows.label is not None
+    if rows.logits is not None:
+        return fit_on_first(name, rows.logits, rows.label, first, seed=seed)  # type: ignore[return-value]
+    if name == "uncal":
+        return [Identity() for _ in first]
+    if min(first) < MINIMUM_ROWS:
+        raise BadInput(f"{len(rows)} calibrator-fit rows are too few for spline, which needs {MINIMUM_ROWS}; use uncal")
+    assert rows.stated is not None
+    return [fit_spline_of_confidence(rows.stated[:n], rows.correct[:n]) for n in first]
+
+
+def batch_under(calibrator: Calibrator, parts: Parts, settings: LatticeSettings, first: int | None = None) -> Batch:
+    """What the variants are fitted on under one calibrator, on the first rows only if `first` says so."""
+
+    def rows_under(rows: PredictedRows) -> Rows:
+        confidence = calibrated_logit(calibrator, rows)[None]
+        return Rows(confidence, np.zeros_like(confidence), rows.decision, rows.correct)
+
+    fit = parts.projection_fit.take(slice(first))
+    return Batch(rows_under(fit), parts.n_labels, settings, rows_under(parts.projection_selection))
+
+
+def fit_variants(batch: Batch, names: Sequence[str]) -> dict[str, Variant]:
+    """The variants `names` by name, in that order."""
+    return {name: fitted[0] for name, fitted in project_batch(batch, tuple(names)).items()}  # type: ignore[misc]
+
+
+def fit_variant_on_each(batches: Sequence[Batch], name: str) -> list[Variant]:
+    """The variant `name` on each batch; MRP's curves descend side by side."""
+    if name == "mrp":
+        return [curves for (curves,) in project_together(batches)]
+    return [fit_variants(batch, [name])[name] for batch in batches]

@@ -1,0 +1,189 @@
+"""Parquet, csv and json lines as predictions come in them, read in pieces that fit in memory.
+
+A csv file is text: a field stays what it is, "007" and "1.10" too; an empty one is null, an empty one in quotes is not.
+The columns of a file of json lines, and their types, are those of all its lines together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+from polars.datatypes import DataTypeClass
+from pyarrow import csv, parquet
+
+from tasks.protocol.errors import BadInput
+
+BLOCK = 2**22  # bytes of text that are read at once
+PIECE = 2**26  # bytes of parquet, unpacked, that are read at once, and so the size of a row group that is written
+PIECE_ROWS = 2**17  # and no more rows than this
+
+
+@dataclass(frozen=True)
+class ParquetPredictions:
+    """A parquet file."""
+
+    path: Path
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, path: Path) -> ParquetPredictions:
+        """The file at `path`, of which only the footer is read yet."""
+        with reading(path, "parquet"), parquet.ParquetFile(path) as file:
+            return cls(path, file.schema_arrow)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in their order; without `columns` every column."""
+        with reading(self.path, "parquet"), self._opened() as file:
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            rows = PIECE * file.metadata.num_rows // max(size, 1)
+            for batch in file.iter_batches(min(max(rows, 1), PIECE_ROWS), columns=columns):
+                yield batch if columns is None else batch.select(columns)
+
+    def _opened(self) -> parquet.ParquetFile:
+        # buffered, or a whole column of a row group is in memory, however many rows that has
+        return parquet.ParquetFile(self.path, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True)
+
+
+@dataclass(frozen=True)
+class CsvPredictions:
+    """A csv file with a header, separated by commas; every column is text."""
+
+    path: Path
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, path: Path) -> CsvPredictions:
+        """The file at `path`, of which only the header is read yet."""
+        with reading(path, "csv"), cls(path, pa.schema([]))._opened(None) as reader:
+            return cls(path, reader.schema)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in their order, without blank lines; without `columns` every column."""
+        with reading(self.path, "csv"), self._opened(columns) as reader:
+            yield from reader
+
+    def _opened(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
+        return csv.open_csv(
+            self.path,
+            read_options=csv.ReadOptions(block_size=BLOCK, use_threads=False),  # with threads it names no row
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(
+                default_column_type=pa.string(),
+                include_columns=columns,
+                strings_can_be_null=True,
+                null_values=[""],
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class JsonLinesPredictions:
+    """A file with one JSON object on each line."""
+
+    path: Path
+    types: pl.Schema = field(repr=False)  # of all lines together
+
+    @classmethod
+    def of(cls, path: Path) -> JsonLinesPredictions:
+        """The file at `path`, all of which is read for its columns and their types."""
+        types = pl.DataFrame()
+        for line, block in _blocks(path):
+            with _reading_lines(path, line, block):
+                found = pl.scan_ndjson(block, infer_schema_length=None).collect_schema()
+                types = pl.concat([types, pl.DataFrame(schema=found)], how="diagonal_relaxed")
+        return cls(path, pl.Schema({name: _storable(kind) for name, kind in types.schema.items()}))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+        return _arrow(pl.DataFrame(schema=self.types)).schema
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in their order, without blank lines; without `columns` every column. What a line lacks is null."""
+        wanted = {name: self.types[name] for name in (self.types if columns is None else columns)}
+        for line, block in _blocks(self.path):
+            with _reading_lines(self.path, line, block):
+                frame = pl.read_ndjson(block, schema=wanted).rechunk()
+            yield from _arrow(frame).to_batches()
+
+    def lines(self) -> Iterator[list[bytes]]:
+        """The same rows as they stand in the file."""
+        for _, block in _blocks(self.path):
+            yield [line.strip() for line in block.split(b"\n") if line.strip()]
+
+
+Predictions = ParquetPredictions | CsvPredictions | JsonLinesPredictions
+
+
+def _storable(kind: pl.DataType | DataTypeClass) -> pl.DataType | DataTypeClass:
+    """A type, with text in place of whole numbers beyond 64 bits, which Arrow does not have."""
+    match kind:
+        case pl.Int128():
+            return pl.String()
+        case pl.List():
+            return pl.List(_storable(kind.inner))
+        case pl.Struct():
+            return pl.Struct({part.name: _storable(part.dtype) for part in kind.fields})
+        case _:
+            return kind
+
+
+def _arrow(frame: pl.DataFrame) -> pa.Table:
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Whole lines of a text file, a block at a time, and the number of the first one, from 1; no block is blank."""
+    line, rest = 1, b""
+    with path.open("rb") as handle:
+        if handle.read(3) != b"\xef\xbb\xbf":  # a byte order mark
+            handle.seek(0)
+        while read := handle.read(BLOCK):
+            block, newline, rest = (rest + read).rpartition(b"\n")
+            if block.strip():
+                yield line, block + newline
+            line += block.count(b"\n") + len(newline)
+    if rest.strip():
+        yield line, rest
+
+
+@contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """What goes wrong inside is BadInput: the file at `path` is not a whole one of its kind."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not a whole {kind} file ({_first_line(error)}); write it anew") from None
+
+
+@contextmanager
+def _reading_lines(path: Path, first: int, block: bytes) -> Iterator[None]:
+    try:
+        yield
+    except pl.exceptions.PolarsError as error:
+        wrong = next((first + at for at, line in enumerate(block.split(b"\n")) if not _is_object(line)), None)
+        place = f", line {wrong}" if wrong else ""
+        raise BadInput(f"{path}{place} is not one JSON object per line ({_first_line(error)}); mend it") from None
+
+
+def _is_object(line: bytes) -> bool:
+    """Whether a line is blank or a JSON object; NaN and Infinity, which Python writes, are not JSON."""
+    try:
+        return not line.strip() or isinstance(json.loads(line, parse_constant=_refused), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,130 @@
+"""Fixed decisions under two views of how sure they are, confidence and reliability: every metric, and its replicates.
+
+The replicates are of one paired bootstrap over groups (`tasks.metrics.resampling`), given the fitted map. Beyond
+`MOST_RESAMPLED` rows some of the groups are resampled, and the replicates are shrunk to what all would show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.special import logit
+
+from tasks.maps.predictions import PredictedRows
+from tasks.maps.reliability_map import Scored
+from tasks.metrics.bounded import SEED
+from tasks.metrics.probability import confidence_bins, ece
+from tasks.metrics.reliability import reliability_metrics
+from tasks.metrics.resampling import Resamples, resample, some_clusters
+
+RESAMPLES = 1000
+MOST_RESAMPLED = 20_000  # rows, in whole groups; all of 1e6 rows would take a minute
+LEAST_RESAMPLED = 200  # groups; where few hold many rows, they are worth the wait
+FEWEST_ERRORS = 3.0  # that a change at one coverage varies by, where some of the groups must speak for all
+BINS = 15  # of the calibration error
+KEPT_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # percent of the rows that are reviewed to tenths that are kept
+
+Numbers = dict[str, dict[str, Any]]  # confidence or reliability, then the metric: a number, or its (R,) replicates
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Fixed decisions that are right or wrong, by two views of how sure they are; all arrays share the `n` rows."""
+
+    correct: np.ndarray  # (n,) bool
+    decision: np.ndarray  # (n,) int64
+    cluster: np.ndarray  # (n,) int64, 0..C-1, the rows of one group
+    logit: dict[str, np.ndarray]  # confidence and reliability: (n,) float64, infinite ones too
+    probability: dict[str, np.ndarray]  # the same in [0, 1]
+
+    @classmethod
+    def of(cls, rows: PredictedRows, scored: Scored) -> Judged:
+        """Without a group, each row stands by itself."""
+        logits = {"confidence": logit(scored.confidence), "reliability": scored.logit}
+        # what a map leaves as it is must not move to another bin of the ECE by the rounding of a sigmoid
+        kept = logits["confidence"] == logits["reliability"]
+        reliability = np.where(kept, scored.confidence, scored.reliability)
+        cluster = np.arange(len(rows))
+        if rows.group is not None:  # numbered in the order of their names
+            cluster = pl.Series(rows.group, dtype=pl.String).rank("dense").to_numpy().astype(np.int64) - 1
+        probabilities = {"confidence": scored.confidence, "reliability": reliability}
+        return cls(rows.correct, rows.decision, cluster, logits, probabilities)
+
+    def __len__(self) -> int:
+        return len(self.correct)
+
+    @property
+    def clusters(self) -> int:
+        """C, how many groups there are."""
+        return int(self.cluster.max()) + 1
+
+    def some(self) -> Judged:
+        """The rows that are resampled: all, or those of some groups, which are numbered again."""
+        rows = some_clusters(self.cluster, rows=MOST_RESAMPLED, least=LEAST_RESAMPLED, seed=SEED)
+        if rows.all():
+            return self
+        views = ({by: of[rows] for by, of in view.items()} for view in (self.logit, self.probability))
+        cluster = np.unique(self.cluster[rows], return_inverse=True)[1]
+        return Judged(self.correct[rows], self.decision[rows], cluster, *views)
+
+
+def measured(rows: Judged, draws: Resamples | None = None) -> Numbers:
+    """Every metric by confidence and by reliability, a number each; or `(R,)`, of the resamples of the same rows.
+
+    `gaps`, `(15, 1)` or `(15, R)`, are what the calibration error sums the absolute values of; `found_30` are the
+    errors found per 1,000 reviews where 30% are reviewed.
+    """
+    found: Numbers = {}
+    n: Any = len(rows)
+    wrong: Any = np.count_nonzero(~rows.correct)
+    if draws is not None:
+        n, wrong = draws.rows.astype(np.int64), draws.sums(~rows.correct)[0]
+    for by, probability in rows.probability.items():
+        bins, gap = confidence_bins(probability, BINS), probability - rows.correct
+        if draws is None:
+            metrics: dict[str, Any] = {**reliability_metrics(rows.logit[by], rows.correct)}
+            metrics["gaps"] = np.bincount(bins, gap, BINS)[:, None] / n
+            metrics["ece"] = ece(probability, rows.correct, BINS)
+        else:
+            metrics = {**draws.reliability(rows.logit[by], rows.correct)}
+            metrics["gaps"] = draws.sums(gap, bins, BINS) / n
+        for percent, tenths in KEPT_TENTHS.items():
+            kept = np.maximum(1, tenths * n // 10)
+            reviewed_errors = np.maximum(wrong - kept * (1 - metrics[f"selacc_{tenths}0"]), 0)
+            with np.errstate(invalid="ignore"):  # of a single row nothing is reviewed
+                metrics[f"found_{percent}"] = 1000 * reviewed_errors / np.float64(n - kept)
+        found[by] = metrics
+    return found
+
+
+def replicated(values: Numbers, some: Judged, share: float) -> Numbers:
+    """Replicates `(R,)` of `values`, from `some` of the rows, which are this share of the groups.
+
+    Those of a share are shrunk (`some_clusters`). The calibration error is no smooth statistic, but its gaps are means:
+    they are shrunk, and then summed.
+    """
+    found = measured(some, resample(some.cluster, resamples=RESAMPLES, seed=SEED))
+    if share < 1:
+        centre, unknown = measured(some), _too_few_errors(values, found, len(some))
+        for by, metrics in found.items():
+            for name, drawn in metrics.items():
+                shrunk = values[by][name] + np.sqrt(share) * (drawn - centre[by][name])
+                metrics[name] = np.full(RESAMPLES, np.nan) if name in unknown else shrunk
+    for metrics in found.values():
+        metrics["ece"] = np.abs(metrics.pop("gaps")).sum(axis=0)
+    return found
+
+
+def _too_few_errors(values: Numbers, found: Numbers, rows: int) -> set[str]:
+    """Metrics at one coverage that hang on so few errors among these rows that they cannot speak for more rows."""
+    unknown: set[str] = set()
+    for percent, tenths in KEPT_TENTHS.items():
+        name = f"selacc_{tenths}0"
+        changes = found["reliability"][name] - found["confidence"][name]
+        unchanged = values["reliability"][name] == values["confidence"][name] and not changes.any()
+        if not unchanged and changes.std() * max(1, tenths * rows // 10) < FEWEST_ERRORS:
+            unknown |= {name, f"found_{percent}"}
+    return unknown

@@ -1,0 +1,126 @@
+"""Labelled predictions to a whole reliability map: fitted, chosen, and described for those who will rely on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.maps.calibrator_forms import calibrator_form
+from tasks.maps.choose import (
+    IN_WORDS,
+    Difference,
+    candidates,
+    gains,
+    losses_of,
+    reason,
+    recalibration,
+    simplest_within_one_standard_error,
+)
+from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
+from tasks.maps.drift import reference
+from tasks.maps.fit import AUTO, SIMPLEST_FIRST, batch_under, check_names, fit_calibrators, fit_variants
+from tasks.maps.labelled import Parts, cut
+from tasks.maps.parts import plain
+from tasks.maps.predictions import PredictedRows
+from tasks.maps.projection_forms import projection_form
+from tasks.maps.reliability_map import ReliabilityMap
+from tasks.metrics.spread import label_spread, label_spread_null
+from tasks.projection.lattice import LatticeSettings
+from tasks.protocol.params import MetricParams, Params
+
+FEWER_ROWS = (100, 300, 1000, 3000, 8000)  # labelled rows for each fit, at which the gain is told
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A map, and what else the rows said."""
+
+    document: MapDocument
+    recalibrated: Difference | None  # log loss of matrix scaling alone less that of the map; None where there is none
+    moved: float  # share of rows that matrix scaling would decide otherwise
+
+
+def learn_map(
+    rows: PredictedRows,
+    source: Source,
+    params: Params,
+    *,
+    calibrator: str,
+    variant: str,
+    n_labels: int,
+    names: Sequence[str] | None,
+) -> Learned:
+    """The reliability map of labelled `rows` under the protocol seed of `source`, with the settings of `params`.
+
+    Raises
+    ------
+    BadInput: an unknown calibrator or variant, or too few rows, groups or labels.
+    """
+    check_names(calibrator, variant, stated=rows.logits is None)
+    settings, smallest = LatticeSettings.chosen(params.projection), params.metrics.smallest_reliability
+    parts = cut(rows, n_labels, source.seed, params.protocol)
+    selection = parts.projection_selection
+    (fitted,) = fit_calibrators(calibrator, parts.calibrator_fit, [len(parts.calibrator_fit)], seed=source.seed)
+    wanted = SIMPLEST_FIRST if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
+    maps = {
+        name: ReliabilityMap(fitted, value)
+        for name, value in fit_variants(batch_under(fitted, parts, settings), wanted).items()
+    }
+    judged = candidates({name: losses_of(one, selection, smallest) for name, one in maps.items()}, selection.group)
+    chosen, why = variant, f"{IN_WORDS.get(variant, variant)}, as asked for"
+    if variant == AUTO:
+        simplest = simplest_within_one_standard_error(judged)
+        chosen, why = simplest.variant, reason(simplest, judged, len(selection))
+    learned = maps[chosen]
+    rival = None if calibrator in ("vector", "matrix") else recalibration(learned, parts, smallest)
+    shown = tuple(names) if names else tuple(map(str, range(n_labels)))
+    fewer = gains(calibrator, "mrp" if chosen == "confidence" else chosen, parts, settings, steps(parts), smallest)
+    document = MapDocument(
+        input="stated" if rows.logits is None else "logits",
+        n_labels=n_labels,
+        label_names=tuple(names) if names else None,
+        calibrator=Calibration(name=calibrator, rows=len(parts.calibrator_fit), fitted=calibrator_form(fitted)),
+        projection=Projection(
+            name=chosen,
+            rows=len(parts.projection_fit),
+            fitted=projection_form(learned.projection, shown, len(parts.projection_fit)),
+        ),
+        choice=Choice(asked=variant, reason=why, candidates=tuple(judged), gains=tuple(fewer)),
+        held_out=held_out(learned, parts, params.metrics),
+        source=source,
+    )
+    return Learned(document, *(rival or (None, 0.0)))
+
+
+def steps(parts: Parts) -> list[int]:
+    """The numbers of rows of each fit at which the gain is told: up to the first that takes them all."""
+    there = max(len(parts.calibrator_fit), len(parts.projection_fit))
+    return [step for place, step in enumerate(FEWER_ROWS) if place == 0 or FEWER_ROWS[place - 1] < there]
+
+
+def held_out(learned: ReliabilityMap, parts: Parts, params: MetricParams) -> HeldOut:
+    """What the map says of projection-selection rows: what drift and thresholds start from."""
+    rows = parts.projection_selection
+    scored = learned(rows)
+    of_spread = scored.confidence, rows.decision, rows.correct
+    groups, cell = params.spread_groups, params.spread_minimum_cell
+    spread = label_spread(*of_spread, groups=groups, minimum_cell=cell)
+    shuffled = label_spread_null(
+        *of_spread,
+        groups=groups,
+        minimum_cell=cell,
+        permutations=params.spread_permutations,
+        reading=params.spread_reading,
+        seed=parts.seed,
+    )
+    halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, parts.n_labels)
+    return HeldOut(
+        rows=len(rows),
+        label_spread=None if np.isnan(spread) else spread,
+        label_spread_shuffled=None if np.isnan(shuffled) else shuffled,
+        quantiles=plain(np.quantile(scored.reliability, np.linspace(0, 1, 101))),
+        halves=halves,
+        cells=reference_cells,
+    )

@@ -1,0 +1,116 @@
+"""The file of scored predictions: the input's columns as they are, then ours, a piece at a time.
+
+Parquet keeps types, encodings and compression; a field of csv keeps its text, a line of json lines all of its bytes
+when the output is json lines too. It appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+from pyarrow import parquet
+
+from tasks.maps.files import as_frame, check_suffix, is_readable, numbered
+from tasks.maps.formats import JsonLinesPredictions, ParquetPredictions, Predictions
+from tasks.maps.threads import in_order
+from tasks.protocol.errors import BadInput
+from tasks.protocol.store import write_whole
+
+Added = Callable[[int, int], pa.RecordBatch]  # first row and number of rows to the columns that are added to them
+
+
+def check_output(predictions: Predictions, out: Path) -> None:
+    """BadInput unless `out` is named as a format is that can hold the columns of `predictions`, and is another file."""
+    check_suffix(out)
+    if out.is_dir():
+        raise BadInput(f"{out} is a folder; name the file to write")
+    if out.exists() and out.samefile(predictions.path):
+        raise BadInput(f"{out} is the file that is read; write the scored rows to another one")
+    if out.suffix == ".parquet" or (isinstance(predictions, JsonLinesPredictions) and out.suffix == ".jsonl"):
+        return
+    for column in predictions.schema:
+        if not is_readable(column.type, nested=out.suffix == ".jsonl"):
+            raise BadInput(
+                f"{predictions.path}: the column {column.name} is {column.type}, which a {out.suffix} file cannot "
+                "hold; write a .parquet file"
+            )
+
+
+def write_beside(predictions: Predictions, added: Added, out: Path) -> None:
+    """Write the rows of `predictions` to `out`, each with what `added` gives, which is asked in their order."""
+    if out.suffix == ".parquet":
+        write_whole(out, lambda partial: _write_parquet(predictions, added, partial))
+    elif out.suffix == ".csv":
+        write_whole(out, lambda partial: _write_csv(predictions, added, partial))
+    elif isinstance(predictions, JsonLinesPredictions):
+        write_whole(out, lambda partial: _extend_lines(predictions, added, partial))
+    else:
+        write_whole(out, lambda partial: _write_lines(predictions, added, partial))
+
+
+def _write_parquet(predictions: Predictions, added: Added, path: Path) -> None:
+    kept, ours = predictions.schema, added(0, 0).schema
+    schema = pa.schema([*kept, *ours], metadata=kept.metadata)
+    with parquet.ParquetWriter(path, schema, **_encoding(predictions, ours)) as writer:
+
+        def write(batch: pa.RecordBatch) -> None:
+            writer.write_batch(batch)
+
+        whole = (pa.record_batch([*batch, *own], schema=schema) for batch, own in _side_by_side(predictions, added))
+        for _ in in_order(write, whole, threads=1):
+            pass
+
+
+def _encoding(predictions: Predictions, ours: pa.Schema) -> dict[str, object]:
+    """Compression and the columns with a dictionary, as in the file that is read: a useless one takes time."""
+    texts = [column.name for column in ours if pa.types.is_string(column.type)]
+    if not isinstance(predictions, ParquetPredictions):
+        return {"compression": "zstd"}
+    with parquet.ParquetFile(predictions.path) as file:
+        metadata = file.metadata
+    if not metadata.num_row_groups or not metadata.num_columns:
+        return {"compression": "zstd"}
+    group = metadata.row_group(0)
+    chunks = [group.column(place) for place in range(group.num_columns)]
+    repeated = [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
+    codec = chunks[0].compression
+    return {"compression": "none" if codec == "UNCOMPRESSED" else codec, "use_dictionary": [*repeated, *texts]}
+
+
+def _write_csv(predictions: Predictions, added: Added, path: Path) -> None:
+    names = [*predictions.schema.names, *added(0, 0).schema.names]
+    with path.open("w", encoding="utf-8", newline="") as header:
+        csv.writer(header, lineterminator="\n").writerow(names)
+    with path.open("ab") as handle:
+        for frame in _frames(predictions, added):
+            frame.write_csv(handle, include_header=False)
+
+
+def _write_lines(predictions: Predictions, added: Added, path: Path) -> None:
+    with path.open("wb") as handle:
+        for frame in _frames(predictions, added):
+            frame.write_ndjson(handle)
+
+
+def _extend_lines(predictions: JsonLinesPredictions, added: Added, path: Path) -> None:
+    """Each line as it is, with more members before its last bracket."""
+    first = 0
+    with path.open("wb") as handle:
+        for lines in predictions.lines():
+            own = as_frame(added(first, len(lines)), path).write_ndjson().encode().splitlines()
+            handle.writelines(b"%b,%b\n" % (line[:-1], more[1:]) for line, more in zip(lines, own, strict=True))
+            first += len(lines)
+
+
+def _frames(predictions: Predictions, added: Added) -> Iterator[pl.DataFrame]:
+    for batch, own in _side_by_side(predictions, added):
+        yield as_frame(batch, predictions.path).hstack(as_frame(own, predictions.path))
+
+
+def _side_by_side(predictions: Predictions, added: Added) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    for first, batch in numbered(predictions.batches()):
+        yield batch, added(first, len(batch))

@@ -1,0 +1,25 @@
+"""What every part of `map.json` has in common."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+Number = Annotated[float, Field(ge=-1e9, le=1e9)]
+Positive = Annotated[float, Field(gt=0, le=1e9)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Rows = Annotated[int, Field(ge=0)]
+Numbers = tuple[float, ...]
+
+
+class Part(BaseModel):
+    """A part of a map: never changed after reading, and no name in it goes unnoticed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def plain(array: np.ndarray) -> Numbers:
+    """An array `(n,)` as Python's own numbers."""
+    return tuple(array.tolist())

@@ -1,0 +1,193 @@
+"""Predictions as people have them: which columns say what was predicted, and the rows behind them, checked.
+
+Three layouts: `logits` or `probabilities` (a list of K numbers in one column, or columns `logits_0` ... `logits_K-1`),
+or, where a system gives no more, `decision` and `confidence`. A column `decision` beside logits is the fixed decision;
+without it that is the first argmax. `label` is the truth, where it is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from tasks.maps.columns import label_codes, lists_of_numbers, numbers, reject_missing
+from tasks.protocol.decisions import decide
+from tasks.protocol.errors import BadInput
+
+SMALLEST_PROBABILITY = 1e-12  # what a probability of 0 counts as: its logarithm is finite
+LARGEST_LOGIT = 1e12  # far beyond any model's, far below where a calibrator would overflow
+SUM_TOLERANCE = 1e-3  # of a row of probabilities, for those written with a few digits
+
+Kind = Literal["logits", "probabilities", "stated"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a file hold what; `label` and `group` are None where they are not read."""
+
+    kind: Kind  # stated: a decision and a confidence, no more
+    columns: tuple[str, ...]  # the numbers: one column of lists, K columns of one number each, or the confidence
+    decision: str | None
+    label: str | None
+    group: str | None
+
+    @property
+    def read(self) -> list[str]:
+        """Every column that is read."""
+        return [*self.columns, *(name for name in (self.decision, self.label, self.group) if name is not None)]
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedRows:
+    """`n` checked rows; all arrays share the rows."""
+
+    logits: np.ndarray | None  # (n, K) float64 finite; log-probabilities where those were given; None if only stated
+    stated: np.ndarray | None  # (n,) float64 in [0, 1]: the stated confidence, where there are no logits
+    decision: np.ndarray  # (n,) int64, the fixed decision, 0..K-1
+    label: np.ndarray | None  # (n,) int64, the truth, 0..K-1
+    group: np.ndarray | None  # (n,) str
+
+    def __len__(self) -> int:
+        return len(self.decision)
+
+    @property
+    def n_labels(self) -> int:
+        """K, as the logits have it."""
+        assert self.logits is not None
+        return int(self.logits.shape[1])
+
+    @property
+    def correct(self) -> np.ndarray:
+        """The event Z, `(n,)` bool."""
+        assert self.label is not None
+        return np.asarray(self.decision == self.label)
+
+    def take(self, rows: np.ndarray | slice) -> PredictedRows:
+        """The same value for `rows` (int or bool index, or a slice) only, in that order."""
+        return PredictedRows(*(None if part is None else part[rows] for part in self._parts()))  # type: ignore[arg-type]
+
+    def _parts(self) -> tuple[np.ndarray | None, ...]:
+        return self.logits, self.stated, self.decision, self.label, self.group
+
+
+def find_layout(
+    names: Sequence[str], file: str, *, labelled: bool, group: str | None = None, stated: bool | None = None
+) -> Layout:
+    """What the columns `names` of `file` hold; `labelled` asks for the truth, `group` names the column of groups.
+
+    `stated` asks for a decision and a confidence, or for logits; without it they are read where there are no logits.
+
+    Raises
+    ------
+    BadInput: no layout, two at once, a gap in `logits_0` ..., or a column that is asked for and not there.
+    """
+    found: list[tuple[Kind, tuple[str, ...]]] = []
+    for kind in ("logits", "probabilities"):
+        numbered = sorted(int(name[len(kind) + 1 :]) for name in names if re.fullmatch(rf"{kind}_(0|[1-9]\d*)", name))
+        if kind in names:
+            found.append((kind, (kind,)))
+        if numbered:
+            if len(numbered) < 2 or numbered != list(range(len(numbered))):
+                raise BadInput(
+                    f"{file} has the columns {', '.join(f'{kind}_{i}' for i in numbered)}; "
+                    f"they must be numbered 0, 1, ... with none left out, one for each label"
+                )
+            found.append((kind, tuple(f"{kind}_{i}" for i in numbered)))
+    if len(found) > 1 and not stated:
+        raise BadInput(
+            f"{file} gives its predictions twice: {' and '.join(columns[0] for _, columns in found)}; drop one"
+        )
+    if stated is not False and {"decision", "confidence"} <= set(names) and (stated or not found):
+        found = [("stated", ("confidence",))]
+    elif stated:
+        found = []
+    if not found:
+        whole = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
+        needed = {None: f"{whole}, or decision and confidence", True: "decision and confidence", False: whole}[stated]
+        like = "" if stated is None else ", as the rows had that the map was fitted on"
+        raise BadInput(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}")
+    for asked, why in ((group, "--group names it"), ("label" if labelled else None, "it holds the truth")):
+        if asked is not None and asked not in names:
+            raise BadInput(f"{file} has no column {asked}, and {why}; it has {', '.join(names)}")
+    decision = "decision" if "decision" in names else None
+    return Layout(*found[0], decision, "label" if labelled else None, group)
+
+
+def checked_rows(
+    frame: pl.DataFrame,
+    layout: Layout,
+    file: str,
+    *,
+    names: Sequence[str] | None = None,
+    n_labels: int | None = None,
+    first: int = 0,
+) -> PredictedRows:
+    """The rows of `frame`, the first of which is row `first` (from 0) of `file`.
+
+    `names` are those of the labels, index = label, and `n_labels` is K, where they are known; for a decision and a
+    confidence alone one of them must be.
+
+    Raises
+    ------
+    BadInput: the file, the row and the column, what was found and what to do.
+    """
+    n_labels = len(names) if names else n_labels
+    logits = stated = None
+    if layout.kind == "stated":
+        stated = numbers(frame["confidence"], file, first)
+        wrong = ~((stated >= 0) & (stated <= 1))
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            raise BadInput(f"{file}, row {first + row}: confidence is {stated[row]}; it must lie in [0, 1]")
+    else:
+        logits = _matrix(frame, layout, file, first)
+        if n_labels is not None and logits.shape[1] != n_labels:
+            raise BadInput(f"{file} has {logits.shape[1]} {layout.kind} a row, where there are {n_labels} labels")
+        n_labels = logits.shape[1]
+        if layout.kind == "probabilities":
+            logits = _log_probabilities(logits, file, first)
+    assert n_labels is not None
+    coded = {
+        column: None if name is None else label_codes(frame[name], file, names=names, n_labels=n_labels, first=first)
+        for column, name in (("decision", layout.decision), ("label", layout.label))
+    }
+    decision = coded["decision"]
+    if decision is None:
+        assert logits is not None
+        decision = decide(logits)
+    group = None
+    if layout.group is not None:
+        reject_missing(frame[layout.group], file, first)
+        group = frame[layout.group].cast(pl.String).to_numpy()
+    return PredictedRows(logits, stated, decision, coded["label"], group)
+
+
+def _matrix(frame: pl.DataFrame, layout: Layout, file: str, first: int) -> np.ndarray:
+    """The numbers of each row, `(n, K)` float64, none so large that a calibrator could overflow."""
+    if len(layout.columns) > 1:
+        matrix = np.column_stack([numbers(frame[name], file, first) for name in layout.columns])
+    else:
+        matrix = lists_of_numbers(frame[layout.columns[0]], file, first)
+    sound = np.abs(matrix) <= LARGEST_LOGIT  # which no NaN is
+    if not sound.all():
+        row, label = np.argwhere(~sound)[0]
+        found = f"{layout.kind} {label} is {matrix[row, label]}"
+        raise BadInput(f"{file}, row {first + row}: {found}; every one must be finite, within {LARGEST_LOGIT:g}")
+    return np.ascontiguousarray(matrix)
+
+
+def _log_probabilities(probabilities: np.ndarray, file: str, first: int) -> np.ndarray:
+    total = probabilities.sum(axis=1)
+    wrong = (np.abs(total - 1) > SUM_TOLERANCE) | (probabilities < 0).any(axis=1)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise BadInput(
+            f"{file}, row {first + row}: the probabilities {probabilities[row].tolist()} sum to {total[row]:.6g}; "
+            f"they must lie in [0, 1] and sum to 1 (within {SUM_TOLERANCE}); are these logits, or rounded too far?"
+        )
+    return np.log(np.maximum(probabilities, SMALLEST_PROBABILITY))

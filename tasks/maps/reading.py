@@ -1,0 +1,51 @@
+"""Files of predictions to checked rows, for those who need all rows at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from tasks.maps.columns import labels_in
+from tasks.maps.document import MapDocument
+from tasks.maps.files import column_names, read_rows
+from tasks.maps.labelled import not_fitted_on
+from tasks.maps.predictions import Layout, PredictedRows, checked_rows, find_layout
+from tasks.protocol.errors import BadInput
+from tasks.provenance.hashing import sha256_of_file
+
+
+def read_to_fit(predictions: Path, *, group: str | None, names: tuple[str, ...] | None) -> tuple[PredictedRows, int]:
+    """Labelled rows and K; BadInput names the file, the row and the column of a mistake."""
+    frame, layout = _read(predictions, group, stated=None)
+    n_labels = len(names) if names else None
+    if n_labels is None and layout.kind == "stated":
+        n_labels = labels_in(frame, ["decision", "label"], str(predictions))
+    rows = checked_rows(frame, layout, str(predictions), names=names, n_labels=n_labels)
+    return rows, n_labels or rows.n_labels
+
+
+def read_to_judge(document: MapDocument, predictions: Path, *, group: str | None) -> tuple[PredictedRows, list[str]]:
+    """Labelled rows on which the map was not fitted, and what was left out, in words.
+
+    The file that the map was fitted on is known by its SHA-256, whatever its name: of it, only those rows are taken
+    that neither fit has seen.
+    """
+    source = document.source
+    same = sha256_of_file(predictions) == source.sha256
+    group = group or (source.group if same else None)
+    frame, layout = _read(predictions, group, stated=document.input == "stated")
+    rows = checked_rows(frame, layout, str(predictions), names=document.label_names, n_labels=document.n_labels)
+    if not same:
+        return rows, []
+    unseen = not_fitted_on(document, rows)
+    told = f"{predictions} is what the map was fitted on: only the {len(unseen):,} rows that no fit has seen are used."
+    return rows.take(unseen), [told]
+
+
+def _read(predictions: Path, group: str | None, *, stated: bool | None) -> tuple[pl.DataFrame, Layout]:
+    layout = find_layout(column_names(predictions), str(predictions), labelled=True, group=group, stated=stated)
+    frame = read_rows(predictions, layout.read)
+    if frame.is_empty():
+        raise BadInput(f"{predictions} has no rows")
+    return frame, layout

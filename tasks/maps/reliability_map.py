@@ -1,0 +1,79 @@
+"""A reliability map at work: predictions in, the confidence and the reliability of each fixed decision out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, logit
+
+from tasks.calibrators.identity import Identity
+from tasks.calibrators.spline import Spline
+from tasks.maps.calibrator_forms import Calibrator
+from tasks.maps.document import MapDocument
+from tasks.maps.predictions import PredictedRows
+from tasks.maps.projection_forms import Variant
+from tasks.projection.curves import Confidence
+from tasks.protocol.decisions import confidence_logit
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """What a map says of `n` fixed decisions."""
+
+    confidence: np.ndarray  # (n,) float64 in [0, 1], calibrated
+    logit: np.ndarray  # (n,) float64, logit of the reliability, infinite ones too; rank by this
+
+    @property
+    def reliability(self) -> np.ndarray:
+        """The probability that the decision is correct, `(n,)` float64 in [0, 1]."""
+        return np.asarray(expit(self.logit))
+
+
+@dataclass(frozen=True, eq=False)
+class ReliabilityMap:
+    """A fitted calibrator and a fitted variant."""
+
+    calibrator: Calibrator
+    projection: Variant
+
+    @classmethod
+    def of(cls, document: MapDocument) -> ReliabilityMap:
+        """The map that `map.json` describes."""
+        return cls(document.calibrator.fitted.value(), document.projection.fitted.value())
+
+    @classmethod
+    def keeping_confidence(cls, calibrator: Calibrator) -> ReliabilityMap:
+        """The map that takes the calibrated confidence for the reliability."""
+        return cls(calibrator, Confidence())
+
+    def __call__(self, rows: PredictedRows) -> Scored:
+        """Confidence and reliability of checked rows.
+
+        The reliability is a function of the decision and of the confidence as float64 holds it, so whoever has these
+        two columns gets the same one, in SQL too.
+        """
+        confidence = calibrated_confidence(self.calibrator, rows)
+        return Scored(confidence, reliability_logit(self.projection, confidence, rows.decision))
+
+
+def calibrated_confidence(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
+    """The calibrated confidence of the fixed decisions, `(n,)` float64 in [0, 1]; a stated one as it is, if uncal."""
+    if rows.stated is not None and isinstance(calibrator, Identity):
+        return rows.stated
+    return np.asarray(expit(calibrated_logit(calibrator, rows)))
+
+
+def calibrated_logit(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
+    """logit of the calibrated confidence of the fixed decisions, `(n,)` float64, infinite ones too."""
+    if rows.logits is None:
+        assert rows.stated is not None
+        assert isinstance(calibrator, Identity | Spline)
+        stated = calibrator.of_confidence(rows.stated) if isinstance(calibrator, Spline) else rows.stated
+        return np.asarray(logit(stated))
+    return confidence_logit(calibrator(rows.logits), rows.decision)
+
+
+def reliability_logit(projection: Variant, confidence: np.ndarray, decision: np.ndarray) -> np.ndarray:
+    """Calibrated confidence `(n,)` in [0, 1] and decision `(n,)` to the logit of the reliability `(n,)`."""
+    return np.asarray(projection(logit(confidence), decision))

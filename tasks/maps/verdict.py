@@ -1,0 +1,199 @@
+"""An evaluation in plain words: the answer first, then what it rests on. Nothing is said that an interval does not."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from tasks.maps.document import MapDocument
+from tasks.metrics.bounded import FEWEST_GROUPS
+from tasks.metrics.intervals import holm
+
+LEVEL = 0.05  # of the five looks at the ranking together
+FEW_FIT_ROWS = 200  # behind a label's curve; with fewer it is hardly better than the shared one
+FEW_ERRORS = 100
+FEW_GROUPS = 30  # resampled, these give intervals that are too short
+NAMED = 3  # labels in a sentence
+
+Sign = Literal["better", "no better", "worse", "better in part and worse in part"]
+
+
+def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
+    """What `evaluate` found of the map of `document`, ten sentences at most, one a line.
+
+    The reliability helps if it predicts better (the interval of the change of the correctness NLL is below 0) and
+    ranks better: AURC or the errors found at a review budget, all five held to 5% together (Holm, 1979).
+    """
+    if not 0 < evaluation["errors"] < evaluation["rows"]:
+        none = "wrong" if evaluation["errors"] == 0 else "right"
+        return [f"Keep your confidence: no decision on these rows is {none}, so no order of them is better."]
+    if document.projection.fitted.kind == "confidence":
+        return [
+            "Keep your confidence: the map keeps it by choice, so there is nothing to compare.",
+            f"Why, at the fit: {document.choice.reason}",
+            _found(evaluation, "confidence"),
+        ]
+    if evaluation["resampled"]["rows"] == 0:
+        what = "groups" if evaluation["grouped"] else "rows"
+        return [
+            f"No verdict: there are {evaluation['groups']} {what}, and {FEWEST_GROUPS} are the fewest "
+            "that can say how far a difference is chance.",
+            _found(evaluation, "reliability"),
+            _found(evaluation, "confidence"),
+        ]
+    predicts, looks = _sign(evaluation["metrics"]["nll_correct"], lower_is_better=True), _looks(evaluation)
+    found = _answer(evaluation, predicts, looks)
+    if (predicts, _together(looks)) != ("better", "better"):
+        found += _reasons(evaluation, document)
+    return found + _limits(evaluation)
+
+
+def _answer(evaluation: dict[str, Any], predicts: Sign, looks: dict[str, Sign]) -> list[str]:
+    """The answer, and the numbers behind it."""
+    ranks, kept = _together(looks), _kept(evaluation)
+    log_loss, review = f"its {_log_loss(evaluation)}", f"it {_ranking(evaluation, looks, _told(looks, ranks))}"
+    said = [f"I{log_loss[1:]}.", f"I{review[1:]}.", kept]
+    both = {predicts, ranks}
+    if both == {"better"}:
+        return [f"Use the reliability: {review}.", kept, said[0]]
+    if both == {"no better"}:
+        not_better = "Keep your confidence: the reliability does not rank or predict better on these rows"
+        return [f"{not_better}; {log_loss}, which spans zero.", *said[1:]]
+    if both <= {"worse", "no better"}:
+        first, other = (review, said[0]) if ranks == "worse" else (log_loss, said[1])
+        advice = "Keep your confidence, or fit the map again on rows like these."
+        return [f"The reliability is worse than the confidence here: {first}.", other, kept, advice]
+    mixed = f"Mixed: as a probability the reliability is {predicts}, and to choose what to review it is {ranks}."
+    return [mixed, *said]
+
+
+def _sign(compared: dict[str, Any], *, lower_is_better: bool) -> Sign:
+    """What the interval of a change says; where there is none, nothing."""
+    if compared["low"] is None or compared["low"] <= 0 <= compared["high"]:
+        return "no better"
+    return "better" if (compared["high"] < 0) == lower_is_better else "worse"
+
+
+def _looks(evaluation: dict[str, Any]) -> dict[str, Sign]:
+    """What AURC and each review budget, by its percent, says of the ranking, as one of five looks."""
+    budgets = {f"{100 * budget['reviewed']:.0f}": budget for budget in evaluation["reviews"]}
+    compared = {"aurc": evaluation["metrics"]["aurc"], **budgets}
+    adjusted = holm(np.array([np.nan if look["p"] is None else look["p"] for look in compared.values()]))
+    signs = ((name, _sign(look, lower_is_better=name == "aurc")) for name, look in compared.items())
+    return {name: sign if p < LEVEL else "no better" for (name, sign), p in zip(signs, adjusted, strict=True)}
+
+
+def _together(looks: dict[str, Sign]) -> Sign:
+    signs = set(looks.values())
+    if {"better", "worse"} <= signs:
+        return "better in part and worse in part"
+    return "better" if "better" in signs else "worse" if "worse" in signs else "no better"
+
+
+def _told(looks: dict[str, Sign], sign: Sign) -> str:
+    """The look that says so: 30% reviewed before any other, and AURC last."""
+    return next((name for name in ("30", *sorted(looks)) if looks[name] == sign), "30")
+
+
+def _ranking(evaluation: dict[str, Any], looks: dict[str, Sign], look: str) -> str:
+    """What one look at the ranking shows, with its interval."""
+    if look == "aurc":
+        aurc = evaluation["metrics"]["aurc"]
+        ranks = f"ranks {looks[look]} over all coverages: AURC is {aurc['reliability']:.4f} instead of "
+        return f"{ranks}{aurc['confidence']:.4f}, a change of {_number(aurc['change'])}{_interval(aurc)}"
+    budget = _budget(evaluation, look)
+    number = "as many" if budget["change"] == 0 else _number(abs(budget["change"]))
+    more = {0: "", 1: " more", -1: " fewer"}[int(np.sign(budget["change"]))]
+    chance = looks[look] == "no better" and _sign(budget, lower_is_better=False) != "no better"
+    return (
+        f"finds {number}{more} errors per 1,000 reviews where {look}% are reviewed: "
+        f"{_number(budget['reliability'])} instead of {_number(budget['confidence'])}{_interval(budget)}"
+        + (", which as one of five looks may be chance" if chance else "")
+    )
+
+
+def _budget(evaluation: dict[str, Any], percent: str = "30") -> dict[str, Any]:
+    return next(budget for budget in evaluation["reviews"] if f"{100 * budget['reviewed']:.0f}" == percent)
+
+
+def _found(evaluation: dict[str, Any], by: str) -> str:
+    budget = _budget(evaluation)
+    return (
+        f"Reviewing the 30% of the lowest {by} finds {_number(budget[by])} errors per 1,000 reviews; "
+        f"reviewing at random, {_number(budget['at_random'])}."
+    )
+
+
+def _kept(evaluation: dict[str, Any]) -> str:
+    kept = evaluation["metrics"]["selacc_70"]
+    before, after = (f"{100 * kept[by]:.1f}%" for by in ("confidence", "reliability"))
+    return f"Of the 70% that are kept, {after} are right, and {before} where the confidence chooses."
+
+
+def _log_loss(evaluation: dict[str, Any]) -> str:
+    nll = evaluation["metrics"]["nll_correct"]
+    return (
+        f"log loss, as a probability of being right, is {nll['reliability']:.4f} instead of {nll['confidence']:.4f}, "
+        f"a change of {_number(nll['change'])}{_interval(nll)}"
+    )
+
+
+def _interval(compared: dict[str, Any]) -> str:
+    """Of the change."""
+    if compared["low"] is None:
+        return ""
+    return f" (95% interval of the change: {_number(compared['low'])} to {_number(compared['high'])})"
+
+
+def _reasons(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
+    """Why a map may not help: those that the numbers show."""
+    decided = [label for label in evaluation["labels"] if label["rows"]]
+    found = []
+    if document.projection.fitted.kind == "shared":
+        found.append("The map is one curve for all labels, so its order of the rows is that of the confidence.")
+    standing = [label for label in decided if label["fallback"] not in (None, "none")]
+    if standing:
+        found.append(f"Too few rows for a curve of their own in the fit: {_listed(standing)}.")
+    few = [label for label in decided if label["fallback"] == "none" and label["fit_rows"] < FEW_FIT_ROWS]
+    if few:
+        found.append(f"Fewer than {FEW_FIT_ROWS} rows behind the curve in the fit: {_listed(few)}.")
+    found += _spread_reason(evaluation["label_spread"], [label["name"] for label in decided])
+    rarer, which = min((evaluation["errors"], "wrong"), (evaluation["rows"] - evaluation["errors"], "right"))
+    if rarer < FEW_ERRORS:
+        found.append(f"Few decisions are {which}: {rarer} of {evaluation['rows']:,} rows, which settle little.")
+    return found or ["No usual cause is seen: there are rows behind each label, errors, and a label spread."]
+
+
+def _spread_reason(spread: dict[str, Any], decided: list[str]) -> list[str]:
+    if len(decided) == 1:
+        return [f"Only {decided[0]} is decided on these rows, so no label can differ from another."]
+    if spread["value"] is None:
+        return ["No label spread can be seen: no two labels have 20 rows each at about equal confidence."]
+    if spread["value"] > spread["shuffled_p95"]:
+        return []
+    shown, shuffled = (f"{100 * spread[name]:.1f}" for name in ("value", "shuffled_p95"))
+    return [f"No label spread: {shown} points at equal confidence, and shuffled labels show up to {shuffled}."]
+
+
+def _limits(evaluation: dict[str, Any]) -> list[str]:
+    """What the intervals cover."""
+    resampled, what = evaluation["resampled"], "groups" if evaluation["grouped"] else "rows"
+    found = [f"The intervals cover the drawing of these {what} under the fitted map; not other data, nor another fit."]
+    if resampled["rows"] < evaluation["rows"]:
+        found.append(f"They come from {resampled['rows']:,} of {evaluation['rows']:,} rows, and are scaled to all.")
+    if evaluation["groups"] < FEW_GROUPS:
+        found.append(f"There are only {evaluation['groups']} {what}, so the intervals are rather too short.")
+    return found
+
+
+def _listed(labels: list[dict[str, Any]]) -> str:
+    shown = ", ".join(f"{label['name']} ({label['fit_rows']:,})" for label in labels[:NAMED])
+    return shown + (f" and {len(labels) - NAMED} more" if len(labels) > NAMED else "")
+
+
+def _number(number: float) -> str:
+    """Two digits that say something; from 100 on, whole."""
+    if abs(number) >= 100:
+        return f"{number:,.0f}"
+    return np.format_float_positional(number + 0.0, precision=2, fractional=False, trim="-")

@@ -1,0 +1,32 @@
+"""Made-up predictions of a relevance model over three labels, for a demonstration without anybody's data."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from tasks.simulation.relevance import draw_labels, solve_relevance
+
+LABELS = ("irrelevant", "partial", "exact")
+MIX = np.array([0.5, 0.3, 0.2])
+OVERCONFIDENCE = 1.5  # factor of the model's logits over those that would be right without a residual
+PER_QUERY = 10
+
+
+def simulate_predictions(rows: int, *, residual: float = 1.0, seed: int = 0) -> pl.DataFrame:
+    """Columns `query`, `logits` (a list of three) and `label` (by name), rows of a query together.
+
+    With `residual` 0 the decided labels are right equally often at equal confidence; 1 is that of the twins.
+    """
+    generator = np.random.default_rng(seed)
+    evidence = 1.6 * generator.normal(size=(rows, len(LABELS)))
+    relevance = solve_relevance(evidence, MIX, residual)
+    label = draw_labels(relevance(evidence), generator)
+    logits = OVERCONFIDENCE * (evidence + relevance.bias)
+    return pl.DataFrame(
+        {
+            "query": [f"query {row // PER_QUERY}" for row in range(rows)],
+            "logits": pl.Series(logits, dtype=pl.Array(pl.Float64, len(LABELS))).arr.to_list(),
+            "label": np.array(LABELS)[label].tolist(),
+        }
+    )

@@ -1,0 +1,33 @@
+"""Prefect task: a reliability map in use is held against new labelled rows, where a person sees the answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+
+from tasks.maps.document import load_map
+from tasks.maps.drift import drift
+from tasks.maps.reading import read_to_judge
+from tasks.maps.reliability_map import ReliabilityMap
+from tasks.protocol.params import WatchedMap
+
+
+class MapBroken(Exception):
+    """A reliability map no longer says how often decisions are correct; the message says where."""
+
+
+@task(task_run_name="watch/{name}", cache_policy=NO_CACHE)
+def watch(name: str, entry: WatchedMap) -> str:
+    """Does the map `name` still hold? The answer in words, also as an artifact; MapBroken where it does not."""
+    document = load_map(Path(entry.map))
+    rows, notes = read_to_judge(document, Path(entry.predictions), group=entry.group)
+    found = drift(document, ReliabilityMap.of(document)(rows).reliability, rows.decision, rows.correct, rows.group)
+    lines = [*found.in_words(document.shown_names), *notes]
+    artifact = "\n".join([f"# {name}", "", *(f"- {line}" for line in lines)])
+    create_markdown_artifact(key=f"map-{name.replace('_', '-')}", markdown=artifact, description=lines[0])
+    if not found.holds:
+        raise MapBroken(f"{name}: {lines[0]}")
+    return lines[0]

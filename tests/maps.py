@@ -1,0 +1,99 @@
+"""Predictions and reliability maps for the tests of `tasks/maps`, made up from a seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from scipy.special import expit, softmax
+
+from tasks.calibrators.identity import Identity
+from tasks.calibrators.temperature import Temperature
+from tasks.maps.calibrator_forms import calibrator_form
+from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
+from tasks.maps.projection_forms import projection_form
+from tasks.projection.curves import Confidence, Curves, SharedCurve
+from tasks.projection.label_maps import Intercepts, Isotonic, Lines
+from tasks.projection.labelwise import WithFallbacks
+
+KNOTS = np.linspace(0, 1, 8)
+
+
+def predictions(n: int, n_labels: int = 3, *, shift: float = 1.5, seed: int = 0, per_group: int = 10) -> pl.DataFrame:
+    """Columns `logits`, `label`, `group`; label 1 is right less often than its confidence says, by `shift`."""
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(n, n_labels)) * 2
+    truth = logits - shift * (np.arange(n_labels) == 1)
+    labels = (truth + generator.gumbel(size=truth.shape)).argmax(axis=1)
+    group = [f"q{row // per_group}" for row in range(n)]
+    return pl.DataFrame({"logits": logits.tolist(), "label": labels, "group": group})
+
+
+def stated(n: int, n_labels: int = 3, *, shift: float = 1.5, seed: int = 0) -> pl.DataFrame:
+    """Columns `decision`, `confidence` in round numbers, `label`: what a judge says that gives no logits."""
+    made = predictions(n, n_labels, shift=shift, seed=seed)
+    probabilities = softmax(np.array(made["logits"].to_list()), axis=1)
+    confidence = np.minimum(np.round(probabilities.max(axis=1) * 20) / 20, 1.0)
+    return pl.DataFrame({"decision": probabilities.argmax(axis=1), "confidence": confidence, "label": made["label"]})
+
+
+def variants(n_labels: int = 3, seed: int = 0) -> dict[str, object]:
+    """One made-up fitted variant of each form; label 0 has its own curve, the last ones stand on others."""
+    generator = np.random.default_rng(seed)
+    values = np.sort(generator.normal(size=(n_labels, len(KNOTS))) * 2, axis=1)
+    fallback = ("none", "shared", "identity", *["none"] * n_labels)[:n_labels]
+    rows = np.array([{"none": 500, "shared": 7, "identity": 0}[kind] for kind in fallback])
+    shared = SharedCurve(Curves(KNOTS, values[:1], np.array([int(rows.sum())]), ("none",)))
+    thresholds = tuple(np.sort(generator.random(5)) for _ in range(n_labels))
+    heights = tuple(np.r_[0.0, np.sort(generator.random(3)), 1.0] for _ in range(n_labels))
+    own = {
+        "label_intercept": Intercepts(generator.normal(size=n_labels)),
+        "label_platt": Lines(generator.random(n_labels) + 0.2, generator.normal(size=n_labels)),
+        "label_isotonic": Isotonic(thresholds, heights),
+    }
+    return {
+        "confidence": Confidence(),
+        "shared_1d": shared,
+        "mrp": Curves(KNOTS, values, rows, fallback),
+        **{name: WithFallbacks(value, shared, fallback, rows) for name, value in own.items()},
+    }
+
+
+def document(
+    variant: str = "mrp",
+    value: object | None = None,
+    *,
+    calibrator: object | None = None,
+    n_labels: int = 3,
+    names: tuple[str, ...] | None = ("irrelevant", "partial", "exact"),
+    stated: bool = False,
+) -> MapDocument:
+    """A map of a made-up variant (or of `value`) under a temperature (or `calibrator`, or none if only stated)."""
+    calibrator = calibrator or (Identity() if stated else Temperature(0.8))
+    names = names if names is None or len(names) == n_labels else tuple(f"label {k}" for k in range(n_labels))
+    shown = names or tuple(map(str, range(n_labels)))
+    value = value or variants(n_labels)[variant]
+    return MapDocument(
+        input="stated" if stated else "logits",
+        n_labels=n_labels,
+        label_names=names,
+        calibrator=Calibration(name="uncal" if stated else "ts", rows=500, fitted=calibrator_form(calibrator)),
+        projection=Projection(name=variant, rows=507, fitted=projection_form(value, shown, 507)),
+        choice=Choice(asked=variant, reason="made up for a test", candidates=(), gains=()),
+        held_out=HeldOut(
+            rows=500,
+            label_spread=0.1,
+            label_spread_shuffled=0.05,
+            quantiles=tuple(expit(np.linspace(-3, 3, 101)).tolist()),
+            halves=(0.5,) * n_labels,
+            cells=(),
+        ),
+        source=Source(
+            file="made-up.parquet",
+            sha256="0" * 64,
+            rows=1500,
+            seed=1,
+            group=None,
+            at="2026-01-01T00:00:00+00:00",
+            versions={},
+        ),
+    )

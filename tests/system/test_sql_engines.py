@@ -1,0 +1,152 @@
+"""SQL of a reliability map, executed in PostgreSQL and Spark. `make test-system` runs it; what is missing fails it."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tasks.maps.sql import sql_expression
+from tests.sql_rows import AGREEMENT, WITHOUT_ANSWER, applied, documents, rows
+
+pytestmark = pytest.mark.system
+
+Answers = Callable[[str, pl.DataFrame], np.ndarray]  # an expression and its rows to reliabilities, NaN for NULL
+DOCUMENTS = documents(thresholds=5000)
+
+
+def table(decision, confidence) -> pl.DataFrame:
+    columns = {"decision": pl.Series(decision, dtype=pl.Int32), "confidence": pl.Series(confidence, dtype=pl.Float64)}
+    return pl.DataFrame(columns).with_row_index("place")
+
+
+def postgres_program(name: str) -> str:
+    """Where a program of PostgreSQL is; Debian keeps those of the server off the path."""
+    kept = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), key=lambda path: float(path.parts[-3]))
+    found = shutil.which(name) or (str(kept[-1]) if kept else None)
+    if found is None:
+        pytest.fail(f"PostgreSQL's {name} is missing; install the Debian package postgresql")
+    return found
+
+
+def as_other_user() -> tuple[list[str], str]:
+    """What to put before a command of the server, which root may not run, and the user's name."""
+    if os.geteuid() != 0:
+        return [], getpass.getuser()
+    if shutil.which("runuser") is None:
+        pytest.fail("root may not run PostgreSQL; install the Debian package util-linux for runuser")
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    name = "postgres" if "postgres" in known else "nobody"
+    return ["runuser", "-u", name, "--"], name
+
+
+def run(command: list[str], folder: Path, text: str | None = None) -> str:
+    done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, f"{command[0]} ... failed: {done.stderr[:2000]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Answers]:
+    """A server of its own on a socket in a temporary folder, stopped at the end."""
+    initdb, server, psql = (postgres_program(name) for name in ("initdb", "pg_ctl", "psql"))
+    before, user = as_other_user()
+    # not below pytest's own folder, which no other user may enter; a socket's path has to be short
+    with tempfile.TemporaryDirectory(prefix="mrp-sql-", ignore_cleanup_errors=True) as place:
+        folder = Path(place)
+        if before:
+            shutil.chown(folder, user)
+        data = str(folder / "data")
+        run([*before, initdb, "-D", data, "-U", "mrp", "--auth=trust", "--encoding=UTF8", "--no-sync"], folder)
+        options = f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off"
+        # the log is a file: a server that held our pipe would keep `run` waiting
+        run([*before, server, "-D", data, "-w", "-l", str(folder / "log"), "-o", options, "start"], folder)
+        try:
+            yield lambda expression, given: postgres_answers([psql, "-h", place], folder, expression, given)
+        finally:
+            run([*before, server, "-D", data, "-w", "-m", "immediate", "stop"], folder)
+
+
+def postgres_answers(psql: list[str], folder: Path, expression: str, given: pl.DataFrame) -> np.ndarray:
+    lines = [
+        f"{place},{'' if decision is None else decision},{'' if confidence is None else f'{confidence:.17g}'}"
+        for place, decision, confidence in given.iter_rows()
+    ]
+    script = "\n".join(
+        [
+            "CREATE TEMP TABLE predictions (place int, decision int, confidence double precision);",
+            "COPY predictions FROM STDIN (FORMAT csv);",
+            *lines,
+            "\\.",
+            f"COPY (SELECT {expression} AS reliability FROM predictions ORDER BY place) TO STDOUT (FORMAT csv);",
+        ]
+    )
+    command = [*psql, "-U", "mrp", "-d", "postgres", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-"]
+    found = run(command, folder, script + "\n").splitlines()
+    return np.array([float(line) if line else np.nan for line in found])
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory) -> Iterator[Answers]:
+    """Spark in this process, on one core, bound to localhost."""
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        pytest.fail("Java is missing; install the Debian package openjdk-17-jre-headless")
+    try:
+        from pyspark.sql import SparkSession
+    except ModuleNotFoundError:
+        pytest.fail("PySpark is missing; run `make test-system`, or pip install -e '.[system]'")
+    folder = tmp_path_factory.mktemp("spark")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.log.level": "ERROR",
+    }
+    session = SparkSession.builder.master("local[1]").appName("mrp").config(map=settings).getOrCreate()
+    try:
+        yield lambda expression, given: spark_answers(session, folder, expression, given)
+    finally:
+        session.stop()
+
+
+def spark_answers(session, folder: Path, expression: str, given: pl.DataFrame) -> np.ndarray:
+    file = folder / "predictions.parquet"
+    given.write_parquet(file)
+    asked = session.read.parquet(str(file)).selectExpr("place", f"{expression} AS reliability").orderBy("place")
+    assert dict(asked.dtypes)["reliability"] == "double"
+    found = [row["reliability"] for row in asked.collect()]
+    return np.array([np.nan if value is None else value for value in found])
+
+
+@pytest.fixture(scope="module", params=["postgres", "spark"])
+def engine(request) -> tuple[str, Answers]:
+    return request.param, request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_engine_agrees_with_apply(engine, name):
+    dialect, answers = engine
+    made = DOCUMENTS[name]
+    decision, confidence = rows(made)
+    found = answers(sql_expression(made, dialect), table(decision, confidence))
+    away = np.abs(found - applied(made, decision, confidence)).max()
+    print(f"{dialect}, {name}: {len(found):,} rows, largest difference {away:.1e}")
+    assert away <= AGREEMENT
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_where_there_is_no_answer_the_expression_is_null(engine, name):
+    dialect, answers = engine
+    decision, confidence = zip(*WITHOUT_ANSWER, strict=True)
+    assert np.isnan(answers(sql_expression(DOCUMENTS[name], dialect), table(decision, confidence))).all()

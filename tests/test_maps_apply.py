@@ -1,0 +1,327 @@
+"""A map is applied to a file row by row: the input untouched, ranks and routes exact, in memory or beyond it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import floor, inf
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.maps import formats
+from tasks.maps.apply import apply_map
+from tasks.maps.files import column_names, read_rows
+from tasks.maps.predictions import checked_rows, find_layout
+from tasks.maps.ranking import SCORES, ranked
+from tasks.maps.reliability_map import ReliabilityMap
+from tasks.protocol.errors import BadInput
+from tests.maps import document, predictions, stated
+
+ADDED = ["decision", "decision_name", "confidence", "reliability", "review_rank", "route"]
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    """90 predictions over 3 labels."""
+    predictions(90).write_parquet(tmp_path / "new.parquet")
+    return tmp_path / "new.parquet"
+
+
+def scored(path: Path, suffix: str = ".parquet", **options) -> pl.DataFrame:
+    """What apply writes; the map is that of `document`, unless another one is given."""
+    out = path.with_name(f"scored{suffix}")
+    apply_map(options.pop("reliability_map", document()), path, out, **options)
+    return read_rows(out, column_names(out))
+
+
+def naive_ranks(logit: list[float]) -> list[int]:
+    """1 for the lowest; ties by row order."""
+    order = sorted(range(len(logit)), key=lambda row: (logit[row], row))
+    return [order.index(row) + 1 for row in range(len(logit))]
+
+
+def small_pieces(monkeypatch) -> None:
+    monkeypatch.setattr(formats, "BLOCK", 512)
+    monkeypatch.setattr(formats, "PIECE_ROWS", 7)
+
+
+def test_the_input_comes_first_and_ours_after_it(path):
+    table = scored(path)
+    assert table.columns == [*predictions(90).columns, *ADDED]
+    assert table.select(predictions(90).columns).equals(predictions(90))
+    assert table.select(ADDED).dtypes == [pl.Int64, pl.String, pl.Float64, pl.Float64, pl.Int64, pl.String]
+
+
+def test_scores_are_those_of_the_map(path):
+    table = scored(path)
+    rows = checked_rows(predictions(90), find_layout(["logits"], "f", labelled=False), "f", n_labels=3)
+    expected = ReliabilityMap.of(document())(rows)
+    assert (table["confidence"].to_numpy() == expected.confidence).all()
+    assert (table["reliability"].to_numpy() == expected.reliability).all()
+    assert table["decision"].to_list() == [max(range(3), key=row.__getitem__) for row in predictions(90)["logits"]]
+    names = ("irrelevant", "partial", "exact")
+    assert table["decision_name"].to_list() == [names[decision] for decision in table["decision"]]
+    assert table["review_rank"].to_list() == naive_ranks(expected.logit.tolist())
+
+
+def test_a_map_without_names_gives_none(path):
+    assert "decision_name" not in scored(path, reliability_map=document(names=None)).columns
+
+
+@pytest.mark.parametrize(
+    ("coverage", "automatic"),
+    [
+        ("0.7", 63),
+        ("0", 0),
+        ("1", 90),
+        ("1.0", 90),
+        (".1", 9),
+        ("0.2999999999999999999", 26),
+        ("0.3", 27),
+        ("7e-1", 63),
+    ],
+)
+def test_automatic_rows_are_the_exact_floor_of_coverage(coverage, automatic, path):
+    assert 0.7 * 90 < 63  # in floats
+    out = path.with_name("scored.parquet")
+    applied = apply_map(document(), path, out, coverage=coverage)
+    table = pl.read_parquet(out)
+    used = table.filter(pl.col("route") == "automatic")
+    assert applied.automatic == len(used) == automatic
+    assert applied.lowest_automatic == used["reliability"].min()
+    assert set(used["review_rank"]) == set(range(91 - automatic, 91))
+    assert set(table["route"]) <= {"automatic", "review"}
+
+
+def test_without_a_coverage_it_is_seven_tenths(path):
+    assert scored(path).equals(scored(path, coverage="0.7"))
+
+
+def test_a_cut_makes_rows_automatic_from_there_on(path):
+    table = scored(path)
+    cut = table["reliability"].sort()[40]
+    table = scored(path, cut=cut)
+    assert ((table["route"] == "automatic") == (table["reliability"] >= cut)).all()
+    assert (table["route"] == "automatic").sum() == 50
+    applied = apply_map(document(), path, path.with_name("scored.parquet"), cut=cut)
+    assert (applied.automatic, applied.lowest_automatic) == (50, cut)
+
+
+def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
+    applied = apply_map(document(), path, path.with_name("scored.parquet"))
+    decided = pl.read_parquet(path.with_name("scored.parquet"))["decision"]
+    assert applied.rows == 90
+    assert applied.rows_by_fallback == {1: (decided == 1).sum(), 2: (decided == 2).sum()}
+    shared = apply_map(document("shared_1d"), path, path.with_name("scored.parquet"))
+    assert shared.rows_by_fallback == {}
+
+
+def test_nothing_automatic_has_no_lowest(path):
+    assert apply_map(document(), path, path.with_name("scored.parquet"), coverage="0").lowest_automatic is None
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
+@pytest.mark.parametrize("variant", ["confidence", "mrp", "label_isotonic"])
+def test_in_pieces_and_out_of_core_it_is_the_same(variant, suffix, tmp_path, monkeypatch):
+    made = stated(200)  # round numbers: many ties
+    folder = tmp_path / "odd [name]?*'s"
+    folder.mkdir()
+    path = folder / f"new{suffix}"
+    {".parquet": made.write_parquet, ".jsonl": made.write_ndjson, ".csv": made.write_csv}[suffix](path)
+    reliability_map = document(variant, stated=True)
+    whole = scored(path, suffix, reliability_map=reliability_map)
+    small_pieces(monkeypatch)
+    assert scored(path, suffix, reliability_map=reliability_map).equals(whole)
+    assert scored(path, suffix, reliability_map=reliability_map, in_memory=50).equals(whole)
+    assert sorted(file.name for file in folder.iterdir()) == [path.name, f"scored{suffix}"]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_every_format_gives_the_same_scores(suffix, path):
+    wide = predictions(90).with_columns(pl.col("logits").list.to_struct(fields=[f"logits_{k}" for k in range(3)]))
+    wide = wide.unnest("logits")
+    other = path.with_suffix(suffix)
+    {".jsonl": wide.write_ndjson, ".csv": wide.write_csv}[suffix](other)
+    assert scored(other).select(ADDED).equals(scored(path).select(ADDED))
+
+
+def test_text_stays_text(tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text('id,logits_0,logits_1\n007,1.10,2e0\n"a, b",-0.0,1\n')
+    apply_map(document(n_labels=2, names=None), path, tmp_path / "out.csv")
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert [line.startswith(kept) for line, kept in zip(lines, path.read_text().splitlines(), strict=True)] == [
+        True
+    ] * 3
+
+
+def test_a_decision_that_is_there_is_fixed_and_stays(path):
+    made = predictions(90).with_columns(decision=pl.lit("exact"))
+    made.write_parquet(path)
+    table = scored(path)
+    assert table.columns == [*made.columns, *ADDED[1:]]
+    assert table.select(made.columns).equals(made)
+    assert set(table["decision_name"]) == {"exact"}
+
+
+def test_a_confidence_that_is_there_stays_beside_the_calibrated_one(path):
+    stated(90).write_parquet(path)
+    table = scored(path, reliability_map=document(stated=True))
+    assert table.columns == [*stated(90).columns, "decision_name", "calibrated_confidence", *ADDED[3:]]
+    assert table.select(stated(90).columns).equals(stated(90))
+    both = predictions(90).with_columns(confidence=pl.lit("high"))
+    both.write_parquet(path)
+    assert scored(path)["calibrated_confidence"].dtype == pl.Float64
+    assert set(scored(path)["confidence"]) == {"high"}
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+@pytest.mark.parametrize("origin", [".parquet", ".csv"])
+def test_no_rows_give_no_rows_and_every_column(origin, suffix, tmp_path):
+    path = tmp_path / f"new{origin}"
+    made = stated(10).clear()
+    made.write_parquet(path) if origin == ".parquet" else made.write_csv(path)
+    out = tmp_path / f"out{suffix}"
+    applied = apply_map(document(stated=True), path, out)
+    assert (applied.rows, applied.automatic, applied.lowest_automatic) == (0, 0, None)
+    if suffix == ".jsonl":  # without a line it has no columns
+        assert out.read_bytes() == b""
+    else:
+        assert read_rows(out, [*made.columns, "calibrated_confidence", "route"]).height == 0
+
+
+LOGITS = st.lists(
+    st.one_of(st.sampled_from([-inf, -1.0, -0.0, 0.0, 5e-324, 1.0, inf]), st.floats(allow_nan=False)), max_size=40
+)
+
+
+def ranks(logit: list[float], folder: Path, size: int, in_memory: int) -> list[int]:
+    """Ranks of logits that come `size` at a time."""
+    whole = pl.DataFrame(
+        {"decision": [1] * len(logit), "confidence": [0.5] * len(logit), "logit": logit}, schema=SCORES
+    )
+    with ranked(whole.iter_slices(size), folder / "out.parquet", in_memory=in_memory) as ranking:
+        assert ranking.n_rows == len(logit)
+        found = [ranking.rows(first, size) for first in range(0, len(logit), size)]
+    assert not list(folder.iterdir())
+    together = pl.concat([ranking_schema(), *found])
+    assert together.drop("rank").equals(whole)
+    return together["rank"].to_list()
+
+
+def ranking_schema() -> pl.DataFrame:
+    return pl.DataFrame(schema={**SCORES, "rank": pl.Int64})
+
+
+@settings(deadline=None)
+@given(logit=LOGITS, size=st.integers(1, 7))
+def test_ranks_are_those_of_a_plain_sort(logit, size, tmp_path_factory):
+    assert ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=2**23) == naive_ranks(logit)
+
+
+@settings(deadline=None, max_examples=12)
+@given(logit=LOGITS, size=st.integers(1, 7))
+def test_ranks_out_of_core_are_those_of_a_plain_sort(logit, size, tmp_path_factory):
+    assert ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=-1) == naive_ranks(logit)
+
+
+def test_ranks_out_of_core_over_many_row_groups(tmp_path):
+    logit = np.random.default_rng(0).integers(-50, 50, 300_000) / 7
+    logit[::1000], logit[1::1000], logit[2::1000] = inf, -inf, -0.0
+    found = ranks(logit.tolist(), tmp_path, 70_001, in_memory=100_000)
+    order = np.argsort(logit, kind="stable")
+    assert (np.array(found)[order] == np.arange(1, len(logit) + 1)).all()
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0.0, 0.3, 0.9, 0.95, 1.0])), max_size=30),
+    hundredths=st.integers(0, 100),
+)
+def test_ranks_are_a_permutation_and_routes_follow_them(rows, hundredths, tmp_path_factory):
+    path = tmp_path_factory.mktemp("apply") / "new.parquet"
+    pl.DataFrame(rows, schema={"decision": pl.Int8, "confidence": pl.Float64}, orient="row").write_parquet(path)
+    table = scored(path, reliability_map=document(stated=True), coverage=str(hundredths / 100))
+    assert sorted(table["review_rank"]) == list(range(1, len(rows) + 1))
+    assert (table.sort("review_rank")["reliability"].diff().drop_nulls() >= 0).all()
+    automatic = floor(Fraction(hundredths, 100) * len(rows))
+    assert table.sort("review_rank")["route"].to_list() == (
+        ["review"] * (len(rows) - automatic) + ["automatic"] * automatic
+    )
+
+
+def spoil(row: int, logits: list[float] | None):
+    """The 90 predictions with other logits in one row."""
+    made = predictions(90)
+    column = made["logits"].to_list()
+    column[row] = logits
+    return made.with_columns(logits=pl.Series(column, dtype=pl.List(pl.Float64)))
+
+
+MISTAKES = {
+    "a NaN": (spoil(50, [0.0, float("nan"), 1.0]), {}, r"new.parquet, row 50: logits 1 is nan"),
+    "a row without logits": (spoil(50, None), {}, r"new.parquet, row 50: logits is missing"),
+    "a row of another length": (spoil(50, [0.0, 1.0]), {}, r"new.parquet.* row 50: logits has 2 numbers"),
+    "another K": (predictions(90, 4), {}, r"new.parquet has 4 logits a row, where there are 3 labels"),
+    "a decision outside K": (predictions(90).with_columns(decision=3), {}, r"new.parquet, row 0: decision is 3"),
+    "an unknown name": (
+        predictions(90).with_columns(decision=pl.lit("good")),
+        {},
+        r"row 0: decision is 'good'; the labels are irrelevant, partial, exact",
+    ),
+    "no logits": (stated(90), {}, r"needs logits or probabilities .* as the rows had that the map was fitted on"),
+    "a column of ours": (
+        predictions(90).with_columns(route=1, reliability=0.5),
+        {},
+        r"new.parquet has the column reliability, route already.*drop it or rename it",
+    ),
+    "a coverage beyond 1": (predictions(90), {"coverage": "1.01"}, r"the coverage is '1.01'; .* in \[0, 1\]"),
+    "a coverage below 0": (predictions(90), {"coverage": "-0.1"}, r"the coverage is '-0.1'"),
+    "a coverage that is no number": (predictions(90), {"coverage": "nan"}, r"the coverage is 'nan'"),
+    "a coverage in per cent": (predictions(90), {"coverage": "70%"}, r"the coverage is '70%'"),
+    "a coverage without end": (predictions(90), {"coverage": "1e-999999999"}, r"the coverage is '1e-999999999'"),
+    "a cut beyond 1": (predictions(90), {"cut": 1.5}, r"the cut is 1.5"),
+    "a cut that is no number": (predictions(90), {"cut": float("nan")}, r"the cut is nan"),
+    "a coverage and a cut": (predictions(90), {"cut": 0.5, "coverage": "0.5"}, r"both a coverage"),
+}
+
+
+@pytest.mark.parametrize("in_memory", [2**23, 10])
+@pytest.mark.parametrize(("made", "options", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_is_named_and_nothing_is_left_behind(made, options, message, in_memory, tmp_path, monkeypatch):
+    small_pieces(monkeypatch)
+    made.write_parquet(tmp_path / "new.parquet")
+    (tmp_path / "out.parquet").write_text("what was there")
+    with pytest.raises(BadInput, match=message):
+        apply_map(document(), tmp_path / "new.parquet", tmp_path / "out.parquet", in_memory=in_memory, **options)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["new.parquet", "out.parquet"]
+    assert (tmp_path / "out.parquet").read_text() == "what was there"
+
+
+def test_a_scored_file_is_not_scored_again(path):
+    scored(path)
+    with pytest.raises(BadInput, match=r"scored.parquet has the column decision_name, .*was this file scored before"):
+        apply_map(document(), path.with_name("scored.parquet"), path.with_name("again.parquet"))
+
+
+def test_a_file_cannot_be_scored_onto_itself(path):
+    before = path.read_bytes()
+    with pytest.raises(BadInput, match=r"new.parquet is the file that is read"):
+        apply_map(document(), path, path)
+    assert path.read_bytes() == before
+
+
+def test_lists_are_not_written_as_csv(path):
+    with pytest.raises(BadInput, match=r"the column logits is .*, which a .csv file cannot hold"):
+        apply_map(document(), path, path.with_name("out.csv"))
+
+
+def test_the_same_input_gives_the_same_bytes(path):
+    outs = [path.with_name(f"{name}.parquet") for name in "ab"]
+    for out in outs:
+        apply_map(document(), path, out)
+    assert outs[0].read_bytes() == outs[1].read_bytes()

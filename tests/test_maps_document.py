@@ -1,0 +1,191 @@
+"""`map.json`: what is written is read back, and what is not sound is refused by its place, never misread."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import maps
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.calibrators import CALIBRATORS
+from tasks.calibrators.identity import Identity
+from tasks.calibrators.temperature import Temperature
+from tasks.maps.calibrator_forms import calibrator_form
+from tasks.maps.document import SCHEMA_FILE, json_schema, load_map, save_map
+from tasks.maps.predictions import PredictedRows
+from tasks.maps.reliability_map import ReliabilityMap
+from tasks.protocol.errors import BadInput
+
+VARIANTS = sorted(maps.variants())
+
+
+@pytest.fixture
+def saved(tmp_path) -> Path:
+    """A sound map with the curves of three labels."""
+    path = tmp_path / "map.json"
+    save_map(maps.document("mrp"), path)
+    return path
+
+
+def edited(path: Path, place: tuple[str | int, ...], value: object) -> Path:
+    """The same file with another value at one place."""
+    content = json.loads(path.read_text())
+    at = content
+    for key in place[:-1]:
+        at = at[key]
+    at[place[-1]] = value
+    path.write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_map_that_is_written_is_read_back_as_it_was(variant, tmp_path):
+    document = maps.document(variant)
+    save_map(document, tmp_path / "map.json")
+    assert load_map(tmp_path / "map.json") == document
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_schema_in_the_repository_describes_every_map(variant, tmp_path):
+    save_map(maps.document(variant), tmp_path / "map.json")
+    jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text())).validate(
+        json.loads((tmp_path / "map.json").read_text())
+    )
+
+
+def test_the_schema_in_the_repository_is_that_of_the_code():
+    assert json.loads(SCHEMA_FILE.read_text()) == json_schema(), "write json_schema() to tasks/maps/map.schema.json"
+
+
+@pytest.mark.parametrize("name", CALIBRATORS)
+def test_a_calibrator_that_is_read_back_says_the_same_bit_for_bit(name, decisions, tmp_path):
+    fitted = CALIBRATORS[name](decisions.logits[:600], decisions.labels[:600], seed=1)
+    document = maps.document("confidence", calibrator=fitted)
+    save_map(document, tmp_path / "map.json")
+    read = load_map(tmp_path / "map.json").calibrator.fitted.value()
+    np.testing.assert_array_equal(read(decisions.logits), fitted(decisions.logits))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_projection_that_is_read_back_says_the_same_bit_for_bit(variant, decisions, tmp_path):
+    save_map(maps.document(variant), tmp_path / "map.json")
+    rows = PredictedRows(decisions.logits, None, decisions.decision, None, None)
+    read = ReliabilityMap.of(load_map(tmp_path / "map.json"))(rows)
+    made = ReliabilityMap(Temperature(0.8), maps.variants()[variant])(rows)
+    np.testing.assert_array_equal(read.logit, made.logit)
+
+
+def test_a_map_is_readable_with_a_curve_on_one_line(saved):
+    curve = json.dumps(list(maps.document("mrp").projection.fitted.labels[0].values))
+    assert f'"values": {curve}' in saved.read_text()
+    assert '  "n_labels": 3,' in saved.read_text().splitlines()
+
+
+def test_label_names_in_any_script_survive(tmp_path):
+    names = ("ungenügend", '[1, "zwei"]', "完全")
+    save_map(maps.document("mrp", names=names), tmp_path / "map.json")
+    assert load_map(tmp_path / "map.json").label_names == names
+
+
+PROJECTION = ("projection", "fitted")
+REFUSED = {
+    "a curve that falls": ((*PROJECTION, "labels", 0, "values", 7), -999.0, "falls"),
+    "a value that is no number": ((*PROJECTION, "labels", 0, "values", 3), "1.0", "values.3"),
+    "a knot that does not rise": ((*PROJECTION, "knots", 3), 0.2, "knots do not rise"),
+    "a value too many": ((*PROJECTION, "labels", 1, "values"), [0.0] * 9, "label 1 has not one value for each knot"),
+    "a label that is missing": ((*PROJECTION, "labels"), [], "one part for each of the labels 0..2"),
+    "labels out of order": ((*PROJECTION, "labels", 0, "label"), 1, "in order"),
+    "an unknown fallback": ((*PROJECTION, "labels", 0, "fallback"), "nearest", "fallback"),
+    "an unknown kind": ((*PROJECTION, "kind"), "network", "kind"),
+    "code in place of a number": (("calibrator", "fitted", "beta"), "__import__('os')", "beta"),
+    "a temperature of 0": (("calibrator", "fitted", "beta"), 0.0, "beta"),
+    "a name twice": (("label_names",), ["a", "a", "b"], "2 differ"),
+    "another number of labels": (("n_labels",), 4, "labels 0..3"),
+    "one label": (("n_labels",), 1, "n_labels"),
+    "an unknown name": (("surprise",), 1, "surprise"),
+    "another format": (("format",), "pmml", "no reliability map"),
+    "an older version": (("version",), 0, "version 0 of the map format"),
+    "a newer version": (("version",), 2, "version 2 of the map format"),
+    "a version that is true": (("version",), True, "version True"),
+    "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles fall"),
+    "halves of other labels": (("held_out", "halves"), [0.5], "other labels"),
+    "a SHA-256 that is none": (("source", "sha256"), "abc", "sha256"),
+}
+
+
+@pytest.mark.parametrize(("place", "value", "told"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_sound_is_refused_by_its_place(saved, place, value, told):
+    with pytest.raises(BadInput, match=r"map\.json") as refused:
+        load_map(edited(saved, place, value))
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_json_does_not_have_are_refused(saved, number):
+    text = saved.read_text().replace('"beta": 0.8', f'"beta": {number}')
+    saved.write_text(text)
+    with pytest.raises(BadInput, match=r"beta|JSON"):
+        load_map(saved)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "42", '"map"', "[" * 100_000, "\x00", "{}"])
+def test_what_is_no_map_is_refused(tmp_path, text):
+    (tmp_path / "map.json").write_text(text)
+    with pytest.raises(BadInput, match=r"map\.json"):
+        load_map(tmp_path / "map.json")
+
+
+def test_a_missing_map_is_told(tmp_path):
+    with pytest.raises(BadInput, match="no such file"):
+        load_map(tmp_path / "map.json")
+
+
+def test_a_stated_confidence_takes_no_calibrator_of_logits():
+    with pytest.raises(ValueError, match="has no logits"):
+        maps.document("mrp", stated=True, calibrator=Temperature(1.0))
+    assert maps.document("mrp", stated=True).calibrator.fitted == calibrator_form(Identity())
+
+
+SPOILT = st.one_of(
+    st.none(), st.booleans(), st.integers(-3, 2**70), st.floats(), st.text(max_size=5), st.just([]), st.just({}),
+    st.lists(st.floats(-2, 2), max_size=9),
+)  # fmt: skip
+
+
+def places(content: object, place: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every place within a JSON value."""
+    inner = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    return [place, *(found for key, value in inner for found in places(value, (*place, key)))][0 if place else 1 :]
+
+
+@settings(max_examples=150, deadline=None)
+@given(variant=st.sampled_from(VARIANTS), value=SPOILT, data=st.data())
+def test_a_spoilt_map_is_refused_or_still_a_sound_one(tmp_path_factory, variant, value, data):
+    path = tmp_path_factory.getbasetemp() / "spoilt.json"
+    save_map(maps.document(variant), path)
+    edited(path, data.draw(st.sampled_from(places(json.loads(path.read_text())))), value)
+    try:
+        document = load_map(path)
+    except BadInput:
+        return  # refused in words; anything else that is raised fails this test
+    rows = PredictedRows(np.linspace(-5, 5, 300).reshape(-1, 3), None, np.arange(100) % 3, None, None)
+    if document.input == "logits" and document.n_labels == 3:
+        scored = ReliabilityMap.of(document)(rows)
+        assert ((scored.reliability >= 0) & (scored.reliability <= 1)).all()
+        assert document.projection.fitted.value().violations() == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_map_cut_off_anywhere_is_refused(tmp_path_factory, data):
+    path = tmp_path_factory.getbasetemp() / "cut.json"
+    save_map(maps.document("label_platt"), path)
+    whole = path.read_bytes().rstrip()
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
+    with pytest.raises(BadInput, match=r"cut\.json"):
+        load_map(path)

@@ -1,0 +1,264 @@
+"""Files of predictions are read as they stand, in pieces or whole, and what is no such file is refused by name."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from tasks.maps import formats
+from tasks.maps.files import batches, column_names, opened, read_rows
+from tasks.maps.output import check_output, write_beside
+from tasks.maps.threads import in_order
+from tasks.protocol.errors import BadInput
+
+ROWS = 100
+NUMBER = pa.array(range(ROWS))
+
+
+def plain() -> pl.DataFrame:
+    return pl.DataFrame(
+        {
+            "id": [f"{row:03}" for row in range(ROWS)],
+            "logits_0": [row / 7 for row in range(ROWS)],
+            "text": ['a, "b"\nc', "", None, "ü"] * 25,
+        }
+    )
+
+
+def odd() -> pa.Table:
+    """Columns of the types that are easily lost on the way, nulls among them."""
+    day = datetime.datetime(2020, 1, 1, 12, 30, 0, 123456)
+    return pa.table(
+        {
+            "logits": pa.array([[row, None] if row % 3 else None for row in range(ROWS)], pa.list_(pa.float32())),
+            "fixed": pa.array([[row, 1] for row in range(ROWS)], pa.list_(pa.int16(), 2)),
+            "price": pa.array([decimal.Decimal("1.10"), None] * 50, pa.decimal128(10, 2)),
+            "colour": pa.array(["red", "blue", None, "red"] * 25).dictionary_encode(),
+            "at": pa.array([day, None] * 50, pa.timestamp("ns", "Europe/Berlin")),
+            "took": pa.array([datetime.timedelta(seconds=1)] * ROWS, pa.duration("us")),
+            "nothing": pa.nulls(ROWS),
+            "bytes": pa.array([b"\xff\x00"] * ROWS),
+            "tiny": pa.array([-1] * ROWS, pa.int8()),
+            "half": pa.array([1.5, float("nan")] * 50, pa.float16()),
+            "where": pa.array([{"x": 1, "y": [1.0]}, None] * 50),
+            "by.key": pa.array([[("a", 1)]] * ROWS, pa.map_(pa.string(), pa.int64())),
+            "": NUMBER,
+        }
+    ).replace_schema_metadata({"made": "by hand"})
+
+
+def numbers(first: int, count: int) -> pa.RecordBatch:
+    return pa.record_batch({"rank": NUMBER.slice(first, count), "route": pa.array(["review"] * count, pa.string())})
+
+
+def small_pieces(monkeypatch) -> None:
+    monkeypatch.setattr(formats, "BLOCK", 256)
+    monkeypatch.setattr(formats, "PIECE_ROWS", 7)
+
+
+WRITE = {".parquet": pl.DataFrame.write_parquet, ".csv": pl.DataFrame.write_csv, ".jsonl": pl.DataFrame.write_ndjson}
+
+
+@pytest.mark.parametrize("suffix", WRITE)
+def test_pieces_are_the_whole(suffix, tmp_path, monkeypatch):
+    path = tmp_path / f"p{suffix}"
+    WRITE[suffix](plain(), path)
+    whole = pa.Table.from_batches(batches(path))
+    small_pieces(monkeypatch)
+    pieces = list(batches(path))
+    assert len(pieces) > 3
+    assert pa.Table.from_batches(pieces).equals(whole)
+    assert column_names(path) == plain().columns
+    assert read_rows(path, ["text", "id"]).equals(plain().select("text", "id"))
+
+
+def test_a_field_of_csv_stays_the_text_that_it_is(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_bytes(b'\xef\xbb\xbfid,x,,at\r\n007,1.10,,2020-01-01\r\n\r\n1e5,"","a ""b"", c"," NA"\r\n')
+    assert column_names(path) == ["id", "x", "", "at"]
+    assert read_rows(path, ["id", "x", "", "at"]).rows() == [
+        ("007", "1.10", None, "2020-01-01"),
+        ("1e5", "", 'a "b", c', " NA"),
+    ]
+
+
+def test_types_of_json_lines_are_those_of_all_lines(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "BLOCK", 16)
+    path = tmp_path / "p.jsonl"
+    path.write_text('\ufeff{"x": 1}\n\n{"x": 2.5, "late": "a"}\r\n{"x": null, "list": [1]}\n{"x": 3, "list": [0.5]}')
+    read = read_rows(path, ["x", "late", "list"])
+    assert read.rows() == [(1.0, None, None), (2.5, "a", None), (None, None, [1.0]), (3.0, None, [0.5])]
+
+
+def test_a_large_row_is_read_in_pieces_of_few_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "PIECE", 10_000)
+    wide = pl.DataFrame({"logits": [[float(row + place) for place in range(100)] for row in range(200)]})
+    wide.write_parquet(tmp_path / "p.parquet", compression="uncompressed")
+    assert max(map(len, batches(tmp_path / "p.parquet"))) <= 13
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstd", "none"])
+def test_parquet_keeps_every_bit_and_type(codec, tmp_path, monkeypatch):
+    table = odd()
+    parquet.write_table(table, tmp_path / "in.parquet", compression=codec)
+    before = parquet.read_table(tmp_path / "in.parquet")
+    small_pieces(monkeypatch)
+    write_beside(opened(tmp_path / "in.parquet"), numbers, tmp_path / "out.parquet")
+    after = parquet.read_table(tmp_path / "out.parquet")
+    assert after.select(table.column_names).schema.equals(before.schema, check_metadata=True)
+    for name in table.column_names:
+        assert repr(after[name].to_pylist()) == repr(before[name].to_pylist()), name  # NaN is not equal to itself
+    assert after.column_names[-2:] == ["rank", "route"]
+    chunk = parquet.read_metadata(tmp_path / "out.parquet").row_group(0).column(0)
+    assert chunk.compression == {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize("origin", WRITE)
+def test_one_format_becomes_another(origin, suffix, tmp_path, monkeypatch):
+    path, out = tmp_path / f"in{origin}", tmp_path / f"out{suffix}"
+    WRITE[origin](plain(), path)
+    small_pieces(monkeypatch)
+    write_beside(opened(path), numbers, out)
+    kept = read_rows(out, plain().columns)
+    as_text = plain().with_columns(pl.col("logits_0").cast(pl.String))
+    assert kept.equals(as_text if ".csv" in (origin, suffix) else plain())
+    assert read_rows(out, ["rank"])["rank"].cast(pl.Int64).to_list() == list(range(ROWS))
+
+
+def test_csv_and_json_lines_keep_their_text(tmp_path):
+    (tmp_path / "in.csv").write_text(',x,y\n007,1.10,"a, b"\n,"",1e-3\n')
+    write_beside(opened(tmp_path / "in.csv"), numbers, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == (',x,y,rank,route\n007,1.10,"a, b",0,review\n,"",1e-3,1,review\n')
+    (tmp_path / "in.jsonl").write_text('{"x": 1.10, "y":{"z":[ ]}}  \n\n { "x":1e-3,"x2":12345678901234567890123}')
+    write_beside(opened(tmp_path / "in.jsonl"), numbers, tmp_path / "out.jsonl")
+    assert (tmp_path / "out.jsonl").read_text() == (
+        '{"x": 1.10, "y":{"z":[ ]},"rank":0,"route":"review"}\n'
+        '{ "x":1e-3,"x2":12345678901234567890123,"rank":1,"route":"review"}\n'
+    )
+
+
+def written(name: str, content: bytes):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+def cut(folder: Path) -> None:
+    plain().write_parquet(folder / "p.parquet")
+    content = (folder / "p.parquet").read_bytes()
+    (folder / "p.parquet").write_bytes(content[: len(content) // 2])
+
+
+def spoilt(folder: Path) -> None:
+    plain().write_parquet(folder / "p.parquet", compression="zstd")
+    content = bytearray((folder / "p.parquet").read_bytes())
+    content[40:200] = b"\xff" * 160
+    (folder / "p.parquet").write_bytes(content)
+
+
+def twice(folder: Path) -> None:
+    parquet.write_table(pa.table([NUMBER, NUMBER], names=["a", "a"]), folder / "p.parquet")
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+REFUSED = {
+    "a file that is not there": ("p.csv", lambda _: None, "p.csv cannot be read: No such file"),
+    "a folder": ("p.csv", lambda folder: (folder / "p.csv").mkdir(), "p.csv cannot be read: Is a directory"),
+    "another suffix": ("p.tsv", written("p.tsv", b"a\t1\n"), "p.tsv: .* as .parquet, .csv, .jsonl"),
+    "no suffix": ("p", written("p", b"a\n"), "p: .* as .parquet, .csv, .jsonl"),
+    "an empty file": ("p.jsonl", written("p.jsonl", b""), "p.jsonl is empty"),
+    "a blank file": ("p.csv", written("p.csv", b" \n\n"), "p.csv is empty"),
+    "a Git LFS pointer": ("p.parquet", written("p.parquet", POINTER), "p.parquet is a Git LFS pointer.*git lfs pull"),
+    "parquet that is cut off": ("p.parquet", cut, "p.parquet is not a whole parquet file"),
+    "parquet with spoilt bytes": ("p.parquet", spoilt, "p.parquet is not a whole parquet file"),
+    "parquet that is csv": ("p.parquet", written("p.parquet", b"a,b\n1,2\n"), "p.parquet is not a whole parquet file"),
+    "two columns of one name": ("p.parquet", twice, "p.parquet has more than one column named a"),
+    "two columns of one name in csv": ("p.csv", written("p.csv", b"a,b,a\n1,2,3\n"), "more than one column named a"),
+    "a line with too many fields": (
+        "p.csv",
+        written("p.csv", b"a,b\n1,2\n1,2,3\n"),
+        "p.csv is not a whole csv file .*Row #3: Expected 2 columns, got 3: 1,2,3",
+    ),
+    "a line with too few fields": ("p.csv", written("p.csv", b"a,b\n1,2\n1\n"), "Row #3: Expected 2 columns, got 1: 1"),
+    "csv that is not UTF-8": ("p.csv", written("p.csv", b"a,b\n1,\xff\n"), "p.csv is not a whole csv file .*UTF8"),
+    "a header that is not UTF-8": ("p.csv", written("p.csv", b"a,\xff\n1,2\n"), "p.csv is not a whole csv file"),
+    "a line that is cut off": ("p.jsonl", written("p.jsonl", b'{"a": 1}\n\n{"a": '), "p.jsonl, line 3 is not one JSON"),
+    "a line that is a list": ("p.jsonl", written("p.jsonl", b'{"a": 1}\n[1]\n'), "p.jsonl, line 2 is not one JSON"),
+    "a line that is a number": ("p.jsonl", written("p.jsonl", b'{"a": 1}\n1\n'), "p.jsonl, line 2 is not one JSON"),
+    "a NaN in JSON": ("p.jsonl", written("p.jsonl", b'{"a": 1}\n{"a": NaN}\n'), "p.jsonl, line 2 is not one JSON"),
+    "lines that are not UTF-8": ("p.jsonl", written("p.jsonl", b'{"a": "\xff"}\n'), "p.jsonl, line 1 is not one JSON"),
+}
+
+
+@pytest.mark.parametrize(("name", "make", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_no_file_of_predictions_is_refused(name, make, message, tmp_path):
+    make(tmp_path)
+    with pytest.raises(BadInput, match=message):
+        read_rows(tmp_path / name, column_names(tmp_path / name))
+
+
+def test_a_column_that_is_not_there_is_named(tmp_path):
+    plain().write_csv(tmp_path / "p.csv")
+    with pytest.raises(BadInput, match=r"p.csv has no column label; it has id, logits_0, text"):
+        read_rows(tmp_path / "p.csv", ["id", "label"])
+
+
+def test_a_type_that_nothing_can_be_made_of_is_named(tmp_path):
+    parquet.write_table(odd(), tmp_path / "p.parquet")
+    assert read_rows(tmp_path / "p.parquet", ["logits", "price", "colour", "fixed"]).height == ROWS
+    for name in ("bytes", "took", "by.key"):
+        with pytest.raises(BadInput, match=f"the column {name} is"):
+            read_rows(tmp_path / "p.parquet", [name])
+
+
+def test_an_output_that_cannot_be_is_refused_before_any_work(tmp_path):
+    path = tmp_path / "p.parquet"
+    parquet.write_table(odd().select(["tiny", "logits"]), path)
+    (tmp_path / "link.parquet").symlink_to(path)
+    (tmp_path / "folder.csv").mkdir()
+    for out, message in {
+        "p.parquet": "p.parquet is the file that is read",
+        "link.parquet": "link.parquet is the file that is read",
+        "folder.csv": "folder.csv is a folder",
+        "out.xlsx": "out.xlsx: predictions are read and written as",
+        "out.csv": "the column logits is list<element: float>, which a .csv file cannot hold",
+    }.items():
+        with pytest.raises(BadInput, match=message):
+            check_output(opened(path), tmp_path / out)
+    check_output(opened(path), tmp_path / "out.jsonl")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(), max_size=20), st.integers(1, 4))
+def test_work_on_threads_keeps_its_order(items, threads):
+    assert list(in_order(lambda item: item * 2, items, threads=threads)) == [item * 2 for item in items]
+
+
+def test_what_a_thread_raises_comes_through():
+    with pytest.raises(ZeroDivisionError):
+        list(in_order(lambda item: 1 // item, [1, 2, 0, 3, 4], threads=2))
+
+
+KEYS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(KEYS, st.floats(allow_nan=False, allow_infinity=False)), min_size=1, max_size=8))
+def test_any_text_survives_csv_and_json_lines(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("files")
+    frame = pl.DataFrame(rows, schema={"text, \n": pl.String, "x": pl.Float64}, orient="row")
+    frame.write_csv(folder / "in.csv")
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in frame.to_dicts()))
+    for name in ("in.csv", "in.jsonl"):
+        out = folder / f"out{Path(name).suffix}"
+        write_beside(opened(folder / name), numbers, out)
+        read = read_rows(out, frame.columns).with_columns(pl.col("x").cast(pl.Float64))
+        assert read.equals(frame)

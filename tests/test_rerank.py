@@ -1,0 +1,255 @@
+"""`python -m flows.rerank`: from files to a map, scored rows, a verdict, a cut and SQL; and what is wrong, in words."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import maps
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flows import rerank
+from tasks.protocol.errors import BadInput
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(*arguments: object) -> object:
+    """A command as it is typed, in this process."""
+    return rerank.app([str(one) for one in arguments], standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Labelled predictions and a map that was fitted on some of them."""
+    place = tmp_path_factory.mktemp("rerank")
+    for seed, name in enumerate(("validation", "test", "new")):
+        maps.predictions(3000, shift=2.0, seed=seed).write_parquet(place / f"{name}.parquet")
+        maps.stated(3000, shift=2.0, seed=seed).write_csv(place / f"{name}.csv")
+    run("fit", "--predictions", place / "validation.parquet", "--group", "group", "--out", place / "map.json")
+    run("fit", "--predictions", place / "validation.csv", "--out", place / "stated.json")
+    return place
+
+
+def test_the_modules_that_score_import_neither_torch_nor_an_orchestrator():
+    """Each command in a process of its own; what it has imported is told by the interpreter."""
+    heavy = {"torch", "prefect", "great_expectations", "sklearn", "dvc", "pandas", "scipy.stats", "lightgbm"}
+    modules = [
+        "flows.rerank",
+        *(f"tasks.maps.{name}" for name in ("apply", "thresholds", "sql", "evaluate", "reading")),
+    ]
+    code = f"import sys, {', '.join(modules)}; print(sorted({heavy!r} & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_fit_knows_no_orchestrator():
+    code = "import sys, tasks.maps.learn; print(sorted({'prefect', 'great_expectations', 'dvc'} & set(sys.modules)))"
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert told.stdout.strip() == "[]"
+
+
+def test_fit_says_what_to_deploy_and_why(folder, capsys):
+    run(
+        "fit",
+        "--predictions",
+        folder / "validation.parquet",
+        "--labels",
+        "bad,fair,good",
+        "--out",
+        folder / "named.json",
+    )
+    told = capsys.readouterr().err
+    assert told.startswith("Recommendation: ")
+    assert "standard error" in told
+    assert "100 rows" in told
+    assert json.loads((folder / "named.json").read_text())["label_names"] == ["bad", "fair", "good"]
+
+
+@pytest.mark.parametrize(("map_file", "new"), [("map.json", "new.parquet"), ("stated.json", "new.csv")])
+def test_apply_adds_its_columns_and_touches_no_other(folder, map_file, new, tmp_path):
+    out = tmp_path / f"scored{Path(new).suffix}"
+    run("apply", "--map", folder / map_file, "--predictions", folder / new, "--out", out, "--coverage", "0.7")
+    read = pl.read_parquet if new.endswith("parquet") else pl.read_csv
+    before, after = read(folder / new), read(out)
+    assert after.columns[: before.width] == before.columns
+    assert after.select(before.columns).equals(before)
+    assert {"decision", "reliability", "review_rank", "route"} <= set(after.columns)
+    assert (after["route"] == "automatic").sum() == 2100
+    assert sorted(after["review_rank"].to_list()) == list(range(1, 3001))
+
+
+@pytest.mark.parametrize(("map_file", "test"), [("map.json", "test.parquet"), ("stated.json", "test.csv")])
+def test_evaluate_gives_a_verdict_in_words_and_the_metrics_as_json(folder, map_file, test, capsys):
+    run("evaluate", "--map", folder / map_file, "--predictions", folder / test)
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert found["drift"]
+    assert printed.err.startswith("Use the reliability")
+    assert "map still holds" in printed.err
+
+
+def test_rows_that_the_map_was_fitted_on_are_left_out(folder, capsys):
+    run("evaluate", "--map", folder / "map.json", "--predictions", folder / "validation.parquet")
+    printed = capsys.readouterr()
+    assert "1,000 rows that no fit has seen" in printed.err
+    assert json.loads(printed.out)["rows"] == 1000
+
+
+def test_a_cut_with_its_guarantee_is_what_apply_takes(folder, capsys, tmp_path):
+    run("thresholds", "--map", folder / "map.json", "--predictions", folder / "test.parquet", "--target-accuracy", 0.8,
+        "--out", tmp_path / "cut.json")  # fmt: skip
+    assert "80%" in capsys.readouterr().err
+    cut = json.loads((tmp_path / "cut.json").read_text())["overall"]["cut"]
+    run("apply", "--map", folder / "map.json", "--predictions", folder / "new.parquet", "--out",
+        tmp_path / "scored.parquet", "--cut", cut)  # fmt: skip
+    scored = pl.read_parquet(tmp_path / "scored.parquet")
+    assert ((scored["reliability"] >= cut) == (scored["route"] == "automatic")).all()
+    kept = scored.filter(pl.col("route") == "automatic")
+    assert (kept["decision"] == kept["label"]).mean() > 0.8
+
+
+def test_the_guarantee_takes_one_row_of_each_group(folder, capsys):
+    run("thresholds", "--map", folder / "map.json", "--predictions", folder / "test.parquet", "--coverage", "0.5",
+        "--group", "group")  # fmt: skip
+    printed = capsys.readouterr()
+    assert "300 rows" in printed.err
+    assert json.loads(printed.out)
+
+
+@pytest.mark.parametrize(("map_file", "new"), [("map.json", "new.parquet"), ("stated.json", "new.csv")])
+def test_the_sql_of_a_map_gives_what_apply_gives(folder, map_file, new, tmp_path, capsys):
+    run("apply", "--map", folder / map_file, "--predictions", folder / new, "--out", tmp_path / "scored.parquet")
+    run("sql", "--map", folder / map_file)
+    expression = capsys.readouterr().out
+    table = tmp_path / "scored.parquet"
+    columns = "cast(decision as int) as decision, cast(confidence as double) as confidence, reliability"
+    query = f"select {expression} as again, reliability from (select {columns} from '{table}')"
+    again, reliability = (np.array(one) for one in zip(*duckdb.sql(query).fetchall(), strict=True))
+    np.testing.assert_allclose(again, reliability, rtol=0, atol=1e-12)
+
+
+def test_the_map_has_the_date_of_the_source_date_epoch(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
+    for name in ("one", "two"):
+        run("fit", "--predictions", folder / "validation.csv", "--out", tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert json.loads((tmp_path / "one").read_text())["source"]["at"] == "1970-01-02T00:00:00+00:00"
+
+
+def test_a_mistake_is_told_without_a_traceback_and_with_exit_status_1(folder, tmp_path):
+    arguments = ["apply", "--map", "map.json", "--predictions", "none.parquet", "--out", str(tmp_path / "out.parquet")]
+    told = subprocess.run(
+        [sys.executable, "-m", "flows.rerank", *arguments],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 1
+    assert re.fullmatch(r"rerank: none\.parquet.*\n", told.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+MISTAKES = {
+    "logits that are no number": ({"logits": [[0.0, float("nan")]]}, "row 0: logits 1 is nan"),
+    "infinite logits": ({"logits": [[0.0, 1.0], [float("inf"), 0.0]]}, "row 1: logits 0 is inf"),
+    "probabilities that do not sum to one": ({"probabilities": [[0.5, 0.6]]}, "row 0: the probabilities"),
+    "rows of different lengths": ({"logits": [[0.0, 1.0], [0.0]]}, "row 1: logits has 1 numbers"),
+    "a label outside K": ({"logits": [[0.0, 1.0]], "label": [2]}, "row 0: label is 2, not one of 0..1"),
+    "a negative label": ({"logits": [[0.0, 1.0]], "label": [-1]}, "label is -1"),
+    "half a label": ({"logits": [[0.0, 1.0]], "label": [0.5]}, "label is 0.5"),
+    "a label without names": ({"logits": [[0.0, 1.0]], "label": ["good"]}, "--labels"),
+    "a missing label": ({"logits": [[0.0, 1.0]], "label": [None]}, "label is missing"),
+    "no label": ({"logits": [[0.0, 1.0]], "truth": [1]}, "no column label"),
+    "no predictions": ({"score": [1.0], "label": [1]}, "it needs logits or probabilities"),
+    "predictions twice": ({"logits": [[0.0, 1.0]], "probabilities": [[0.5, 0.5]], "label": [0]}, "twice"),
+    "a gap in the columns": ({"logits_0": [0.0], "logits_2": [0.0], "label": [0]}, "none left out"),
+    "a confidence above one": ({"decision": [0], "confidence": [95.0], "label": [0]}, "must lie in"),
+    "a confidence that is text": ({"decision": [0], "confidence": ["high"], "label": [0]}, "'high', not a number"),
+    "no rows": ({"logits_0": [], "logits_1": [], "label": []}, "no rows"),
+    "too few rows": ({"logits": [[0.0, 1.0]] * 10, "label": [0, 1] * 5}, "10 labelled rows"),
+}
+
+
+@pytest.mark.parametrize(("columns", "told"), MISTAKES.values(), ids=MISTAKES)
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_bad_predictions_are_refused_by_file_row_and_column(columns, told, suffix, tmp_path):
+    length = len(next(iter(columns.values())))
+    frame = pl.DataFrame({"label": [0] * length} | columns, strict=False)
+    if told.endswith("no column label"):
+        frame = frame.drop("label")
+    path = tmp_path / f"predictions.{suffix}"
+    if suffix == "parquet":
+        frame.write_parquet(path)
+    else:
+        if frame.is_empty() or "inf" in told or "nan" in told:
+            pytest.skip("JSON has no such thing")
+        frame.write_ndjson(path)
+    with pytest.raises(BadInput, match=re.escape(told)) as refused:
+        run("fit", "--predictions", path, "--out", tmp_path / "map.json")
+    assert str(path) in str(refused.value) or "labelled rows" in told
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("labels", ["one", "a,a", "a,,b", ""])
+def test_label_names_that_are_none_are_refused(labels, folder):
+    with pytest.raises(BadInput, match="--labels"):
+        run("fit", "--predictions", folder / "validation.parquet", "--labels", labels, "--out", folder / "no.json")
+
+
+def test_a_map_of_logits_does_not_take_a_stated_confidence(folder, tmp_path):
+    with pytest.raises(BadInput, match="as the rows had that the map was fitted on"):
+        run("apply", "--map", folder / "map.json", "--predictions", folder / "new.csv", "--out", tmp_path / "out.csv")
+
+
+def test_coverage_and_cut_exclude_each_other(folder, tmp_path):
+    with pytest.raises(BadInput, match="give one"):
+        run("apply", "--map", folder / "map.json", "--predictions", folder / "new.parquet", "--out",
+            tmp_path / "out.parquet", "--coverage", "0.5", "--cut", "0.5")  # fmt: skip
+
+
+CELLS = st.one_of(
+    st.none(), st.integers(-2, 3), st.floats(), st.sampled_from(["", "nan", "1e400", "0.5", " 1", "good", "１", "0x1"])
+)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=4),
+    names=st.sampled_from([("decision", "confidence", "label"), ("logits_0", "logits_1", "logits_2")]),
+    suffix=st.sampled_from(["csv", "jsonl", "parquet"]),
+)
+def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folder, tmp_path, rows, names, suffix):
+    path, out = tmp_path / f"any.{suffix}", tmp_path / f"scored.{suffix}"
+    out.unlink(missing_ok=True)
+    frame = pl.DataFrame(rows, schema=list(names), orient="row", strict=False, infer_schema_length=None)
+    {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}[suffix](path)
+    stated = "decision" in names
+    refused = ""
+    try:
+        run("apply", "--map", folder / ("stated.json" if stated else "map.json"), "--predictions", path, "--out", out)
+    except BadInput as error:
+        refused = str(error)  # anything else that is raised fails this test
+    assert out.exists() == (not refused)
+    if refused:
+        assert str(path) in refused
+        return
+    read = {"csv": pl.read_csv, "jsonl": pl.read_ndjson, "parquet": pl.read_parquet}[suffix]
+    if suffix == "jsonl" and not rows:
+        return
+    scored = read(out)
+    assert scored.height == len(rows)
+    assert scored["reliability"].is_between(0, 1).all()
+    if not stated and rows:
+        logits = scored.select(names).cast(pl.Float64).to_numpy()
+        assert scored["decision"].to_list() == logits.argmax(axis=1).tolist()
