@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.maps import formats
 from tasks.maps.apply import apply_map
-from tasks.maps.files import column_names, read_rows
-from tasks.maps.predictions import checked_rows, find_layout
 from tasks.maps.ranking import SCORES, ranked
 from tasks.maps.reliability_map import ReliabilityMap
+from tasks.predictions import formats
+from tasks.predictions.files import column_names, read_rows
+from tasks.predictions.rows import checked_rows, find_layout
 from tasks.protocol.errors import BadInput
 from tests.maps import document, predictions, stated
 

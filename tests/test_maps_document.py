@@ -17,8 +17,8 @@ from tasks.calibrators.identity import Identity
 from tasks.calibrators.temperature import Temperature
 from tasks.maps.calibrator_forms import calibrator_form
 from tasks.maps.document import SCHEMA_FILE, json_schema, load_map, save_map
-from tasks.maps.predictions import PredictedRows
 from tasks.maps.reliability_map import ReliabilityMap
+from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 
 VARIANTS = sorted(maps.variants())

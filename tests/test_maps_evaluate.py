@@ -17,7 +17,6 @@ from tasks.calibrators.identity import Identity
 from tasks.maps import judged
 from tasks.maps.document import MapDocument
 from tasks.maps.evaluate import METRICS, evaluate
-from tasks.maps.predictions import PredictedRows, checked_rows, find_layout
 from tasks.maps.reliability_map import ReliabilityMap, Scored, calibrated_confidence
 from tasks.maps.verdict import verdict
 from tasks.metrics.intervals import interval, two_sided_p
@@ -25,6 +24,7 @@ from tasks.metrics.probability import ece
 from tasks.metrics.reliability import reliability_metrics
 from tasks.metrics.resampling import resample, some_clusters
 from tasks.metrics.spread import label_spread, label_spread_null
+from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.labelwise import WithFallbacks, fit_platt
 from tests import maps

@@ -17,11 +17,11 @@ from tasks.maps.document import Candidate, Source
 from tasks.maps.fit import AUTO, DEPLOYABLE, SIMPLEST_FIRST, batch_under, fit_calibrators, fit_variants
 from tasks.maps.labelled import cut, not_fitted_on
 from tasks.maps.learn import Learned, learn_map
-from tasks.maps.predictions import PredictedRows, checked_rows, find_layout
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.maps.words import said_of_fit
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.metrics.spread import label_spread
+from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
 from tasks.project import project
 from tasks.projection.lattice import LatticeSettings
 from tasks.protocol.decisions import FixedDecisions

@@ -19,13 +19,13 @@ import pyarrow as pa
 from scipy.special import expit
 
 from tasks.maps.document import MapDocument
-from tasks.maps.files import as_frame, numbered, opened
-from tasks.maps.formats import Predictions
-from tasks.maps.output import check_output, write_beside
-from tasks.maps.predictions import Layout, checked_rows, find_layout
 from tasks.maps.ranking import IN_MEMORY, SCORES, Ranking, ranked
 from tasks.maps.reliability_map import ReliabilityMap
-from tasks.maps.threads import in_order
+from tasks.predictions.files import as_frame, numbered, opened
+from tasks.predictions.formats import Predictions
+from tasks.predictions.output import check_output, write_beside
+from tasks.predictions.rows import Layout, checked_rows, find_layout
+from tasks.predictions.threads import in_order
 from tasks.protocol.errors import BadInput
 
 COVERAGE = "0.7"

@@ -15,9 +15,9 @@ import numpy as np
 from tasks.maps.document import Candidate, Gain
 from tasks.maps.fit import SIMPLEST_FIRST, batch_under, fit_calibrators, fit_variant_on_each
 from tasks.maps.labelled import Parts
-from tasks.maps.predictions import PredictedRows
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.metrics.reliability import aurc, nll_correct_of_rows, order_by_risk
+from tasks.predictions.rows import PredictedRows
 from tasks.projection.lattice import LatticeSettings
 
 IN_WORDS = {

@@ -9,11 +9,11 @@ from scipy.special import ndtri
 
 from tasks.maps.document import MapDocument
 from tasks.maps.judged import KEPT_TENTHS, RESAMPLES, Judged, Numbers, measured, replicated
-from tasks.maps.predictions import PredictedRows
 from tasks.maps.reliability_map import Scored
 from tasks.metrics.bounded import FEWEST_GROUPS, SEED
 from tasks.metrics.intervals import interval, two_sided_p
 from tasks.metrics.spread import label_spread, label_spread_null
+from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 
 METRICS = ("nll_correct", "ece", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90")

@@ -11,9 +11,9 @@ from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import MINIMUM_ROWS, fit_spline_of_confidence
 from tasks.maps.calibrator_forms import Calibrator
 from tasks.maps.labelled import Parts
-from tasks.maps.predictions import PredictedRows
 from tasks.maps.projection_forms import Variant
 from tasks.maps.reliability_map import calibrated_logit
+from tasks.predictions.rows import PredictedRows
 from tasks.projection.batch import Batch
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.rows import Rows

@@ -13,12 +13,12 @@ import numpy as np
 import polars as pl
 from scipy.special import logit
 
-from tasks.maps.predictions import PredictedRows
 from tasks.maps.reliability_map import Scored
 from tasks.metrics.bounded import SEED
 from tasks.metrics.probability import confidence_bins, ece
 from tasks.metrics.reliability import reliability_metrics
 from tasks.metrics.resampling import Resamples, resample, some_clusters
+from tasks.predictions.rows import PredictedRows
 
 RESAMPLES = 1000
 MOST_RESAMPLED = 20_000  # rows, in whole groups; all of 1e6 rows would take a minute

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.maps.document import MapDocument
-from tasks.maps.predictions import PredictedRows
+from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import ProtocolParams
 from tasks.protocol.splits import validation_parts

@@ -23,10 +23,10 @@ from tasks.maps.drift import reference
 from tasks.maps.fit import AUTO, SIMPLEST_FIRST, batch_under, check_names, fit_calibrators, fit_variants
 from tasks.maps.labelled import Parts, cut
 from tasks.maps.parts import plain
-from tasks.maps.predictions import PredictedRows
 from tasks.maps.projection_forms import projection_form
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.metrics.spread import label_spread, label_spread_null
+from tasks.predictions.rows import PredictedRows
 from tasks.projection.lattice import LatticeSettings
 from tasks.protocol.params import MetricParams, Params
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import polars as pl
 
-from tasks.maps.columns import labels_in
 from tasks.maps.document import MapDocument
-from tasks.maps.files import column_names, read_rows
 from tasks.maps.labelled import not_fitted_on
-from tasks.maps.predictions import Layout, PredictedRows, checked_rows, find_layout
+from tasks.predictions.columns import labels_in
+from tasks.predictions.files import column_names, read_rows
+from tasks.predictions.rows import Layout, PredictedRows, checked_rows, find_layout
 from tasks.protocol.errors import BadInput
 from tasks.provenance.hashing import sha256_of_file
 

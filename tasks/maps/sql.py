@@ -38,7 +38,8 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     It agrees with `ReliabilityMap` to 1e-12 unless a map is so steep that rounding the confidence moves its
     reliability by more. No part of it overflows or divides by zero. The same map gives the same text.
 
-    Its size grows with the number of knots or thresholds over all labels; labels of one curve share its text.
+    Its size grows with the number of knots or thresholds over all labels; labels of one curve share its text. Spark
+    compiles a few hundred of them in seconds, a few thousand not within a gigabyte of driver memory.
     `dialect` is duckdb, postgres (or postgresql), bigquery or spark. Raises BadInput for any other.
     """
     if dialect not in DIALECTS:

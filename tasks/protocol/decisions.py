@@ -60,8 +60,10 @@ def confidence_logit(log_probabilities: np.ndarray, decision: np.ndarray) -> np.
     """
     rows = np.arange(len(decision))
     chosen = log_probabilities[rows, decision]
-    others = log_probabilities.copy()
+    others = np.array(log_probabilities, order="F")  # label by label, its sums over labels are sums of whole columns
     others[rows, decision] = -np.inf
-    with np.errstate(divide="ignore", over="ignore"):
-        rest = np.logaddexp.reduce(others, axis=1)
+    top = others.max(axis=1)
+    top[np.isneginf(top)] = 0
+    with np.errstate(divide="ignore"):
+        rest = np.log(np.exp(others - top[:, None]).sum(axis=1)) + top
     return np.asarray(chosen - rest)

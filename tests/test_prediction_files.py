@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from tasks.maps import formats
-from tasks.maps.files import batches, column_names, opened, read_rows
-from tasks.maps.output import check_output, write_beside
-from tasks.maps.threads import in_order
+from tasks.predictions import formats
+from tasks.predictions.files import batches, column_names, opened, read_rows
+from tasks.predictions.output import check_output, write_beside
+from tasks.predictions.threads import in_order
 from tasks.protocol.errors import BadInput
 
 ROWS = 100

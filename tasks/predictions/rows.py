@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from tasks.maps.columns import label_codes, lists_of_numbers, numbers, reject_missing
+from tasks.predictions.columns import label_codes, lists_of_numbers, numbers, reject_missing
 from tasks.protocol.decisions import decide
 from tasks.protocol.errors import BadInput
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from tasks.maps.formats import CsvPredictions, JsonLinesPredictions, ParquetPredictions, Predictions, reading
+from tasks.predictions.formats import CsvPredictions, JsonLinesPredictions, ParquetPredictions, Predictions, reading
 from tasks.protocol.errors import BadInput
 
 FORMATS: dict[str, type[Predictions]] = {

@@ -14,9 +14,9 @@ import polars as pl
 import pyarrow as pa
 from pyarrow import parquet
 
-from tasks.maps.files import as_frame, check_suffix, is_readable, numbered
-from tasks.maps.formats import JsonLinesPredictions, ParquetPredictions, Predictions
-from tasks.maps.threads import in_order
+from tasks.predictions.files import as_frame, check_suffix, is_readable, numbered
+from tasks.predictions.formats import JsonLinesPredictions, ParquetPredictions, Predictions
+from tasks.predictions.threads import in_order
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import write_whole
 
