@@ -181,20 +181,23 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize(("columns", "told"), MISTAKES.values(), ids=MISTAKES)
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+NOT_IN_JSON = {"logits that are no number", "infinite logits", "no rows"}
+REFUSED = [
+    pytest.param(*mistake, suffix, id=f"{name}-{suffix}")
+    for name, mistake in MISTAKES.items()
+    for suffix in ("parquet", "jsonl")
+    if suffix == "parquet" or name not in NOT_IN_JSON
+]
+
+
+@pytest.mark.parametrize(("columns", "told", "suffix"), REFUSED)
 def test_bad_predictions_are_refused_by_file_row_and_column(columns, told, suffix, tmp_path):
     length = len(next(iter(columns.values())))
     frame = pl.DataFrame({"label": [0] * length} | columns, strict=False)
-    if told.endswith("no column label"):
+    if told == "no column label":
         frame = frame.drop("label")
     path = tmp_path / f"predictions.{suffix}"
-    if suffix == "parquet":
-        frame.write_parquet(path)
-    else:
-        if frame.is_empty() or "inf" in told or "nan" in told:
-            pytest.skip("JSON has no such thing")
-        frame.write_ndjson(path)
+    {"parquet": frame.write_parquet, "jsonl": frame.write_ndjson}[suffix](path)
     with pytest.raises(BadInput, match=re.escape(told)) as refused:
         run("fit", "--predictions", path, "--out", tmp_path / "map.json")
     assert str(path) in str(refused.value) or "labelled rows" in told

@@ -120,8 +120,8 @@ class MapDocument(Part):
 
     @property
     def shown_names(self) -> tuple[str, ...]:
-        """A name for every label; its number, where names are not known."""
-        return self.label_names or tuple(map(str, range(self.n_labels)))
+        """A name for every label; `label 0` and so on, where names are not known."""
+        return self.label_names or tuple(f"label {label}" for label in range(self.n_labels))
 
     @property
     def described(self) -> str:

@@ -92,7 +92,7 @@ def _labels(document: MapDocument, judged: Judged) -> list[dict[str, Any]]:
     return [
         {
             "label": label,
-            "name": document.label_names[label] if document.label_names else f"label {label}",
+            "name": document.shown_names[label],
             "rows": int(rows[label]),
             "fit_rows": fitted[label].rows if fitted else None,
             "fallback": fitted[label].fallback if fitted else None,

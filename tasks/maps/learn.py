@@ -75,7 +75,7 @@ def learn_map(
         chosen, why = simplest.variant, reason(simplest, judged, len(selection))
     learned = maps[chosen]
     rival = None if calibrator in ("vector", "matrix") else recalibration(learned, parts, smallest)
-    shown = tuple(names) if names else tuple(map(str, range(n_labels)))
+    shown = tuple(names or (f"label {label}" for label in range(n_labels)))
     fewer = gains(calibrator, "mrp" if chosen == "confidence" else chosen, parts, settings, steps(parts), smallest)
     document = MapDocument(
         input="stated" if rows.logits is None else "logits",

@@ -1,0 +1,78 @@
+"""Reliability maps of real predictions: those of our own base model on the sets that REAL_DATA holds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+
+from tasks.calibrate import calibrate
+from tasks.datasets.files import files_dataset
+from tasks.maps.document import Source
+from tasks.maps.learn import learn_map
+from tasks.maps.reliability_map import ReliabilityMap
+from tasks.predictions.rows import PredictedRows
+from tasks.predictors import fit_predictor
+from tasks.project import project
+from tasks.protocol.decisions import FixedDecisions, decide
+from tasks.protocol.params import DatasetParams, load_params
+from tasks.protocol.splits import draw_splits, validation_rows
+
+ROOT = Path(__file__).resolve().parent.parent
+PARAMS = load_params(ROOT / "params.yaml")
+
+
+def decided(name: str) -> tuple[dict[str, FixedDecisions], DatasetParams]:
+    """Fixed decisions on validation and test rows of a real set, as the pipeline makes them."""
+    sets = yaml.safe_load((ROOT / "flows/real_sets.yaml").read_text().replace("REAL_DATA", os.environ["REAL_DATA"]))
+    entry = DatasetParams.model_validate(sets[name])
+    path, split = Path(entry.path), entry.chosen.split
+    frame = files_dataset(name, entry.options).read(path.parent if path.is_file() else path, entry.options)
+    if frame["split"].null_count():
+        frame = draw_splits(frame, by=split.by, shares=split.shares, seed=entry.seed)
+    parts = {part: frame.filter(pl.col("split") == part) for part in ("train", "validation", "test")}
+    predictor = fit_predictor(
+        entry.chosen.predictor,
+        parts.pop("train"),
+        n_labels=len(entry.options["labels"]),
+        class_weight=entry.chosen.class_weight,
+        seed=0,
+        settings=PARAMS.train.settings(entry.chosen.settings),
+    )
+    found = {}
+    for part, rows in parts.items():
+        logits = predictor(rows)
+        labels = rows["label"].to_numpy().astype(np.int64)
+        found[part] = FixedDecisions(logits, labels, decide(logits), rows["group"].to_numpy())
+    return found, entry
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif("REAL_DATA" not in os.environ, reason="REAL_DATA names no folder")
+@pytest.mark.parametrize("name", ["mq2008_balanced", "science", "wikiqa_balanced"])
+def test_a_map_of_real_predictions_says_what_the_pipeline_says(name):
+    parts, entry = decided(name)
+    validation, test = parts["validation"], parts["test"]
+    group = validation.group if entry.chosen.split.by == "group" else None
+    cut = validation_rows(validation, 1, PARAMS.protocol, group)
+    fits = [calibrate.fn(cut.calibrator_fit, calibrator, 1) for calibrator in PARAMS.calibrators]
+    rows = PredictedRows(validation.logits, None, validation.decision, validation.labels, group)
+    facts = {"file": name, "sha256": "0" * 64, "at": "2026-01-01T00:00:00+00:00", "versions": {}}
+    source = Source(rows=len(rows), seed=1, group=None if group is None else "group", **facts)
+    for pipeline in project.fn(fits, cut, test, PARAMS, "cpu").rows:
+        document = learn_map(
+            rows,
+            source,
+            PARAMS,
+            calibrator=pipeline.calibrator,
+            variant="mrp",
+            n_labels=validation.n_labels,
+            names=None,
+        ).document
+        scored = ReliabilityMap.of(document)(PredictedRows(test.logits, None, test.decision, None, None))
+        expected = 1 / (1 + np.exp(-pipeline.reliability_logits["mrp"]))
+        np.testing.assert_allclose(scored.reliability, expected, rtol=0, atol=1e-12)

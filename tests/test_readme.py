@@ -1,0 +1,114 @@
+"""What the README tells people to type is typed here."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import lightgbm
+import maps
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression
+
+from flows import rerank
+
+README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+
+
+def block(part: str) -> str:
+    """The one block of Python with `part` in it."""
+    (found,) = [code for code in BLOCKS if part in code]
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def judged(n: int = 900, n_labels: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    """Logits and labels."""
+    made = maps.predictions(n, n_labels, seed=3)
+    return np.array(made["logits"].to_list()), made["label"].to_numpy()
+
+
+def routed(folder: Path) -> pl.DataFrame:
+    found = pl.read_parquet(folder / "routed.parquet")
+    assert (found["route"] == "automatic").sum() == int(0.7 * len(found))
+    return found
+
+
+def test_a_classifier_of_scikit_learn_is_routed(folder):
+    features, label = judged(1200, 3)
+    model = LogisticRegression().fit(features[:300], label[:300])
+    names = {"model": model, "X_val": features[300:], "y_val": label[300:], "X_new": features[:100]}
+    exec(block("predict_proba"), names)
+    assert routed(folder)["decision"].to_list() == model.predict(features[:100]).tolist()
+
+
+def test_the_saved_logits_of_a_cross_encoder_are_routed(folder):
+    logits, label = judged(900, 3)
+    np.save("val_logits.npy", logits)
+    np.save("new_logits.npy", logits[:50].astype(np.float32))
+    exec(block("val_logits.npy"), {"queries": [f"q{row // 9}" for row in range(900)], "labels": label})
+    assert routed(folder)["decision"].to_list() == logits[:50].argmax(axis=1).tolist()
+
+
+def test_a_ranker_of_lightgbm_is_routed(folder):
+    features, label = judged(1200)
+    settings = {"n_estimators": 20, "min_child_samples": 5, "verbose": -1}
+    ranker = lightgbm.LGBMRanker(**settings).fit(features[:300], label[:300], group=[10] * 30)
+    names = {"ranker": ranker, "border": 0.0, "X_val": features[300:], "X_new": features[:80]}
+    exec(block("ranker.predict"), names | {"relevant_val": label[300:]})
+    assert routed(folder)["decision"].to_list() == (ranker.predict(features[:80]) > 0).astype(int).tolist()
+
+
+def test_the_labels_and_confidences_of_a_judge_are_routed(folder):
+    stated = maps.stated(900, 2).with_columns(
+        pl.col("decision", "label").replace_strict({0: "irrelevant", 1: "relevant"})
+    )
+    stated.write_ndjson("val.jsonl")
+    stated.drop("label").head(60).write_ndjson("new.jsonl")
+    exec(block("val.jsonl"), {})
+    assert json.loads(Path("evaluation.json").read_text())["rows"] == 300
+    assert routed(folder)["decision"].to_list() == stated["decision"].head(60).to_list()
+
+
+def test_the_lines_of_numpy_give_what_apply_gives(folder):
+    maps.predictions(900).write_parquet("val.parquet")
+    rerank.fit(Path("val.parquet"), Path("map.json"), variant="mrp")
+    document = json.loads(Path("map.json").read_text())
+    document["projection"]["fitted"]["labels"][2]["fallback"] = "identity"
+    Path("map.json").write_text(json.dumps(document))
+    rerank.apply(Path("map.json"), Path("val.parquet"), Path("routed.parquet"))
+    scored = routed(folder)
+    names = {name: scored[name].to_numpy() for name in ("decision", "confidence")}
+    exec(block("np.interp"), names)
+    np.testing.assert_allclose(names["reliability"], scored["reliability"], rtol=0, atol=1e-12)
+
+
+def test_every_command_of_rerank_in_the_readme_runs_in_its_order(folder, capsys):
+    for seed, name in enumerate(("val", "test", "new")):
+        maps.predictions(900, shift=2.0, seed=seed).write_parquet(f"{name}.parquet")
+    commands = re.findall(r"^python -m flows\.rerank (.*)$", README, flags=re.MULTILINE)
+    assert {shlex.split(command)[0] for command in commands} == {"fit", "apply", "evaluate", "thresholds", "sql"}
+    for command in commands:
+        rerank.app(shlex.split(command), standalone_mode=False)
+    assert "CASE" in capsys.readouterr().out
+
+
+def test_probabilities_of_the_readme_are_what_logits_are(folder):
+    logits, label = judged(900, 3)
+    for name, values in (("logits", logits), ("probabilities", softmax(logits, axis=1))):
+        pl.DataFrame({name: values.tolist(), "label": label}).write_parquet(f"{name}.parquet")
+        rerank.fit(Path(f"{name}.parquet"), Path(f"{name}.json"), variant="mrp")
+    one, two = (json.loads(Path(f"{name}.json").read_text())["projection"] for name in ("logits", "probabilities"))
+    for first, second in zip(one["fitted"]["labels"], two["fitted"]["labels"], strict=True):
+        np.testing.assert_allclose(first["values"], second["values"], atol=1e-6)
