@@ -9,12 +9,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
 from tasks.protocol.errors import BadInput
 
@@ -92,7 +96,8 @@ def apply(
     from tasks.maps.document import load_map
 
     document = load_map(map_file)
-    applied = apply_map(document, predictions, out, coverage=coverage, cut=cut)
+    with _progress() as progress:
+        applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=progress)
     return _say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
 
@@ -170,6 +175,21 @@ def _names(labels: str | None) -> tuple[str, ...] | None:
     if len(names) < 2 or len(set(names)) < len(names) or not all(names):
         raise BadInput(f"--labels is {labels!r}; it must name two labels or more, each once: bad,fair,good")
     return names
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int], None]]:
+    """A line on a terminal for each stage: how many rows it has done."""
+    columns = SpinnerColumn(), "{task.completed:,} rows {task.description}", TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        stages: dict[str, TaskID] = {}
+
+        def advance(stage: str, rows: int) -> None:
+            if stage not in stages:
+                stages[stage] = bar.add_task(stage, total=None)
+            bar.advance(stages[stage], rows)
+
+        yield advance
 
 
 def _now() -> str:

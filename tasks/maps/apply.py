@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor, inf
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -29,6 +30,8 @@ from tasks.predictions.threads import in_order
 from tasks.protocol.errors import BadInput
 
 COVERAGE = "0.7"
+Progress = Callable[[str, int], None]
+Piece = TypeVar("Piece", pl.DataFrame, pa.RecordBatch)
 DECIMAL = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)
 
 
@@ -64,6 +67,7 @@ def apply_map(
     coverage: str | None = None,
     cut: float | None = None,
     in_memory: int = IN_MEMORY,
+    progress: Progress = lambda _stage, _rows: None,
 ) -> Applied:
     """Write the rows of `predictions` to `out`, untouched and in order, with what the map says of them.
 
@@ -73,6 +77,7 @@ def apply_map(
     Of n rows the floor(coverage * n) most reliable ones are automatic, `coverage` being a decimal number in [0, 1],
     taken exactly (0.7, if neither is given); or those whose reliability is at least `cut`.
     Beyond `in_memory` rows memory does not grow; temporary files beside `out` then take about 50 bytes a row.
+    `progress` is told of each piece: the stage, and its rows.
 
     Raises
     ------
@@ -83,10 +88,11 @@ def apply_map(
     check_output(file, out)
     layout = find_layout(file.schema.names, str(predictions), labelled=False, stated=document.input == "stated")
     names = _added_names(document, file)
-    with ranked(_scores(document, file, layout), out, in_memory=in_memory) as ranking:
+    scores = (_told(progress, "scored", piece) for piece in _scores(document, file, layout))
+    with ranked(scores, out, in_memory=in_memory) as ranking:
         last_reviewed = None if share is None else ranking.n_rows - floor(share * ranking.n_rows)
         routing = _Routing(document.label_names, names, ranking, last_reviewed, cut)
-        write_beside(file, routing, out)
+        write_beside(file, lambda first, count: _told(progress, "written", routing(first, count)), out)
     alone = [part.label for part in getattr(document.projection.fitted, "labels", ()) if part.fallback != "none"]
     return Applied(
         rows=ranking.n_rows,
@@ -94,6 +100,11 @@ def apply_map(
         lowest_automatic=float(routing.lowest) if routing.automatic else None,
         rows_by_fallback={label: routing.decided[label] for label in alone},
     )
+
+
+def _told(progress: Progress, stage: str, piece: Piece) -> Piece:
+    progress(stage, len(piece))
+    return piece
 
 
 def _share(coverage: str | None, cut: float | None) -> Fraction | None:

@@ -58,4 +58,6 @@ def not_fitted_on(document: MapDocument, rows: PredictedRows) -> np.ndarray:
     caps = {"calibrator_fit_cap": document.calibrator.rows, "projection_cap": document.projection.rows}
     group = None if source.group is None else rows.group
     parts = validation_parts(len(rows), source.seed, **caps, group=group)
-    return np.setdiff1d(np.arange(len(rows)), np.concatenate([parts.calibrator_fit, parts.projection_fit]))
+    unseen = np.ones(len(rows), dtype=bool)
+    unseen[parts.calibrator_fit] = unseen[parts.projection_fit] = False
+    return np.flatnonzero(unseen)

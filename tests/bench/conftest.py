@@ -1,0 +1,207 @@
+"""The benchmarks: what an operation takes beside what would do in its place, in one process and in turns.
+
+`make bench` runs them on one core and on two, prints one table and writes `bench.json`. pytest-benchmark times one
+function; whatever stands beside it is timed here, in the set-up of each of its rounds, so that all take turns and a
+busy moment of the machine falls on each of them. Every number is a median over rounds, after one that does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import maps
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from tasks.protocol.store import write_whole
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MILLION = 1_000_000
+MEASURED = pytest.StashKey[list["Measured"]]()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of `bench.json`. An operation has a row for each thing beside it and each number of threads."""
+
+    operation: str
+    rows: int
+    ours_s: float
+    beside: str | None
+    beside_s: float | None
+    ratio: float | None  # beside_s / ours_s: how many times faster ours is
+    aim: float | None  # the least ratio that we want: 0.5 is "at most twice the time"
+    floor_s: float | None  # no way of doing it could take less than this part of it
+    threads: int  # cores that everything was pinned to
+
+    @property
+    def reached(self) -> str:
+        """Whether the aim is."""
+        if self.aim is None or self.ratio is None:
+            return "-"
+        return "yes" if self.ratio >= self.aim else "NO"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What stands beside an operation; of a long one only a part is done, and counted so many times."""
+
+    name: str
+    call: Callable[[], Any]
+    aim: float | None
+    times: float
+
+
+@dataclass
+class Race:
+    """Times an operation and all that stands beside it, in turns."""
+
+    benchmark: Any
+    threads: int
+    measured: list[Measured]
+    others: list[Beside] = field(default_factory=list)
+    limits: list[tuple[str, float]] = field(default_factory=list)
+    lowest: Beside | None = None
+
+    def beside(self, name: str, call: Callable[[], Any], *, aim: float | None = None, times: float = 1) -> None:
+        """Another way of doing it, and how many times faster ours shall be."""
+        self.others.append(Beside(name, call, aim, times))
+
+    def growth(self, call: Callable[[], Any]) -> None:
+        """The operation with a tenth of its rows: ten times the rows shall take at most 11 times as long."""
+        self.beside("11 times a tenth of the rows", call, aim=1, times=11)
+
+    def floor(self, call: Callable[[], Any], *, times: float = 1) -> None:
+        """A part of the work that any way of doing it has to do."""
+        self.lowest = Beside("floor", call, None, times)
+
+    def limit(self, seconds: float) -> None:
+        """A time that it shall not exceed."""
+        self.limits.append((f"a limit of {seconds:g} s", seconds))
+
+    def run(
+        self, operation: str, rows: int, ours: Callable[[], Any], *, rounds: int = 5, warm_up: bool = True
+    ) -> tuple[Any, ...]:
+        """The results of ours and of the others, in the order in which they were named, for the test to compare."""
+        others = self.others + ([self.lowest] if self.lowest else [])
+        seconds: list[list[float]] = [[] for _ in others]
+        results: list[Any] = [None] * len(others)
+
+        def the_others() -> None:
+            for place, other in enumerate(others):
+                results[place] = None  # what the last round made is gone before the clock starts
+                start = time.perf_counter()
+                results[place] = other.call()
+                seconds[place].append(other.times * (time.perf_counter() - start))
+
+        result = self.benchmark.pedantic(ours, setup=the_others, rounds=rounds, warmup_rounds=int(warm_up))
+        took = [median(one[int(warm_up) :]) for one in seconds]
+        ours_s, floor_s = self.benchmark.stats.stats.median, took.pop() if self.lowest else None
+        compared = [(other.name, other_s, other.aim) for other, other_s in zip(self.others, took, strict=True)]
+        for name, other_s, aim in [*compared, *((name, limit, 1.0) for name, limit in self.limits)] or [(None,) * 3]:
+            ratio = None if other_s is None else other_s / ours_s
+            self.measured.append(
+                Measured(operation, rows, ours_s, name, other_s, ratio, aim, floor_s, self.threads)
+            )
+        return (result, *results[: len(self.others)])
+
+
+@pytest.fixture(scope="session", params=[1, 2], ids=["1-core", "2-cores"])
+def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """So many cores for this process and its children, and no pool with more threads.
+
+    Polars and our own pool keep two threads on one core; what they lose by that, they would on such a machine too.
+    """
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < request.param:
+        pytest.fail(f"the benchmarks need {request.param} cores, and there are {len(cores)}")
+    _pin(cores[: request.param])
+    torch.set_num_threads(request.param)
+    with threadpool_limits(request.param):
+        yield request.param
+    _pin(cores)
+
+
+def _pin(cores: list[int]) -> None:
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), cores)
+
+
+@pytest.fixture
+def race(benchmark: Any, threads: int, request: pytest.FixtureRequest) -> Race:
+    return Race(benchmark, threads, request.config.stash.setdefault(MEASURED, []))
+
+
+@pytest.fixture(scope="session")
+def rows(request: pytest.FixtureRequest) -> int:
+    """A million, or `--rows`, for a look that takes less long."""
+    return request.config.getoption("--rows")
+
+
+@pytest.fixture(scope="session")
+def predictions(rows: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with labelled predictions of five labels: `first`, `second` and `tenth.parquet`, a tenth of the rows."""
+    folder = tmp_path_factory.mktemp("predictions")
+    for seed, name, n in ((0, "first", rows), (1, "second", rows), (2, "tenth", rows // 10)):
+        maps.predictions(n, 5, seed=seed).write_parquet(folder / f"{name}.parquet")
+    return folder
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rows", type=int, default=MILLION, help="rows of the large benchmarks")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Only what agreed with its peers is written."""
+    measured = session.config.stash.get(MEASURED, [])
+    if measured and exitstatus == pytest.ExitCode.OK:
+        text = json.dumps([asdict(one) for one in measured], indent=2) + "\n"
+        write_whole(ROOT / "bench.json", lambda partial: partial.write_text(text, encoding="utf-8"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    measured = config.stash.get(MEASURED, [])
+    if not measured:
+        return
+    console = Console(width=170)
+    with console.capture() as printed:
+        console.print(_table(measured))
+    terminalreporter.write(printed.get())
+
+
+def _table(measured: list[Measured]) -> Table:
+    machine = f"{os.cpu_count()} cores of {platform.machine()}, load {os.getloadavg()[0]:.1f} at the end"
+    table = Table(title=f"Medians in seconds; ratio = beside / ours ({machine})")
+    for name in ("operation", "rows", "cores", "ours", "beside", "s", "ratio", "aim", "reached", "floor", "ours / floor"):
+        table.add_column(name, justify="left" if name in ("operation", "beside", "reached") else "right")
+    for one in measured:
+        table.add_row(
+            one.operation,
+            f"{one.rows:,}",
+            str(one.threads),
+            _shown(one.ours_s),
+            one.beside or "-",
+            _shown(one.beside_s),
+            _shown(one.ratio),
+            _shown(one.aim),
+            one.reached,
+            _shown(one.floor_s),
+            _shown(one.floor_s and one.ours_s / one.floor_s),
+        )
+    return table
+
+
+def _shown(number: float | None) -> str:
+    return "-" if number is None else f"{number:.3g}"
