@@ -112,12 +112,15 @@ def evaluate(map_file: MapFile, predictions: Labelled, group: Group = None, out:
     from tasks.maps.verdict import verdict
 
     document = load_map(map_file)
-    rows, notes = read_to_judge(document, predictions, group=group)
+    rows, new, notes = read_to_judge(document, predictions, group=group)
     scored = ReliabilityMap.of(document)(rows)
     found = evaluated(document, rows, scored)
-    held = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
-    _show({"predictions": predictions.name, "map": map_file.name, **found, "drift": held.as_json()}, out)
-    return _say([*notes, *verdict(found, document), *held.in_words(document.shown_names)])
+    told = ["Whether the map still holds, later rows can tell: these are among those that it was made of."]
+    held = drift(document, scored.reliability, rows.decision, rows.correct, rows.group) if new else None
+    if held is not None:
+        told = held.in_words(document.shown_names)
+    _show({"predictions": predictions.name, "map": map_file.name, **found, "drift": held and held.as_json()}, out)
+    return _say([*notes, *verdict(found, document), *told])
 
 
 @app.command()
@@ -139,7 +142,7 @@ def thresholds(
     if (target_accuracy is None) == (coverage is None):
         raise BadInput("give either --target-accuracy or --coverage")
     document = load_map(map_file)
-    rows, notes = read_to_judge(document, predictions, group=group)
+    rows, _, notes = read_to_judge(document, predictions, group=group)
     if rows.group is not None:
         rows = rows.take(one_row_per_group(rows.group, document.source.seed))
         notes.append(f"One row of each group, drawn at random, so that rows are independent: {len(rows):,} rows.")
@@ -181,7 +184,8 @@ def _names(labels: str | None) -> tuple[str, ...] | None:
 def _progress() -> Iterator[Callable[[str, int], None]]:
     """A line on a terminal for each stage: how many rows it has done."""
     columns = SpinnerColumn(), "{task.completed:,} rows {task.description}", TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         stages: dict[str, TaskID] = {}
 
         def advance(stage: str, rows: int) -> None:

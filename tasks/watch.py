@@ -12,6 +12,7 @@ from tasks.maps.document import load_map
 from tasks.maps.drift import drift
 from tasks.maps.reading import read_to_judge
 from tasks.maps.reliability_map import ReliabilityMap
+from tasks.protocol.errors import BadInput
 from tasks.protocol.params import WatchedMap
 
 
@@ -23,7 +24,9 @@ class MapBroken(Exception):
 def watch(name: str, entry: WatchedMap) -> str:
     """Does the map `name` still hold? The answer in words, also as an artifact; MapBroken where it does not."""
     document = load_map(Path(entry.map))
-    rows, notes = read_to_judge(document, Path(entry.predictions), group=entry.group)
+    rows, new, notes = read_to_judge(document, Path(entry.predictions), group=entry.group)
+    if not new:
+        raise BadInput(f"{entry.predictions} is what {entry.map} was made of; watch it on later labelled rows")
     found = drift(document, ReliabilityMap.of(document)(rows).reliability, rows.decision, rows.correct, rows.group)
     lines = [*found.in_words(document.shown_names), *notes]
     artifact = "\n".join([f"# {name}", "", *(f"- {line}" for line in lines)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -25,10 +26,18 @@ def read_to_fit(predictions: Path, *, group: str | None, names: tuple[str, ...] 
     return rows, n_labels or rows.n_labels
 
 
-def read_to_judge(document: MapDocument, predictions: Path, *, group: str | None) -> tuple[PredictedRows, list[str]]:
-    """Labelled rows on which the map was not fitted, and what was left out, in words.
+class Unseen(NamedTuple):
+    """Labelled rows on which a map was not fitted."""
 
-    The file that the map was fitted on is known by its SHA-256, whatever its name: of it, only those rows are taken
+    rows: PredictedRows
+    new: bool  # no part of the file that the map was made of
+    notes: list[str]  # what was left out, in words
+
+
+def read_to_judge(document: MapDocument, predictions: Path, *, group: str | None) -> Unseen:
+    """Labelled rows to hold a map against.
+
+    The file that the map was made of is known by its SHA-256, whatever its name: of it, only those rows are taken
     that neither fit has seen.
     """
     source = document.source
@@ -37,10 +46,10 @@ def read_to_judge(document: MapDocument, predictions: Path, *, group: str | None
     frame, layout = _read(predictions, group, stated=document.input == "stated")
     rows = checked_rows(frame, layout, str(predictions), names=document.label_names, n_labels=document.n_labels)
     if not same:
-        return rows, []
+        return Unseen(rows, new=True, notes=[])
     unseen = not_fitted_on(document, rows)
     told = f"{predictions} is what the map was fitted on: only the {len(unseen):,} rows that no fit has seen are used."
-    return rows.take(unseen), [told]
+    return Unseen(rows.take(unseen), new=False, notes=[told])
 
 
 def _read(predictions: Path, group: str | None, *, stated: bool | None) -> tuple[pl.DataFrame, Layout]:

@@ -1,0 +1,112 @@
+"""The metrics of one reliability, and their bootstrap."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from tasks.metrics.probability import ece
+from tasks.metrics.reliability import aupr_error, order_by_risk, reliability_metrics
+from tasks.metrics.resampling import resample
+
+pytestmark = [
+    pytest.mark.bench,
+    pytest.mark.filterwarnings("default"),  # peers warn of what is theirs
+]
+BINS = 15
+
+
+def made_up(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logits `(n,)`, each of which about a hundred of a million rows share, and correct `(n,)`."""
+    generator = np.random.default_rng(0)
+    logit = np.round(generator.normal(1.0, 1.5, rows), 3)
+    return logit, generator.random(rows) < expit(logit)
+
+
+def every_metric(logit: np.ndarray, correct: np.ndarray) -> dict[str, float]:
+    return {**reliability_metrics(logit, correct), "ece": ece(expit(logit), correct, BINS)}
+
+
+def risk_coverage_area(confidence: np.ndarray, correct: np.ndarray) -> float:
+    """What torch-uncertainty's AURC does, in torch as there, tied rows as they come; itself, it needs torchvision."""
+    import torch
+
+    scores, errors = torch.from_numpy(confidence), torch.from_numpy(~correct).double()
+    ordered = errors[scores.argsort(descending=True)]
+    places = torch.arange(1, len(ordered) + 1)
+    area = torch.trapezoid(ordered.cumsum(dim=-1) / places, places / len(places))
+    return float(area / (1 - 1 / len(places)))
+
+
+def test_every_metric_of_one_run(race, rows):
+    from sklearn.calibration import calibration_curve
+    from sklearn.metrics import average_precision_score
+
+    logit, correct = made_up(rows)
+    tenth = logit[: rows // 10], correct[: rows // 10]
+
+    def scikit_learn() -> tuple[float, np.ndarray, np.ndarray]:
+        precision = average_precision_score(~correct, -logit)
+        return precision, *calibration_curve(correct, expit(logit), n_bins=BINS)
+
+    race.beside("scikit-learn: AUPR and calibration curve alone", scikit_learn, aim=1)
+    race.beside("AURC alone, as torch-uncertainty has it", lambda: risk_coverage_area(expit(logit), correct), aim=1)
+    race.beside("numpy: argsort of the keys", lambda: np.argsort(logit), aim=0.5)
+    race.growth(lambda: every_metric(*tenth))
+    race.floor(lambda: np.sort(logit))
+    ours, (precision, right, said), area, *_ = race.run(
+        "every metric of one run, ties exact", rows, lambda: every_metric(logit, correct)
+    )
+    np.testing.assert_allclose(aupr_error(order_by_risk(logit, correct), "threshold"), precision, rtol=1e-10)
+    in_bin = np.histogram(expit(logit), np.linspace(0, 1, BINS + 1))[0]
+    np.testing.assert_allclose(ours["ece"], (np.abs(right - said) * in_bin[in_bin > 0]).sum() / rows, atol=1e-12)
+    np.testing.assert_allclose(ours["aurc"], area, atol=100 / rows)  # a trapezoid, and ties in one of their orders
+
+
+def test_torchmetrics_takes_longer_for_two_of_them(race, rows):
+    import torch
+    from torchmetrics.functional import classification
+
+    logit, correct = made_up(rows)
+    confidence, of = torch.from_numpy(expit(logit)), torch.from_numpy
+
+    def torchmetrics() -> tuple[float, float]:
+        precision = classification.binary_average_precision(1 - confidence, of((~correct).astype(np.int64)))
+        error = classification.binary_calibration_error(confidence, of(correct.astype(np.int64)), n_bins=BINS)
+        return float(precision), float(error)
+
+    race.beside("torchmetrics: AUPR and ECE alone", torchmetrics, aim=1)
+    ours, (precision, error) = race.run(
+        "every metric of one run, ties exact", rows, lambda: every_metric(logit, correct), rounds=3
+    )
+    np.testing.assert_allclose(aupr_error(order_by_risk(logit, correct), "threshold"), precision, atol=1e-4)  # float32
+    np.testing.assert_allclose(ours["ece"], error, atol=1e-6)
+
+
+def test_bootstrap(race):
+    rows, resamples, timed = 40_000, 1000, 20
+    logit, correct = made_up(rows)
+    query = np.arange(rows) // 10
+    tenth = slice(0, rows // 10)
+
+    def one_at_a_time() -> list[dict[str, float]]:
+        """The same draws, each written out as rows."""
+        generator, clusters, found = np.random.default_rng(0), rows // 10, []
+        for _ in range(timed):
+            drawn = generator.integers(clusters, size=clusters)
+            resampled = (10 * drawn[:, None] + np.arange(10)).ravel()
+            found.append(reliability_metrics(logit[resampled], correct[resampled]))
+        return found
+
+    def ours(part: slice = slice(None)) -> dict[str, np.ndarray]:
+        draws = resample(query[part], resamples=resamples, seed=0)
+        return draws.reliability(logit[part], correct[part])
+
+    weights = np.ones((resamples, rows), dtype=np.uint8)
+    race.beside(f"one at a time ({timed} of them, times {resamples // timed})", one_at_a_time, aim=50, times=50)
+    race.growth(lambda: ours(tenth))
+    race.floor(lambda: weights.sum(axis=1))  # every weight is read once
+    found, theirs, _ = race.run("1,000 clustered resamples of every metric that ranks", rows, ours, rounds=3)
+    for name, replicates in found.items():
+        np.testing.assert_allclose(replicates[:timed], [one[name] for one in theirs], rtol=1e-10)

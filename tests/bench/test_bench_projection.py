@@ -1,0 +1,144 @@
+"""Fits of the projection: 108 at once beside one at a time, and isotonic steps beside scikit-learn's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from scipy.special import expit, logit
+
+from tasks.projection.exact import fit_exact
+from tasks.projection.labelwise import fit_isotonic
+from tasks.projection.lattice import LatticeSettings, fit_lattices, objective
+
+pytestmark = pytest.mark.bench
+FITS, ROWS, K = 108, 8000, 5
+TIMED = 2  # of the fits, one at a time
+ALONE = f"one at a time, torch autograd ({TIMED} of them, times {FITS // TIMED})"
+SETTINGS = LatticeSettings()
+Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def made_up(fits: int, rows: int) -> Rows:
+    """Confidence, decision and correct `(B, m)`; a higher label is right less often at equal confidence."""
+    generator = np.random.default_rng(0)
+    confidence = generator.uniform(0.2, 1.0, (fits, rows))
+    decision = generator.integers(0, K, (fits, rows))
+    correct = generator.random((fits, rows)) < np.clip(confidence - 0.3 * decision / K, 0, 1)
+    return confidence, decision, correct
+
+
+def autograd_adam(confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """One fit `(m,)` to its values `(K, J)` as one would write it; the paper's settings, and our start."""
+    import torch
+    from torch.nn.functional import binary_cross_entropy_with_logits, softplus
+
+    knots = SETTINGS.knots
+    right = np.array([correct[decision == label].sum() for label in range(K)])
+    wrong = np.bincount(decision, minlength=K) - right
+    first = torch.tensor(np.log((right + 1) / (wrong + 1))[:, None] - 1, requires_grad=True)
+    steps = torch.full((K, knots - 1), np.log(np.expm1(1.4 / (knots - 1))), dtype=torch.float64, requires_grad=True)
+    label, target = torch.from_numpy(decision), torch.from_numpy(correct.astype(np.float64))
+    place = torch.from_numpy(confidence) * (knots - 1)
+    left = place.long().clamp(max=knots - 2)
+    weight = place - left
+    descent = torch.optim.Adam([first, steps], lr=SETTINGS.learning_rate)
+    for _ in range(SETTINGS.epochs):
+        descent.zero_grad()
+        values = _curves(first, steps, softplus)
+        at = (1 - weight) * values[label, left] + weight * values[label, left + 1]
+        bend = values.diff(n=2, dim=1).square().mean()
+        (binary_cross_entropy_with_logits(at, target) + SETTINGS.smoothness * bend).backward()
+        descent.step()
+    return _curves(first, steps, softplus).detach().numpy()
+
+
+def _curves(first, steps, softplus):
+    import torch
+
+    return torch.cat([first, first + softplus(steps).cumsum(dim=1)], dim=1)
+
+
+def one_at_a_time(rows: Rows, threads: int) -> Callable[[], np.ndarray]:
+    """The first fits in a loop, with as many threads as suit it best."""
+    import torch
+
+    def seconds(count: int) -> float:
+        torch.set_num_threads(count)
+        start = time.perf_counter()
+        autograd_adam(*(part[0] for part in rows))
+        return time.perf_counter() - start
+
+    seconds(1)  # what torch loads at the first step
+    best = min(range(1, threads + 1), key=seconds)
+
+    def loop() -> np.ndarray:
+        torch.set_num_threads(best)
+        return np.stack([autograd_adam(*(part[fit] for part in rows)) for fit in range(TIMED)])
+
+    return loop
+
+
+def tenth(rows: Rows) -> Rows:
+    confidence, decision, correct = (part[:, : ROWS // 10] for part in rows)
+    return confidence, decision, correct
+
+
+def heights(values: np.ndarray, rows: Rows) -> np.ndarray:
+    """The objective `(B,)` of the first B fits."""
+    confidence, decision, correct = (part[: len(values)] for part in rows)
+    return objective(values, confidence, decision, correct, SETTINGS.smoothness)
+
+
+def test_exact_fits(race, threads):
+    rows = made_up(FITS, ROWS)
+    race.beside(ALONE, one_at_a_time(rows, threads), aim=250, times=FITS / TIMED)
+    race.growth(lambda: fit_exact(*tenth(rows), n_labels=K, settings=SETTINGS))
+    race.floor(lambda: np.exp(rows[0]).sum())  # one exponential of each row; each Newton step has one
+    exact, theirs, _ = race.run("mrp_exact", FITS * ROWS, lambda: fit_exact(*rows, n_labels=K, settings=SETTINGS))
+    assert exact.kkt.max() <= 1e-8
+    assert (heights(exact.values, rows)[:TIMED] <= heights(theirs, rows)).all()
+
+
+def test_fits_by_adam(race, threads):
+    rows = made_up(FITS, ROWS)
+    race.beside(ALONE, one_at_a_time(rows, threads), aim=20, times=FITS / TIMED)
+    race.floor(lambda: np.exp(rows[0]).sum(), times=SETTINGS.epochs)  # one exponential of each row in each epoch
+    values, theirs = race.run(
+        "mrp, Adam as published",
+        FITS * ROWS,
+        lambda: fit_lattices(*rows, n_labels=K, settings=SETTINGS),
+        rounds=3,
+        warm_up=False,
+    )
+    np.testing.assert_allclose(values[:TIMED], theirs, atol=1e-6)
+
+
+def test_isotonic_of_each_label(race, rows):
+    from sklearn.isotonic import IsotonicRegression
+
+    (confidence,), (decision,), (correct,) = made_up(1, rows)
+    at = logit(confidence)
+    confidence = expit(at)  # to the last bit what ours reads
+
+    def scikit_learn() -> list[IsotonicRegression]:
+        fits = []
+        for label in range(K):
+            mine = decision == label
+            regression = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+            fits.append(regression.fit(expit(at[mine]), correct[mine]))
+        return fits
+
+    def ours(n: int = rows):
+        return fit_isotonic(at[None, :n], decision[:n], correct[:n], n_labels=K)[0]
+
+    race.beside("scikit-learn: isotonic of each label", scikit_learn, aim=1)
+    race.growth(lambda: ours(rows // 10))
+    race.floor(lambda: np.sort(at))
+    found, theirs, _ = race.run("isotonic of each label", rows, ours)
+    for label, regression in enumerate(theirs):
+        mine = confidence[decision == label]
+        here = expit(found(logit(mine), np.full(len(mine), label)))
+        np.testing.assert_allclose(here, regression.predict(mine), rtol=0, atol=1e-10)
