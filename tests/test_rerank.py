@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -249,12 +250,12 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
     if refused:
         assert str(path) in refused
         return
-    read = {"csv": pl.read_csv, "jsonl": pl.read_ndjson, "parquet": pl.read_parquet}[suffix]
+    read = {"csv": partial(pl.read_csv, infer_schema=False), "jsonl": pl.read_ndjson, "parquet": pl.read_parquet}[suffix]
     if suffix == "jsonl" and not rows:
         return
     scored = read(out)
     assert scored.height == len(rows)
-    assert scored["reliability"].is_between(0, 1).all()
+    assert scored["reliability"].cast(pl.Float64).is_between(0, 1).all()
     if not stated and rows:
         logits = scored.select(pl.col(names).cast(pl.String).str.strip_chars().cast(pl.Float64)).to_numpy()
-        assert scored["decision"].to_list() == logits.argmax(axis=1).tolist()
+        assert scored["decision"].cast(pl.Int64).to_list() == logits.argmax(axis=1).tolist()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from tasks.calibrators.scale import typical_spread
@@ -40,6 +39,8 @@ def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagon
     the same, and the loss on these rows is never above that of temperature scaling. Logits are measured in units of
     their spread, so their scale does not matter.
     """
+    from scipy.optimize import minimize  # noqa: PLC0415 - takes half a second, and only fits need it
+
     order, gaps = sorted_gaps(logits)
     unit = typical_spread(logits)
     gaps /= unit

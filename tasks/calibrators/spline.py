@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.interpolate import CubicSpline
 from scipy.special import log_softmax
 
 from tasks.calibrators.temperature import Temperature, fit_temperature
@@ -76,6 +75,8 @@ def confidence_of(logits: np.ndarray) -> np.ndarray:
 
 def smoothed_slope(sums: np.ndarray) -> np.ndarray:
     """Values `(n,)` at n evenly spaced places of [0, 1] to the slope `(n,)` of their least-squares natural spline."""
+    from scipy.interpolate import CubicSpline  # noqa: PLC0415 - takes half a second, and only fits need it
+
     places = np.linspace(0, 1, len(sums))
     basis = CubicSpline(KNOTS, np.eye(len(KNOTS)), bc_type="natural")  # a column for a value of 1 at each knot
     values, *_ = np.linalg.lstsq(basis(places), sums, rcond=None)

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import log_softmax
 
 LOG_BETA_BOUNDS = (-16.0, 16.0)  # far beyond any useful temperature, far within float64
@@ -34,6 +33,8 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
     nothing or the contrary, the upper one where every row is right. Logits that are equal within each row say
     nothing about beta, which is then 1.
     """
+    from scipy.optimize import brentq  # noqa: PLC0415 - takes half a second, and only fits need it
+
     logits = np.asarray(logits, dtype=np.float64)
     gaps = logits - np.take_along_axis(logits, np.asarray(labels)[:, None], axis=1)  # to the true label's logit
     if not gaps.any():

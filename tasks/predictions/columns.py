@@ -55,7 +55,7 @@ def labels_in(frame: pl.DataFrame, columns: Sequence[str], file: str) -> int:
 
 
 def _integer(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"\d{1,9}", text) else None
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
 def reject_missing(column: pl.Series, file: str, first: int = 0) -> None:

@@ -88,7 +88,9 @@ def find_layout(
     """
     found: list[tuple[Kind, tuple[str, ...]]] = []
     for kind in ("logits", "probabilities"):
-        numbered = sorted(int(name[len(kind) + 1 :]) for name in names if re.fullmatch(rf"{kind}_(0|[1-9]\d*)", name))
+        numbered = sorted(
+            int(name[len(kind) + 1 :]) for name in names if re.fullmatch(rf"{kind}_(0|[1-9][0-9]*)", name)
+        )
         if kind in names:
             found.append((kind, (kind,)))
         if numbered:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.optimize import brentq, isotonic_regression
 from scipy.special import expit
 
 from tasks.projection.curves import Fallback, SharedCurve
@@ -113,6 +112,8 @@ def rows_by_label(
 
 def _shift(logits: np.ndarray, right: np.ndarray) -> float:
     """Logits `(r,)` and `right (r,)` of a label's rows to the shift, by Brent's method (1973)."""
+    from scipy.optimize import brentq  # noqa: PLC0415 - takes half a second, and only fits need it
+
     if not len(right):
         return 0.0
     if right.all() or not right.any():
@@ -131,6 +132,8 @@ def _shift(logits: np.ndarray, right: np.ndarray) -> float:
 
 def _thresholds(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Confidence and `right` of a label's rows `(r,)` to its thresholds and the reliabilities there."""
+    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - takes half a second, and only fits need it
+
     if not len(right):
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])
     places, tie, rows = np.unique(confidence, return_inverse=True, return_counts=True)
