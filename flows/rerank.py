@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 from tasks.protocol.errors import BadInput
 
 PARAMS_FILE = Path(__file__).resolve().parent.parent / "params.yaml"  # of the pipeline, whose settings are ours
+CALIBRATORS = "uncal, ts, diag, spline, hcal, smart, vector or matrix"
+VARIANTS = "confidence, shared_1d, label_intercept, label_platt, mrp, label_isotonic, mrp_exact"
 LIBRARIES = ("numpy", "scipy", "torch")  # that a fit computes with
 
 app = typer.Typer(
@@ -43,20 +46,23 @@ Out = Annotated[Path | None, typer.Option(help="Where to write the JSON, in plac
 def fit(
     predictions: Labelled,
     out: Annotated[Path, typer.Option(help="Where to write the map.")],
-    calibrator: Annotated[str | None, typer.Option(help="ts; uncal where there are no logits. Or any other.")] = None,
-    variant: Annotated[str, typer.Option(help="auto recommends one; or its name.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Protocol seed, under which the rows are cut in three.")] = 1,
+    calibrator: Annotated[str | None, typer.Option(help=f"{CALIBRATORS}. By default ts, without logits uncal.")] = None,
+    variant: Annotated[str, typer.Option(help=f"auto recommends one of the first five of {VARIANTS}.")] = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Protocol seed, under which the rows are cut in three.")] = 1,
     group: Group = None,
     labels: Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")] = None,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
-    from tasks.maps.document import Source, save_map
+    from tasks.maps.document import Source
     from tasks.maps.learn import learn_map
+    from tasks.maps.map_file import save_map
     from tasks.maps.reading import read_to_fit
     from tasks.maps.words import said_of_fit
     from tasks.protocol.params import load_params
+    from tasks.protocol.store import check_place
     from tasks.provenance.hashing import sha256_of_file
 
+    check_place(out, predictions)
     names = _names(labels)
     rows, n_labels = read_to_fit(predictions, group=group, names=names)
     source = Source(
@@ -87,14 +93,16 @@ def apply(
     predictions: Predictions,
     out: Annotated[Path, typer.Option(help="Where to write the scored rows: parquet, csv or jsonl.")],
     coverage: Annotated[
-        str | None, typer.Option(help="Share of the rows to route as automatic.  [default: 0.7]")
+        str | None, typer.Option(help="Share of the rows to route as automatic; 0.7 without a cut.")
     ] = None,
     cut: Annotated[float | None, typer.Option(help="Or: automatic is what has at least this reliability.")] = None,
 ) -> list[str]:
     """Add decision, confidence, reliability, review_rank and route to every row."""
     from tasks.maps.apply import apply_map
-    from tasks.maps.document import load_map
+    from tasks.maps.map_file import load_map
+    from tasks.protocol.store import check_place
 
+    check_place(out, map_file, predictions)
     document = load_map(map_file)
     with _progress() as progress:
         applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=progress)
@@ -104,13 +112,14 @@ def apply(
 @app.command()
 def evaluate(map_file: MapFile, predictions: Labelled, group: Group = None, out: Out = None) -> list[str]:
     """Hold the reliability against the confidence on labelled rows: a verdict, the metrics as JSON, and drift."""
-    from tasks.maps.document import load_map
     from tasks.maps.drift import drift
     from tasks.maps.evaluate import evaluate as evaluated
+    from tasks.maps.map_file import load_map
     from tasks.maps.reading import read_to_judge
     from tasks.maps.reliability_map import ReliabilityMap
     from tasks.maps.verdict import verdict
 
+    _check_out(out, map_file, predictions)
     document = load_map(map_file)
     rows, new, notes = read_to_judge(document, predictions, group=group)
     scored = ReliabilityMap.of(document)(rows)
@@ -134,13 +143,14 @@ def thresholds(
     out: Out = None,
 ) -> list[str]:
     """The cut on reliability for a target accuracy or a coverage, with a distribution-free guarantee."""
-    from tasks.maps.document import load_map
+    from tasks.maps.map_file import load_map
     from tasks.maps.reading import read_to_judge
     from tasks.maps.reliability_map import ReliabilityMap
     from tasks.maps.thresholds import cut_at_coverage, find_cuts, one_row_per_group
 
     if (target_accuracy is None) == (coverage is None):
         raise BadInput("give either --target-accuracy or --coverage")
+    _check_out(out, map_file, predictions)
     document = load_map(map_file)
     rows, _, notes = read_to_judge(document, predictions, group=group)
     if rows.group is not None:
@@ -162,7 +172,7 @@ def sql(
     dialect: Annotated[str, typer.Option(help="duckdb, postgres, bigquery or spark.")] = "duckdb",
 ) -> str:
     """One SQL expression of the columns decision and confidence (the calibrated one) that gives the reliability."""
-    from tasks.maps.document import load_map
+    from tasks.maps.map_file import load_map
     from tasks.maps.sql import sql_expression
 
     expression = sql_expression(load_map(map_file), dialect)
@@ -198,9 +208,18 @@ def _progress() -> Iterator[Callable[[str, int], None]]:
 
 def _now() -> str:
     """Date and time, or that of SOURCE_DATE_EPOCH."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch and not re.fullmatch(r"[0-9]{1,11}", epoch):
+        raise BadInput(f"SOURCE_DATE_EPOCH is {epoch!r}; it must be a number of seconds, or not be set")
     moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
     return moment.isoformat(timespec="seconds")
+
+
+def _check_out(out: Path | None, *inputs: Path) -> None:
+    from tasks.protocol.store import check_place
+
+    if out is not None:
+        check_place(out, *inputs)
 
 
 def _show(content: dict[str, Any], out: Path | None) -> None:

@@ -40,9 +40,9 @@ def rerank_fit(
 
 @flow(name="rerank-apply", flow_run_name="apply/{out}")
 def rerank_apply(
-    map_file: Path, predictions: Path, out: Path, coverage: Share | None = 0.7, cut: Share | None = None
+    map_file: Path, predictions: Path, out: Path, coverage: Share | None = None, cut: Share | None = None
 ) -> None:
-    """Add decision, confidence, reliability, review_rank and route to every row; `coverage` or `cut`, not both."""
+    """Add decision, confidence, reliability, review_rank and route to every row; a coverage (0.7), or a cut."""
     share = None if coverage is None else str(coverage)
     show("apply", rerank.apply(map_file, predictions, out, share, cut))
 
@@ -58,12 +58,12 @@ def rerank_thresholds(
     map_file: Path,
     predictions: Path,
     out: Path,
-    target_accuracy: Share | None = 0.95,
+    target_accuracy: Share | None = None,
     coverage: Share | None = None,
     confidence: Share = 0.95,
     group: str | None = None,
 ) -> None:
-    """The cut on reliability for a target accuracy or a coverage, not both, with its guarantee."""
+    """The cut on reliability for a target accuracy, or for a coverage, with its guarantee."""
     share = None if coverage is None else str(coverage)
     show("thresholds", rerank.thresholds(map_file, predictions, target_accuracy, share, confidence, group, out))
 

@@ -263,15 +263,19 @@ def spoil(row: int, logits: list[float] | None):
 
 
 MISTAKES = {
-    "a NaN": (spoil(50, [0.0, float("nan"), 1.0]), {}, r"new.parquet, row 50: logits 1 is nan"),
-    "a row without logits": (spoil(50, None), {}, r"new.parquet, row 50: logits is missing"),
-    "a row of another length": (spoil(50, [0.0, 1.0]), {}, r"new.parquet.* row 50: logits has 2 numbers"),
+    "a NaN": (spoil(50, [0.0, float("nan"), 1.0]), {}, r"new.parquet, row 50 .from 0.: logits 1 is nan"),
+    "a row without logits": (spoil(50, None), {}, r"new.parquet, row 50 .from 0.: logits is missing"),
+    "a row of another length": (spoil(50, [0.0, 1.0]), {}, r"new.parquet.* row 50 .from 0.: logits has 2 numbers"),
     "another K": (predictions(90, 4), {}, r"new.parquet has 4 logits a row, where there are 3 labels"),
-    "a decision outside K": (predictions(90).with_columns(decision=3), {}, r"new.parquet, row 0: decision is 3"),
+    "a decision outside K": (
+        predictions(90).with_columns(decision=3),
+        {},
+        r"row 0 .from 0.: decision is 3",
+    ),
     "an unknown name": (
         predictions(90).with_columns(decision=pl.lit("good")),
         {},
-        r"row 0: decision is 'good'; the labels are irrelevant, partial, exact",
+        r"row 0 .from 0.: decision is 'good'; the labels are irrelevant, partial, exact",
     ),
     "no logits": (stated(90), {}, r"needs logits or probabilities .* as the rows had that the map was fitted on"),
     "a column of ours": (
@@ -310,7 +314,7 @@ def test_a_scored_file_is_not_scored_again(path):
 
 def test_a_file_cannot_be_scored_onto_itself(path):
     before = path.read_bytes()
-    with pytest.raises(BadInput, match=r"new.parquet is the file that is read"):
+    with pytest.raises(BadInput, match=r"new.parquet is a file that is read here"):
         apply_map(document(), path, path)
     assert path.read_bytes() == before
 

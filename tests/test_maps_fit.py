@@ -165,9 +165,9 @@ def test_the_standard_error_is_that_of_the_difference_by_group():
 def test_the_reason_names_what_was_chosen_and_what_was_best():
     found = candidates({"confidence": np.array([0.5, 0.7]), "mrp": np.array([0.6, 0.59])}, None)
     chosen = simplest_within_one_standard_error(found)
-    told = reason(chosen, found, 2)
+    told = reason(chosen, found, 2, "ts")
     assert chosen.variant == "confidence"
-    assert "keep your confidence" in told
+    assert "keep your confidence, calibrated by ts" in told
     assert "(MRP)" in told
 
 

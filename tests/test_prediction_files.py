@@ -225,8 +225,8 @@ def test_an_output_that_cannot_be_is_refused_before_any_work(tmp_path):
     (tmp_path / "link.parquet").symlink_to(path)
     (tmp_path / "folder.csv").mkdir()
     for out, message in {
-        "p.parquet": "p.parquet is the file that is read",
-        "link.parquet": "link.parquet is the file that is read",
+        "p.parquet": "p.parquet is a file that is read here",
+        "link.parquet": "link.parquet is a file that is read here",
         "folder.csv": "folder.csv is a folder",
         "out.xlsx": "out.xlsx: predictions are read and written as",
         "out.csv": "the column logits is list<element: float>, which a .csv file cannot hold",

@@ -183,13 +183,19 @@ class _Routing:
         self.automatic += int(automatic.sum())
         self.lowest = min(self.lowest, reliability[automatic].min(initial=inf))
         self.decided.update(dict(enumerate(np.bincount(decision).tolist())))
-        values: dict[str, np.ndarray | pa.Array] = {
-            "decision": decision.astype(np.int64),
-            "confidence": rows["confidence"].to_numpy(),
-            "reliability": reliability,
-            "review_rank": rank,
-            "route": pa.array(["review", "automatic"]).take(pa.array(automatic.astype(np.int8))),
+        values: dict[str, pa.Array] = {
+            "decision": _arrow(decision.astype(np.int64)),
+            "confidence": rows["confidence"].to_arrow(),
+            "reliability": _arrow(reliability),
+            "review_rank": rows["rank"].to_arrow(),
+            "route": _arrow(("review", "automatic")).take(_arrow(automatic.astype(np.int8))),
         }
         if self.label_names is not None:
-            values["decision_name"] = pa.array(self.label_names).take(pa.array(decision))
+            values["decision_name"] = _arrow(self.label_names).take(_arrow(decision))
         return pa.record_batch({name: values[key] for key, name in self.names.items()})
+
+
+def _arrow(values: np.ndarray | Sequence[str]) -> pa.Array:
+    """Numbers `(n,)` or texts by way of polars: `pyarrow.array` imports pandas to see whether they are its own."""
+    made = pl.Series(values).to_arrow()
+    return made.cast(pa.string()) if pa.types.is_large_string(made.type) else made

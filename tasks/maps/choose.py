@@ -20,6 +20,8 @@ from tasks.metrics.reliability import aurc, nll_correct_of_rows, order_by_risk
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.lattice import LatticeSettings
 
+MOST_LABELS = 20  # for which matrix scaling is tried; its time grows with the fourth power
+
 IN_WORDS = {
     "confidence": "the calibrated confidence itself",
     "shared_1d": "one curve for all labels",
@@ -72,12 +74,12 @@ def simplest_within_one_standard_error(found: Sequence[Candidate]) -> Candidate:
     return next(one for one in ordered if one.above_best <= one.standard_error)
 
 
-def reason(chosen: Candidate, found: Sequence[Candidate], rows: int) -> str:
-    """Why `chosen` was chosen on so many projection-selection rows, in a sentence or two."""
+def reason(chosen: Candidate, found: Sequence[Candidate], rows: int, calibrator: str) -> str:
+    """Why `chosen` was chosen on so many projection-selection rows under `calibrator`, in a sentence or two."""
     best = min(found, key=lambda one: one.above_best)
     own, where = IN_WORDS[chosen.variant], f"on {rows:,} projection-selection rows"
     if chosen.variant == best.variant:
-        simpler = SIMPLEST_FIRST[: SIMPLEST_FIRST.index(chosen.variant)]
+        simpler = any(SIMPLEST_FIRST.index(one.variant) < SIMPLEST_FIRST.index(chosen.variant) for one in found)
         told = f"{own} has the lowest log loss {where} ({chosen.nll_correct:.4f})"
         if simpler:
             told += ", and everything simpler is more than one standard error worse"
@@ -87,17 +89,18 @@ def reason(chosen: Candidate, found: Sequence[Candidate], rows: int) -> str:
             f"{chosen.nll_correct:.4f}, {chosen.above_best:.4f} (standard error {chosen.standard_error:.4f}) above "
             f"{IN_WORDS[best.variant]}"
         )
-    return f"keep your confidence: {told}" if chosen.variant == "confidence" else told
+    kept = "keep your confidence" if calibrator == "uncal" else f"keep your confidence, calibrated by {calibrator}"
+    return f"{kept}: {told}" if chosen.variant == "confidence" else told
 
 
 def recalibration(reliability_map: ReliabilityMap, parts: Parts, smallest: float) -> tuple[Difference, float] | None:
-    """Matrix scaling on the calibrator-fit rows, confidence alone, against the map; None without logits.
+    """Matrix scaling on the calibrator-fit rows, confidence alone, against the map.
 
     The difference of its log loss to the map's on projection-selection rows, and the share of rows whose decision
-    would no longer be the most probable label under it.
+    would no longer be the most probable label under it. None without logits, or for more than 20 labels.
     """
     rows = parts.projection_selection
-    if rows.logits is None:
+    if rows.logits is None or parts.n_labels > MOST_LABELS:
         return None
     (matrix,) = fit_calibrators("matrix", parts.calibrator_fit, [len(parts.calibrator_fit)], seed=parts.seed)
     confidence = ReliabilityMap.keeping_confidence(matrix)

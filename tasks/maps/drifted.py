@@ -72,6 +72,8 @@ class Drift:
             shown = "; ".join(one.in_words(names) for one in untested[:SHOWN])
             more = f"; and {len(untested) - SHOWN} more" if len(untested) > SHOWN else ""
             lines.append(f"Not tested, since there are too few rows here or at the fit: {shown}{more}.")
+        if len(untested) == len(self.cells):
+            return lines
         return [
             *lines,
             f"An unchanged stream is called a changed one in at most {100 * self.level:g}% of evaluations. A change of "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks.calibrators import CALIBRATORS, fit_on_first
+from tasks.calibrators import CALIBRATORS, RIVALS, fit_on_first
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import MINIMUM_ROWS, fit_spline_of_confidence
 from tasks.maps.calibrator_forms import Calibrator
@@ -23,10 +23,12 @@ from tasks.protocol.errors import BadInput
 AUTO = "auto"
 SIMPLEST_FIRST = ("confidence", "shared_1d", "label_intercept", "label_platt", "mrp")  # what auto chooses from
 DEPLOYABLE = (*SIMPLEST_FIRST, "label_isotonic", "mrp_exact")  # a surface reads the runner-up, which a map does not
+OF_THE_LOGIT = ("label_intercept", "label_platt")
+MOST_LABELS = 50  # for a class-wise calibrator
 OF_CONFIDENCE = ("uncal", "spline")  # the calibrators that need no logits
 
 
-def check_names(calibrator: str, variant: str, *, stated: bool) -> None:
+def check_names(calibrator: str, variant: str, *, stated: bool, n_labels: int) -> None:
     """Raise BadInput where a calibrator or a variant is unknown, or cannot be had from what is there."""
     if calibrator not in CALIBRATORS:
         raise BadInput(f"there is no calibrator {calibrator!r}; there are {', '.join(CALIBRATORS)}")
@@ -34,6 +36,10 @@ def check_names(calibrator: str, variant: str, *, stated: bool) -> None:
         raise BadInput(
             f"the calibrator {calibrator} needs logits or probabilities; "
             f"for a decision and a confidence there are {' and '.join(OF_CONFIDENCE)}"
+        )
+    if calibrator in RIVALS and n_labels > MOST_LABELS:
+        raise BadInput(
+            f"the calibrator {calibrator} takes too long for {n_labels} labels; ts is for any number of them"
         )
     if variant not in (AUTO, *DEPLOYABLE):
         why = ", which reads the runner-up as well as the confidence" if variant == "label_2d" else ""
@@ -62,6 +68,13 @@ def batch_under(calibrator: Calibrator, parts: Parts, settings: LatticeSettings,
 
     fit = parts.projection_fit.take(slice(first))
     return Batch(rows_under(fit), parts.n_labels, settings, rows_under(parts.projection_selection))
+
+
+def offered(calibrator: Calibrator, parts: Parts) -> tuple[str, ...]:
+    """What auto chooses from: a shift or a line needs a logit, which a confidence of exactly 0 or 1 does not have."""
+    seen = (calibrated_logit(calibrator, rows) for rows in (parts.projection_fit, parts.projection_selection))
+    certain = any(np.isinf(logits).any() for logits in seen)
+    return tuple(name for name in SIMPLEST_FIRST if not (certain and name in OF_THE_LOGIT))
 
 
 def fit_variants(batch: Batch, names: Sequence[str]) -> dict[str, Variant]:

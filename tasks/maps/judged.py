@@ -93,7 +93,7 @@ def measured(rows: Judged, draws: Resamples | None = None) -> Numbers:
             metrics["gaps"] = draws.sums(gap, bins, BINS) / n
         for percent, tenths in KEPT_TENTHS.items():
             kept = np.maximum(1, tenths * n // 10)
-            reviewed_errors = np.maximum(wrong - kept * (1 - metrics[f"selacc_{tenths}0"]), 0)
+            reviewed_errors = np.round(wrong - kept * (1 - metrics[f"selacc_{tenths}0"]), 9) + 0.0
             with np.errstate(invalid="ignore"):  # of a single row nothing is reviewed
                 metrics[f"found_{percent}"] = 1000 * reviewed_errors / np.float64(n - kept)
         found[by] = metrics

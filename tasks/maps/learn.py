@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tasks.calibrators import RIVALS
 from tasks.maps.calibrator_forms import calibrator_form
 from tasks.maps.choose import (
     IN_WORDS,
@@ -20,7 +21,7 @@ from tasks.maps.choose import (
 )
 from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from tasks.maps.drift import reference
-from tasks.maps.fit import AUTO, SIMPLEST_FIRST, batch_under, check_names, fit_calibrators, fit_variants
+from tasks.maps.fit import AUTO, batch_under, check_names, fit_calibrators, fit_variants, offered
 from tasks.maps.labelled import Parts, cut
 from tasks.maps.parts import plain
 from tasks.maps.projection_forms import projection_form
@@ -40,6 +41,7 @@ class Learned:
     document: MapDocument
     recalibrated: Difference | None  # log loss of matrix scaling alone less that of the map; None where there is none
     moved: float  # share of rows that matrix scaling would decide otherwise
+    silent: tuple[str, ...]  # labels that no row decides, or that are the truth of none
 
 
 def learn_map(
@@ -58,40 +60,51 @@ def learn_map(
     ------
     BadInput: an unknown calibrator or variant, or too few rows, groups or labels.
     """
-    check_names(calibrator, variant, stated=rows.logits is None)
-    settings, smallest = LatticeSettings.chosen(params.projection), params.metrics.smallest_reliability
+    check_names(calibrator, variant, stated=rows.logits is None, n_labels=n_labels)
     parts = cut(rows, n_labels, source.seed, params.protocol)
-    selection = parts.projection_selection
-    (fitted,) = fit_calibrators(calibrator, parts.calibrator_fit, [len(parts.calibrator_fit)], seed=source.seed)
-    wanted = SIMPLEST_FIRST if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
-    maps = {
-        name: ReliabilityMap(fitted, value)
-        for name, value in fit_variants(batch_under(fitted, parts, settings), wanted).items()
-    }
-    judged = candidates({name: losses_of(one, selection, smallest) for name, one in maps.items()}, selection.group)
-    chosen, why = variant, f"{IN_WORDS.get(variant, variant)}, as asked for"
-    if variant == AUTO:
-        simplest = simplest_within_one_standard_error(judged)
-        chosen, why = simplest.variant, reason(simplest, judged, len(selection))
-    learned = maps[chosen]
-    rival = None if calibrator in ("vector", "matrix") else recalibration(learned, parts, smallest)
     shown = tuple(names or (f"label {label}" for label in range(n_labels)))
-    fewer = gains(calibrator, "mrp" if chosen == "confidence" else chosen, parts, settings, steps(parts), smallest)
+    chosen, learned, choice = choose_map(parts, params, calibrator, variant)
     document = MapDocument(
         input="stated" if rows.logits is None else "logits",
         n_labels=n_labels,
         label_names=tuple(names) if names else None,
-        calibrator=Calibration(name=calibrator, rows=len(parts.calibrator_fit), fitted=calibrator_form(fitted)),
+        calibrator=Calibration(
+            name=calibrator, rows=len(parts.calibrator_fit), fitted=calibrator_form(learned.calibrator)
+        ),
         projection=Projection(
             name=chosen,
             rows=len(parts.projection_fit),
             fitted=projection_form(learned.projection, shown, len(parts.projection_fit)),
         ),
-        choice=Choice(asked=variant, reason=why, candidates=tuple(judged), gains=tuple(fewer)),
+        choice=choice,
         held_out=held_out(learned, parts, params.metrics),
         source=source,
     )
-    return Learned(document, *(rival or (None, 0.0)))
+    smallest = params.metrics.smallest_reliability
+    rival = None if calibrator in RIVALS else recalibration(learned, parts, smallest)
+    assert rows.label is not None
+    met = set(np.intersect1d(rows.decision, rows.label).tolist())
+    silent = tuple(name for label, name in enumerate(shown) if label not in met)
+    recalibrated, moved = rival or (None, 0.0)
+    return Learned(document, recalibrated, moved, silent)
+
+
+def choose_map(parts: Parts, params: Params, calibrator: str, variant: str) -> tuple[str, ReliabilityMap, Choice]:
+    """Fit what is asked for, or all that `auto` chooses from; the variant that is taken, its map, and why."""
+    settings, smallest = LatticeSettings.chosen(params.projection), params.metrics.smallest_reliability
+    selection = parts.projection_selection
+    (fitted,) = fit_calibrators(calibrator, parts.calibrator_fit, [len(parts.calibrator_fit)], seed=parts.seed)
+    wanted = offered(fitted, parts) if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
+    variants = fit_variants(batch_under(fitted, parts, settings), wanted)
+    maps = {name: ReliabilityMap(fitted, value) for name, value in variants.items()}
+    judged = candidates({name: losses_of(one, selection, smallest) for name, one in maps.items()}, selection.group)
+    chosen, why = variant, f"{IN_WORDS[variant]}, as asked for" if variant != AUTO else ""
+    if variant == AUTO:
+        simplest = simplest_within_one_standard_error(judged)
+        chosen, why = simplest.variant, reason(simplest, judged, len(selection), calibrator)
+    shown = "mrp" if chosen == "confidence" else chosen
+    fewer = gains(calibrator, shown, parts, settings, steps(parts), smallest)
+    return chosen, maps[chosen], Choice(asked=variant, reason=why, candidates=tuple(judged), gains=tuple(fewer))
 
 
 def steps(parts: Parts) -> list[int]:

@@ -67,6 +67,7 @@ class SharedForm(Part):
 class LabelwiseForm(Part):
     """A projection with a part for each label."""
 
+    kind: str
     labels: tuple[Any, ...]
 
     @abstractmethod

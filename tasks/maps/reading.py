@@ -40,16 +40,25 @@ def read_to_judge(document: MapDocument, predictions: Path, *, group: str | None
     The file that the map was made of is known by its SHA-256, whatever its name: of it, only those rows are taken
     that neither fit has seen.
     """
-    source = document.source
+    source, names, notes = document.source, column_names(predictions), []
     same = sha256_of_file(predictions) == source.sha256
-    group = group or (source.group if same else None)
+    if group is None and source.group is not None:
+        group = source.group if source.group in names else None
+        notes = [
+            f"Rows of one {group} go together, as in the fit."
+            if group
+            else f"The map was fitted with rows of "
+            f"one {source.group} together, a column that {predictions} lacks: its rows are taken as independent."
+        ]
     frame, layout = _read(predictions, group, stated=document.input == "stated")
     rows = checked_rows(frame, layout, str(predictions), names=document.label_names, n_labels=document.n_labels)
     if not same:
-        return Unseen(rows, new=True, notes=[])
+        return Unseen(rows, True, notes)
     unseen = not_fitted_on(document, rows)
     told = f"{predictions} is what the map was fitted on: only the {len(unseen):,} rows that no fit has seen are used."
-    return Unseen(rows.take(unseen), new=False, notes=[told])
+    if document.choice.asked == "auto":
+        told += " The choice of the variant has seen up to 8,000 of them."
+    return Unseen(rows.take(unseen), False, [*notes, told])
 
 
 def _read(predictions: Path, group: str | None, *, stated: bool | None) -> tuple[pl.DataFrame, Layout]:

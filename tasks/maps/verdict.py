@@ -7,13 +7,13 @@ from typing import Any, Literal
 import numpy as np
 
 from tasks.maps.document import MapDocument
-from tasks.metrics.bounded import FEWEST_GROUPS
 from tasks.metrics.intervals import holm
 
 LEVEL = 0.05  # of the five looks at the ranking together
 FEW_FIT_ROWS = 200  # behind a label's curve; with fewer it is hardly better than the shared one
 FEW_ERRORS = 100
-FEW_GROUPS = 30  # resampled, these give intervals that are too short
+FEWEST_ERRORS = 10  # or right decisions
+FEW_GROUPS = 30  # resampled, fewer give intervals that are too short
 NAMED = 3  # labels in a sentence
 
 Sign = Literal["better", "no better", "worse", "better in part and worse in part"]
@@ -25,28 +25,36 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
     The reliability helps if it predicts better (the interval of the change of the correctness NLL is below 0) and
     ranks better: AURC or the errors found at a review budget, all five held to 5% together (Holm, 1979).
     """
-    if not 0 < evaluation["errors"] < evaluation["rows"]:
-        none = "wrong" if evaluation["errors"] == 0 else "right"
-        return [f"Keep your confidence: no decision on these rows is {none}, so no order of them is better."]
     if document.projection.fitted.kind == "confidence":
         return [
             "Keep your confidence: the map keeps it by choice, so there is nothing to compare.",
             f"Why, at the fit: {document.choice.reason}",
-            _found(evaluation, "confidence"),
+            *_found(evaluation, "confidence"),
         ]
-    if evaluation["resampled"]["rows"] == 0:
-        what = "groups" if evaluation["grouped"] else "rows"
-        return [
-            f"No verdict: there are {evaluation['groups']} {what}, and {FEWEST_GROUPS} are the fewest "
-            "that can say how far a difference is chance.",
-            _found(evaluation, "reliability"),
-            _found(evaluation, "confidence"),
-        ]
+    few = _too_few(evaluation)
+    if few:
+        return [f"No verdict: {few}.", *_found(evaluation, "reliability"), *_found(evaluation, "confidence")]
     predicts, looks = _sign(evaluation["metrics"]["nll_correct"], lower_is_better=True), _looks(evaluation)
     found = _answer(evaluation, predicts, looks)
     if (predicts, _together(looks)) != ("better", "better"):
         found += _reasons(evaluation, document)
     return found + _limits(evaluation)
+
+
+def _too_few(evaluation: dict[str, Any]) -> str:
+    """What there is too little of to say anything; empty if there is enough."""
+    rarer, which = _rarer(evaluation)
+    if evaluation["groups"] < FEW_GROUPS:
+        what = "groups" if evaluation["grouped"] else "rows"
+        return f"there are {evaluation['groups']} {what}, and a difference among fewer than {FEW_GROUPS} may be chance"
+    if rarer < FEWEST_ERRORS:
+        return f"{rarer} of {evaluation['rows']:,} decisions are {which}, and it takes {FEWEST_ERRORS} to tell"
+    return ""
+
+
+def _rarer(evaluation: dict[str, Any]) -> tuple[int, str]:
+    """Right or wrong decisions, whichever are fewer."""
+    return min((evaluation["errors"], "wrong"), (evaluation["rows"] - evaluation["errors"], "right"))
 
 
 def _answer(evaluation: dict[str, Any], predicts: Sign, looks: dict[str, Sign]) -> list[str]:
@@ -117,12 +125,15 @@ def _budget(evaluation: dict[str, Any], percent: str = "30") -> dict[str, Any]:
     return next(budget for budget in evaluation["reviews"] if f"{100 * budget['reviewed']:.0f}" == percent)
 
 
-def _found(evaluation: dict[str, Any], by: str) -> str:
+def _found(evaluation: dict[str, Any], by: str) -> list[str]:
+    """What reviewing by one of the two finds; nothing is reviewed of a single row."""
     budget = _budget(evaluation)
-    return (
+    if budget[by] is None:
+        return []
+    return [
         f"Reviewing the 30% of the lowest {by} finds {_number(budget[by])} errors per 1,000 reviews; "
         f"reviewing at random, {_number(budget['at_random'])}."
-    )
+    ]
 
 
 def _kept(evaluation: dict[str, Any]) -> str:
@@ -159,7 +170,7 @@ def _reasons(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
     if few:
         found.append(f"Fewer than {FEW_FIT_ROWS} rows behind the curve in the fit: {_listed(few)}.")
     found += _spread_reason(evaluation["label_spread"], [label["name"] for label in decided])
-    rarer, which = min((evaluation["errors"], "wrong"), (evaluation["rows"] - evaluation["errors"], "right"))
+    rarer, which = _rarer(evaluation)
     if rarer < FEW_ERRORS:
         found.append(f"Few decisions are {which}: {rarer} of {evaluation['rows']:,} rows, which settle little.")
     return found or ["No usual cause is seen: there are rows behind each label, errors, and a label spread."]
@@ -182,8 +193,6 @@ def _limits(evaluation: dict[str, Any]) -> list[str]:
     found = [f"The intervals cover the drawing of these {what} under the fitted map; not other data, nor another fit."]
     if resampled["rows"] < evaluation["rows"]:
         found.append(f"They come from {resampled['rows']:,} of {evaluation['rows']:,} rows, and are scaled to all.")
-    if evaluation["groups"] < FEW_GROUPS:
-        found.append(f"There are only {evaluation['groups']} {what}, so the intervals are rather too short.")
     return found
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from tasks.maps.choose import IN_WORDS
 from tasks.maps.document import MapDocument
+from tasks.maps.fit import OF_THE_LOGIT
 from tasks.maps.learn import Learned
+
+NAMED = 5  # labels in a sentence
 
 
 def said_of_fit(learned: Learned) -> list[str]:
@@ -13,7 +16,13 @@ def said_of_fit(learned: Learned) -> list[str]:
     lines = [f"{'Recommendation' if document.choice.asked == 'auto' else 'Map'}: {document.choice.reason}."]
     if document.choice.asked == "auto":
         lines += _of_candidates(document)
-    return [*lines, *_of_spread(document), *_of_fallbacks(document), *_of_gains(document), *_of_recalibration(learned)]
+        if not {one.variant for one in document.choice.candidates} >= {*OF_THE_LOGIT}:
+            lines.append("  Some confidences are exactly 0 or 1, and a shift or a line of the logit cannot move these.")
+    lines += [*_of_spread(document), *_of_fallbacks(document), *_of_gains(document), *_of_recalibration(learned)]
+    if learned.silent:
+        named = ", ".join(learned.silent[:NAMED]) + (" and more" if len(learned.silent) > NAMED else "")
+        lines.append(f"Never decided, or never the true label: {named}. Are the labels numbered as they should be?")
+    return lines
 
 
 def _of_candidates(document: MapDocument) -> list[str]:

@@ -13,11 +13,16 @@ import polars as pl
 
 from tasks.protocol.errors import BadInput
 
+MOST_UNNAMED = 1000  # labels that are numbers; more are ids of something
+
 
 def label_codes(
     column: pl.Series, file: str, *, names: Sequence[str] | None, n_labels: int, first: int = 0
 ) -> np.ndarray:
-    """Labels as numbers 0..K-1, or by name where names are known, to `(n,)` int64; BadInput names the row."""
+    """Labels as numbers 0..K-1, as false and true, or by name where names are known, to `(n,)` int64.
+
+    BadInput names the row.
+    """
     reject_missing(column, file, first)
     if column.dtype == pl.String or column.dtype in (pl.Categorical, pl.Enum):
         text = column.cast(pl.String)
@@ -27,21 +32,23 @@ def label_codes(
         if unknown:
             row = int(text.is_in(unknown).arg_true()[0])
             told = f"the labels are {', '.join(names)}" if names else "give the names, in their order, with --labels"
-            raise BadInput(f"{file}, row {first + row}: {column.name} is {text[row]!r}; {told}")
+            raise BadInput(f"{named(file, first + row)}: {column.name} is {text[row]!r}; {told}")
         codes = text.replace_strict(known, return_dtype=pl.Int64).to_numpy()
+    elif column.dtype == pl.Boolean:
+        codes = column.cast(pl.Int64).to_numpy()
     elif column.dtype.is_integer() or column.dtype.is_float():
         given = column.to_numpy()
         with np.errstate(invalid="ignore"):
             codes = given.astype(np.int64)
         if (codes != given).any():
             row = int(np.flatnonzero(codes != given)[0])
-            raise BadInput(f"{file}, row {first + row}: {column.name} is {given[row]}, not one of 0..{n_labels - 1}")
+            raise BadInput(f"{named(file, first + row)}: {column.name} is {given[row]}, not one of 0..{n_labels - 1}")
     else:
         raise BadInput(f"{file}: the column {column.name} is {column.dtype}; it must hold numbers 0..K-1 or names")
     outside = (codes < 0) | (codes >= n_labels)
     if outside.any():
         row = int(np.flatnonzero(outside)[0])
-        raise BadInput(f"{file}, row {first + row}: {column.name} is {codes[row]}, not one of 0..{n_labels - 1}")
+        raise BadInput(f"{named(file, first + row)}: {column.name} is {codes[row]}, not one of 0..{n_labels - 1}")
     return np.asarray(codes)
 
 
@@ -51,6 +58,8 @@ def labels_in(frame: pl.DataFrame, columns: Sequence[str], file: str) -> int:
         (int(label_codes(frame[name], file, names=None, n_labels=2**31).max()) for name in columns if len(frame)),
         default=0,
     )
+    if most >= MOST_UNNAMED:
+        raise BadInput(f"{file}: a label is {most}; labels are 0..K-1, or names that --labels gives in their order")
     return max(2, most + 1)
 
 
@@ -58,12 +67,17 @@ def _integer(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
 
 
+def named(file: str, row: int) -> str:
+    """How a row is called in a message."""
+    return f"{file}, row {row} (from 0)"
+
+
 def reject_missing(column: pl.Series, file: str, first: int = 0) -> None:
     """BadInput names the first row without a value."""
     missing = column.is_null()
     if missing.any():
         raise BadInput(
-            f"{file}, row {first + int(missing.arg_true()[0])}: {column.name} is missing; drop or fill the row"
+            f"{named(file, first + int(missing.arg_true()[0]))}: {column.name} is missing; drop or fill the row"
         )
 
 
@@ -75,7 +89,7 @@ def numbers(column: pl.Series, file: str, first: int = 0) -> np.ndarray:
         read = column.str.strip_chars().cast(pl.Float64, strict=False)
         if read.null_count():
             row = int(read.is_null().arg_true()[0])
-            raise BadInput(f"{file}, row {first + row}: {name} is {column[row]!r}, not a number")
+            raise BadInput(f"{named(file, first + row)}: {name} is {column[row]!r}, not a number")
         column = read
     if not (column.dtype.is_float() or column.dtype.is_integer() or column.dtype.is_decimal()):
         raise BadInput(f"{file}: the column {name} is {column.dtype}; it must hold numbers")
@@ -97,11 +111,11 @@ def lists_of_numbers(column: pl.Series, file: str, first: int = 0) -> np.ndarray
     if (lengths != n_labels).any() or n_labels < 2:
         row = int((lengths != n_labels).arg_max() or 0)
         raise BadInput(
-            f"{file}, row {first + row}: {column.name} has {lengths[row]} numbers, and row {first} has {n_labels}; "
+            f"{named(file, first + row)}: {column.name} has {lengths[row]} numbers, and row {first} has {n_labels}; "
             "every row needs one for each label, and there are two labels at least"
         )
     flat = column.explode(empty_as_null=False)
     if flat.null_count():
         row = int(flat.is_null().arg_true()[0]) // n_labels
-        raise BadInput(f"{file}, row {first + row}: {column.name} holds a missing number; drop or fill the row")
+        raise BadInput(f"{named(file, first + row)}: {column.name} holds a missing number; drop or fill the row")
     return flat.cast(pl.Float64).to_numpy().reshape(-1, n_labels)

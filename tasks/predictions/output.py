@@ -18,7 +18,7 @@ from tasks.predictions.files import as_frame, check_suffix, is_readable, numbere
 from tasks.predictions.formats import JsonLinesPredictions, ParquetPredictions, Predictions
 from tasks.predictions.threads import in_order
 from tasks.protocol.errors import BadInput
-from tasks.protocol.store import write_whole
+from tasks.protocol.store import check_place, write_whole
 
 Added = Callable[[int, int], pa.RecordBatch]  # first row and number of rows to the columns that are added to them
 
@@ -26,10 +26,7 @@ Added = Callable[[int, int], pa.RecordBatch]  # first row and number of rows to 
 def check_output(predictions: Predictions, out: Path) -> None:
     """BadInput unless `out` is named as a format is that can hold the columns of `predictions`, and is another file."""
     check_suffix(out)
-    if out.is_dir():
-        raise BadInput(f"{out} is a folder; name the file to write")
-    if out.exists() and out.samefile(predictions.path):
-        raise BadInput(f"{out} is the file that is read; write the scored rows to another one")
+    check_place(out, predictions.path)
     if out.suffix == ".parquet" or (isinstance(predictions, JsonLinesPredictions) and out.suffix == ".jsonl"):
         return
     for column in predictions.schema:

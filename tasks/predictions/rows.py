@@ -15,13 +15,14 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from tasks.predictions.columns import label_codes, lists_of_numbers, numbers, reject_missing
+from tasks.predictions.columns import label_codes, lists_of_numbers, named, numbers, reject_missing
 from tasks.protocol.decisions import decide
 from tasks.protocol.errors import BadInput
 
 SMALLEST_PROBABILITY = 1e-12  # what a probability of 0 counts as: its logarithm is finite
 LARGEST_LOGIT = 1e12  # far beyond any model's, far below where a calibrator would overflow
-SUM_TOLERANCE = 1e-3  # of a row of probabilities, for those written with a few digits
+ROUNDED = 0.005  # a probability of two digits is off by so much at most
+MOST_OFF = 0.05  # from 1, of the sum of a row of probabilities
 
 Kind = Literal["logits", "probabilities", "stated"]
 
@@ -112,11 +113,15 @@ def find_layout(
         whole = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
         needed = {None: f"{whole}, or decision and confidence", True: "decision and confidence", False: whole}[stated]
         like = "" if stated is None else ", as the rows had that the map was fitted on"
-        raise BadInput(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}")
+        apart = any(re.search(r"[;\t]|^ | $", name) for name in names)
+        hint = "; are they separated by commas, without spaces?" if apart else ""
+        raise BadInput(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
     for asked, why in ((group, "--group names it"), ("label" if labelled else None, "it holds the truth")):
         if asked is not None and asked not in names:
             raise BadInput(f"{file} has no column {asked}, and {why}; it has {', '.join(names)}")
     decision = "decision" if "decision" in names else None
+    if group is not None and group in (*found[0][1], "decision", "label"):
+        raise BadInput(f"{file}: --group names {group}, which holds something else; name the column of the groups")
     return Layout(*found[0], decision, "label" if labelled else None, group)
 
 
@@ -145,7 +150,7 @@ def checked_rows(
         wrong = ~((stated >= 0) & (stated <= 1))
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
-            raise BadInput(f"{file}, row {first + row}: confidence is {stated[row]}; it must lie in [0, 1]")
+            raise BadInput(f"{named(file, first + row)}: confidence is {stated[row]}; it must lie in [0, 1]")
     else:
         logits = _matrix(frame, layout, file, first)
         if n_labels is not None and logits.shape[1] != n_labels:
@@ -179,17 +184,18 @@ def _matrix(frame: pl.DataFrame, layout: Layout, file: str, first: int) -> np.nd
     if not sound.all():
         row, label = np.argwhere(~sound)[0]
         found = f"{layout.kind} {label} is {matrix[row, label]}"
-        raise BadInput(f"{file}, row {first + row}: {found}; every one must be finite, within {LARGEST_LOGIT:g}")
+        raise BadInput(f"{named(file, first + row)}: {found}; every one must be finite, within {LARGEST_LOGIT:g}")
     return np.ascontiguousarray(matrix)
 
 
 def _log_probabilities(probabilities: np.ndarray, file: str, first: int) -> np.ndarray:
     total = probabilities.sum(axis=1)
-    wrong = (np.abs(total - 1) > SUM_TOLERANCE) | (probabilities < 0).any(axis=1)
+    tolerance = min(MOST_OFF, ROUNDED * probabilities.shape[1]) + 1e-9
+    wrong = (np.abs(total - 1) > tolerance) | (probabilities < 0).any(axis=1)
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         raise BadInput(
-            f"{file}, row {first + row}: the probabilities {probabilities[row].tolist()} sum to {total[row]:.6g}; "
-            f"they must lie in [0, 1] and sum to 1 (within {SUM_TOLERANCE}); are these logits, or rounded too far?"
+            f"{named(file, first + row)}: the probabilities {probabilities[row].tolist()} sum to {total[row]:.6g}; "
+            f"they must lie in [0, 1] and sum to 1, within {tolerance:.2g} for rounding; are these logits?"
         )
     return np.log(np.maximum(probabilities, SMALLEST_PROBABILITY))

@@ -45,6 +45,17 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         partial.unlink(missing_ok=True)
 
 
+def check_place(out: Path, *inputs: Path) -> None:
+    """BadInput unless a file can be written at `out` that is none of the `inputs`, so that no work is in vain."""
+    if out.is_dir():
+        raise BadInput(f"{out} is a folder; name the file to write")
+    if any(out.exists() and one.exists() and out.samefile(one) for one in inputs):
+        raise BadInput(f"{out} is a file that is read here; write to another one")
+    above = next(folder for folder in (*out.absolute().parents,) if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise BadInput(f"{out} cannot be written: {above} is no folder that you may write to")
+
+
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Readable JSON, in the order given; NaN becomes null, since JSON has none."""
     text = json.dumps(_without_nan(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
