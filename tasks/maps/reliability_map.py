@@ -16,6 +16,8 @@ from tasks.predictions.rows import PredictedRows
 from tasks.projection.curves import Confidence
 from tasks.protocol.decisions import confidence_logit
 
+AT_ONCE = 2**15  # rows that are scored together: what is computed on the way fits in a cache
+
 
 @dataclass(frozen=True, eq=False)
 class Scored:
@@ -53,6 +55,11 @@ class ReliabilityMap:
         The reliability is a function of the decision and of the confidence as float64 holds it, so whoever has these
         two columns gets the same one, in SQL too.
         """
+        pieces = [rows.take(slice(first, first + AT_ONCE)) for first in range(0, len(rows), AT_ONCE)] or [rows]
+        scored = [self._scored(piece) for piece in pieces]
+        return Scored(np.concatenate([one.confidence for one in scored]), np.concatenate([one.logit for one in scored]))
+
+    def _scored(self, rows: PredictedRows) -> Scored:
         confidence = calibrated_confidence(self.calibrator, rows)
         return Scored(confidence, reliability_logit(self.projection, confidence, rows.decision))
 
@@ -71,7 +78,7 @@ def calibrated_logit(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
         assert isinstance(calibrator, Identity | Spline)
         stated = calibrator.of_confidence(rows.stated) if isinstance(calibrator, Spline) else rows.stated
         return np.asarray(logit(stated))
-    by_label = np.asfortranarray(rows.logits)  # a third quicker, since sums over labels are sums of whole columns
+    by_label = np.asfortranarray(rows.logits)  # its sums over labels are sums of whole columns: a third quicker
     return confidence_logit(calibrator(by_label), rows.decision)
 
 
