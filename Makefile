@@ -6,7 +6,7 @@ TORCH_INDEX ?=
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 
-.PHONY: setup demo repro test test-system lint real-sets clean
+.PHONY: setup demo repro test test-system bench lint real-sets clean
 
 setup: $(VENV)/.ready
 
@@ -34,6 +34,11 @@ test: setup
 test-system: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[system]'
 	$(BIN)/python -m pytest tests/system -m system
+
+# Ours beside what others would use, on the same rows in the same process; writes bench.json
+bench: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	$(BIN)/python -m pytest tests/bench -m bench --benchmark-quiet
 
 lint: setup
 	$(BIN)/ruff check
