@@ -6,22 +6,16 @@ an orchestrator, and each command imports what it needs: only `fit` needs torch.
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
+from flows.terminal import now, progress, say, show
 from tasks.protocol.errors import BadInput
+from tasks.protocol.store import check_place
 
 PARAMS_FILE = Path(__file__).resolve().parent.parent / "params.yaml"  # of the pipeline, whose settings are ours
 CALIBRATORS = "uncal, ts, diag, spline, hcal, smart, vector or matrix"
@@ -59,7 +53,6 @@ def fit(
     from tasks.maps.reading import read_to_fit
     from tasks.maps.words import said_of_fit
     from tasks.protocol.params import load_params
-    from tasks.protocol.store import check_place
     from tasks.provenance.hashing import sha256_of_file
 
     check_place(out, predictions)
@@ -71,7 +64,7 @@ def fit(
         rows=len(rows),
         seed=seed,
         group=group,
-        at=_now(),
+        at=now(),
         versions={"mrp-pipeline": version("mrp-pipeline"), **{name: version(name) for name in LIBRARIES}},
     )
     learned = learn_map(
@@ -84,7 +77,7 @@ def fit(
         names=names,
     )
     save_map(learned.document, out)
-    return _say([*said_of_fit(learned), f"{out}: {learned.document.described}."])
+    return say([*said_of_fit(learned), f"{out}: {learned.document.described}."])
 
 
 @app.command()
@@ -100,13 +93,12 @@ def apply(
     """Add decision, confidence, reliability, review_rank and route to every row."""
     from tasks.maps.apply import apply_map
     from tasks.maps.map_file import load_map
-    from tasks.protocol.store import check_place
 
     check_place(out, map_file, predictions)
     document = load_map(map_file)
-    with _progress() as progress:
-        applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=progress)
-    return _say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
+    with progress() as told:
+        applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=told)
+    return say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
 
 @app.command()
@@ -119,7 +111,7 @@ def evaluate(map_file: MapFile, predictions: Labelled, group: Group = None, out:
     from tasks.maps.reliability_map import ReliabilityMap
     from tasks.maps.verdict import verdict
 
-    _check_out(out, map_file, predictions)
+    check_place(out, map_file, predictions)
     document = load_map(map_file)
     rows, new, notes = read_to_judge(document, predictions, group=group)
     scored = ReliabilityMap.of(document)(rows)
@@ -128,8 +120,8 @@ def evaluate(map_file: MapFile, predictions: Labelled, group: Group = None, out:
     held = drift(document, scored.reliability, rows.decision, rows.correct, rows.group) if new else None
     if held is not None:
         told = held.in_words(document.shown_names)
-    _show({"predictions": predictions.name, "map": map_file.name, **found, "drift": held and held.as_json()}, out)
-    return _say([*notes, *verdict(found, document), *told])
+    show({"predictions": predictions.name, "map": map_file.name, **found, "drift": held and held.as_json()}, out)
+    return say([*notes, *verdict(found, document), *told])
 
 
 @app.command()
@@ -150,7 +142,7 @@ def thresholds(
 
     if (target_accuracy is None) == (coverage is None):
         raise BadInput("give either --target-accuracy or --coverage")
-    _check_out(out, map_file, predictions)
+    check_place(out, map_file, predictions)
     document = load_map(map_file)
     rows, _, notes = read_to_judge(document, predictions, group=group)
     if rows.group is not None:
@@ -162,8 +154,8 @@ def thresholds(
     else:
         assert target_accuracy is not None
         found = find_cuts(document, *seen, target=target_accuracy, confidence=confidence)
-    _show({"predictions": predictions.name, "map": map_file.name, **found.as_json()}, out)
-    return _say([*notes, *found.in_words(document.shown_names)])
+    show({"predictions": predictions.name, "map": map_file.name, **found.as_json()}, out)
+    return say([*notes, *found.in_words(document.shown_names)])
 
 
 @app.command()
@@ -188,54 +180,6 @@ def _names(labels: str | None) -> tuple[str, ...] | None:
     if len(names) < 2 or len(set(names)) < len(names) or not all(names):
         raise BadInput(f"--labels is {labels!r}; it must name two labels or more, each once: bad,fair,good")
     return names
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int], None]]:
-    """A line on a terminal for each stage: how many rows it has done."""
-    columns = SpinnerColumn(), "{task.completed:,} rows {task.description}", TimeElapsedColumn()
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        stages: dict[str, TaskID] = {}
-
-        def advance(stage: str, rows: int) -> None:
-            if stage not in stages:
-                stages[stage] = bar.add_task(stage, total=None)
-            bar.advance(stages[stage], rows)
-
-        yield advance
-
-
-def _now() -> str:
-    """Date and time, or that of SOURCE_DATE_EPOCH."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if epoch and not re.fullmatch(r"[0-9]{1,11}", epoch):
-        raise BadInput(f"SOURCE_DATE_EPOCH is {epoch!r}; it must be a number of seconds, or not be set")
-    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
-    return moment.isoformat(timespec="seconds")
-
-
-def _check_out(out: Path | None, *inputs: Path) -> None:
-    from tasks.protocol.store import check_place
-
-    if out is not None:
-        check_place(out, *inputs)
-
-
-def _show(content: dict[str, Any], out: Path | None) -> None:
-    """JSON into a file, or to the output."""
-    from tasks.protocol.store import write_json
-
-    if out is not None:
-        write_json(out, content)
-    else:
-        print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
-
-
-def _say(lines: list[str]) -> list[str]:
-    for line in lines:
-        print(line, file=sys.stderr)
-    return lines
 
 
 if __name__ == "__main__":

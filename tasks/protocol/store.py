@@ -45,8 +45,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def check_place(out: Path, *inputs: Path) -> None:
-    """BadInput unless a file can be written at `out` that is none of the `inputs`, so that no work is in vain."""
+def check_place(out: Path | None, *inputs: Path) -> None:
+    """BadInput unless a file can be written at `out`, if anywhere, that is none of the `inputs`: no work is in vain."""
+    if out is None:
+        return
     if out.is_dir():
         raise BadInput(f"{out} is a folder; name the file to write")
     if any(out.exists() and one.exists() and out.samefile(one) for one in inputs):

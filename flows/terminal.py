@@ -1,0 +1,59 @@
+"""How the commands speak: words for people on the error stream, JSON for programs, and how far a long one is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
+
+from tasks.protocol.errors import BadInput
+from tasks.protocol.store import write_json
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, int], None]]:
+    """A line on a terminal for each stage: how many rows it has done."""
+    columns = SpinnerColumn(), "{task.completed:,} rows {task.description}", TimeElapsedColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        stages: dict[str, TaskID] = {}
+
+        def advance(stage: str, rows: int) -> None:
+            if stage not in stages:
+                stages[stage] = bar.add_task(stage, total=None)
+            bar.advance(stages[stage], rows)
+
+        yield advance
+
+
+def now() -> str:
+    """Date and time, or that of SOURCE_DATE_EPOCH."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch and not re.fullmatch(r"[0-9]{1,11}", epoch):
+        raise BadInput(f"SOURCE_DATE_EPOCH is {epoch!r}; it must be a number of seconds, or not be set")
+    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    return moment.isoformat(timespec="seconds")
+
+
+def show(content: dict[str, Any], out: Path | None) -> None:
+    """JSON into a file, or to the output."""
+    if out is not None:
+        write_json(out, content)
+    else:
+        print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def say(lines: list[str]) -> list[str]:
+    """Lines for a person, which are also returned."""
+    for line in lines:
+        print(line, file=sys.stderr)
+    return lines
