@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -51,6 +52,7 @@ def _answers(api_url: str) -> bool:
 gc.set_threshold(100_000, 20, 20)
 for _name, _value in SETTINGS.items():
     os.environ.setdefault(_name, _value)
-# With a dead PREFECT_API_URL Prefect fails; a server of the run's own does as well.
-if "PREFECT_API_URL" in os.environ and not _answers(os.environ["PREFECT_API_URL"]):
+# With a dead PREFECT_API_URL Prefect fails; a server of the run's own does as well. `flows.rerank` needs none.
+_asks = "PREFECT_API_URL" in os.environ and "flows.rerank" not in sys.orig_argv
+if _asks and not _answers(os.environ["PREFECT_API_URL"]):
     print(f"no Prefect API answers at {os.environ.pop('PREFECT_API_URL')}: this run starts a server of its own")

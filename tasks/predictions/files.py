@@ -75,6 +75,8 @@ def read_rows(path: Path, columns: Sequence[str]) -> pl.DataFrame:
     missing = [name for name in columns if name not in predictions.schema.names]
     if missing:
         raise BadInput(f"{path} has no column {', '.join(missing)}; it has {', '.join(predictions.schema.names)}")
+    if isinstance(predictions, ParquetPredictions):
+        return as_frame(predictions.table(columns), path)
     kept = pa.schema([predictions.schema.field(name) for name in columns])
     return as_frame(pa.Table.from_batches(predictions.batches(columns), kept), path)
 

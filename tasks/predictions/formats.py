@@ -45,6 +45,11 @@ class ParquetPredictions:
             for batch in file.iter_batches(min(max(rows, 1), PIECE_ROWS), columns=columns):
                 yield batch if columns is None else batch.select(columns)
 
+    def table(self, columns: Sequence[str]) -> pa.Table:
+        """These columns of all rows at once, which is quicker than a piece at a time."""
+        with reading(self.path, "parquet"), parquet.ParquetFile(self.path, page_checksum_verification=True) as file:
+            return file.read(columns=list(columns)).select(list(columns))
+
     def _opened(self) -> parquet.ParquetFile:
         # buffered, or a whole column of a row group is in memory, however many rows that has
         return parquet.ParquetFile(self.path, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True)
