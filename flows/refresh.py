@@ -112,7 +112,7 @@ def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
             print(f"{name}: {run.result()}")
         except MapBroken as error:
             wrong.append(str(error))
-        except BadInput as error:
+        except (BadInput, OSError) as error:
             wrong.append(f"{name} could not be held against its rows: {error}")
     return wrong
 
@@ -126,10 +126,14 @@ def refresh(arguments: list[str] | None = None) -> None:
     """
     params = load_params()
     wrong = []
-    if repro(arguments or [], list(params.datasets), params.lanes):
-        report(missing=unfinished(list(params.datasets)))
-        wrong.append("some stages failed, see above; the report marks what is missing")
-    print_main_table()
+    failed = repro(arguments or [], list(params.datasets), params.lanes)
+    try:
+        if failed:
+            wrong.append("some stages failed, see above; the report marks what is missing")
+            report(missing=unfinished(list(params.datasets)))
+        print_main_table()
+    except BadInput as error:
+        wrong.append(str(error))
     wrong += watched(params.watched)
     if wrong:
         raise RefreshFailed("; ".join(wrong))

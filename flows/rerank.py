@@ -6,6 +6,7 @@ an orchestrator, and each command imports what it needs: only `fit` needs torch.
 
 from __future__ import annotations
 
+import csv
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -59,7 +60,7 @@ def fit(
     names = _names(labels)
     rows, n_labels = read_to_fit(predictions, group=group, names=names)
     source = Source(
-        file=predictions.name,
+        file=predictions.name.encode("utf-8", "replace").decode(),
         sha256=sha256_of_file(predictions),
         rows=len(rows),
         seed=seed,
@@ -163,7 +164,7 @@ def sql(
     map_file: MapFile,
     dialect: Annotated[str, typer.Option(help="duckdb, postgres, bigquery or spark.")] = "duckdb",
 ) -> str:
-    """One SQL expression of the columns decision and confidence (the calibrated one) that gives the reliability."""
+    """One SQL expression of the columns decision (0..K-1) and confidence (the calibrated one): the reliability."""
     from tasks.maps.map_file import load_map
     from tasks.maps.sql import sql_expression
 
@@ -176,8 +177,9 @@ def _names(labels: str | None) -> tuple[str, ...] | None:
     """`bad,fair,good` as names."""
     if labels is None:
         return None
-    names = tuple(name.strip() for name in labels.split(","))
-    if len(names) < 2 or len(set(names)) < len(names) or not all(names):
+    names = tuple(name.strip() for name in next(csv.reader([labels], skipinitialspace=True), []))
+    sound = all(name and name.isprintable() for name in names)
+    if len(names) < 2 or len(set(names)) < len(names) or not sound:
         raise BadInput(f"--labels is {labels!r}; it must name two labels or more, each once: bad,fair,good")
     return names
 

@@ -163,9 +163,10 @@ def test_a_decision_that_is_there_is_fixed_and_stays(path):
     made = predictions(90).with_columns(decision=pl.lit("exact"))
     made.write_parquet(path)
     table = scored(path)
-    assert table.columns == [*made.columns, *ADDED[1:]]
+    assert table.columns == [*made.columns, "decision_code", *ADDED[1:]]
     assert table.select(made.columns).equals(made)
     assert set(table["decision_name"]) == {"exact"}
+    assert set(table["decision_code"]) == {2}
 
 
 def test_a_confidence_that_is_there_stays_beside_the_calibrated_one(path):

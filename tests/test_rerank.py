@@ -341,3 +341,80 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
     if not stated and rows:
         logits = scored.select(pl.col(names).cast(pl.String).str.strip_chars().cast(pl.Float64)).to_numpy()
         assert scored["decision"].cast(pl.Int64).to_list() == logits.argmax(axis=1).tolist()
+
+
+def test_the_groups_of_the_fit_are_those_of_what_is_judged(folder):
+    with pytest.raises(BadInput, match="say the same here"):
+        run(
+            "evaluate",
+            "--map",
+            folder / "map.json",
+            "--predictions",
+            folder / "validation.parquet",
+            "--group",
+            "label_",
+        )
+
+
+def test_names_that_are_numbers_mean_the_same_in_every_format(tmp_path):
+    made = maps.stated(900).select("confidence", pl.col("decision", "label") + 1)
+    made.write_parquet(tmp_path / "stars.parquet")
+    made.write_csv(tmp_path / "stars.csv")
+    found = []
+    for suffix in ("parquet", "csv"):
+        out = tmp_path / f"{suffix}.json"
+        run("fit", "--predictions", tmp_path / f"stars.{suffix}", "--labels", "1,2,3", "--out", out)
+        found.append(json.loads(out.read_text())["projection"])
+    assert found[0] == found[1]
+    with pytest.raises(BadInput, match=r"row 0 .from 0.: decision is"):
+        run("fit", "--predictions", tmp_path / "stars.parquet", "--labels", "7,8,9", "--out", tmp_path / "no.json")
+
+
+def test_a_decision_in_words_gets_its_number_beside_it(tmp_path):
+    words = maps.stated(900, 2).with_columns(pl.col("decision", "label").replace_strict({0: "no", 1: "yes"}))
+    words.write_parquet(tmp_path / "words.parquet")
+    names = ("--labels", "no,yes", "--calibrator", "spline", "--variant", "mrp")
+    run("fit", "--predictions", tmp_path / "words.parquet", *names, "--out", tmp_path / "map.json")
+    run(
+        "apply",
+        "--map",
+        tmp_path / "map.json",
+        "--predictions",
+        tmp_path / "words.parquet",
+        "--out",
+        tmp_path / "s.parquet",
+    )
+    scored = pl.read_parquet(tmp_path / "s.parquet")
+    assert scored["decision_code"].to_list() == [["no", "yes"].index(word) for word in scored["decision"]]
+    query = rerank.sql(tmp_path / "map.json").replace("decision", "decision_code")
+    table = f"(select decision_code, calibrated_confidence as confidence, reliability from '{tmp_path / 's.parquet'}')"
+    again, reliability = zip(*duckdb.sql(f"select {query}, reliability from {table}").fetchall(), strict=True)
+    np.testing.assert_allclose(again, reliability, rtol=0, atol=1e-12)
+
+
+def test_too_few_errors_or_groups_to_choose_by_keep_the_confidence(tmp_path, capsys):
+    made = maps.predictions(900)
+    sure = made.with_columns(label=pl.col("logits").list.arg_max())
+    sites = made.with_columns(site=pl.int_range(900) % 9)
+    for name, frame, more in (("sure", sure, ()), ("sites", sites, ("--group", "site"))):
+        frame.write_parquet(tmp_path / f"{name}.parquet")
+        run("fit", "--predictions", tmp_path / f"{name}.parquet", *more, "--out", tmp_path / f"{name}.json")
+        assert "keep your confidence: " in capsys.readouterr().err
+        assert json.loads((tmp_path / f"{name}.json").read_text())["projection"]["name"] == "confidence"
+
+
+def test_labels_in_the_wrong_order_are_doubted(tmp_path, capsys):
+    maps.predictions(900).with_columns(label=2 - pl.col("label")).write_parquet(tmp_path / "turned.parquet")
+    run("fit", "--predictions", tmp_path / "turned.parquet", "--out", tmp_path / "map.json")
+    assert "Are the labels numbered as they should be?" in capsys.readouterr().err
+
+
+def test_a_group_that_is_a_list_is_refused(tmp_path):
+    maps.predictions(900).with_columns(place=pl.col("logits")).write_parquet(tmp_path / "lists.parquet")
+    with pytest.raises(BadInput, match="holds lists"):
+        run("fit", "--predictions", tmp_path / "lists.parquet", "--group", "place", "--out", tmp_path / "map.json")
+
+
+def test_a_confidence_that_is_not_calibrated_leaves_two_thirds_to_judge(folder, capsys):
+    run("evaluate", "--map", folder / "stated.json", "--predictions", folder / "validation.csv")
+    assert json.loads(capsys.readouterr().out)["rows"] == 2000

@@ -22,6 +22,7 @@ from scipy.special import expit
 from tasks.maps.document import MapDocument
 from tasks.maps.ranking import IN_MEMORY, SCORES, Ranking, ranked
 from tasks.maps.reliability_map import ReliabilityMap
+from tasks.predictions.columns import listed
 from tasks.predictions.files import as_frame, numbered, opened
 from tasks.predictions.formats import Predictions
 from tasks.predictions.output import check_output, write_beside
@@ -53,9 +54,7 @@ class Applied:
             told = [f"{share} are automatic: a reliability of {self.lowest_automatic:.4g} or more. Review the rest."]
         rare = [f"{names[label]} ({rows:,} rows)" for label, rows in self.rows_by_fallback.items() if rows]
         if rare:
-            told.append(
-                f"No curve of their own, since the map was fitted on few rows of them or none: {', '.join(rare)}."
-            )
+            told.append(f"No curve of their own, since the map was fitted on few rows of them or none: {listed(rare)}.")
         return told
 
 
@@ -71,9 +70,10 @@ def apply_map(
 ) -> Applied:
     """Write the rows of `predictions` to `out`, untouched and in order, with what the map says of them.
 
-    Added are `decision` (int64, unless the file has it), `decision_name` (where the map has names), `confidence`
-    (calibrated; `calibrated_confidence` where the file has a confidence), `reliability` (float64), `review_rank`
-    (int64; 1 = lowest reliability, review it first; ties by row order) and `route`, `automatic` or `review`.
+    Added are `decision` (int64; not where the file has one in whole numbers, `decision_code` where it has one in text),
+    `decision_name` (where the map has names), `confidence` (calibrated; `calibrated_confidence` where the file has a
+    confidence), `reliability` (float64), `review_rank` (int64; 1 = lowest reliability, review it first; ties by row
+    order) and `route`, `automatic` or `review`.
     Of n rows the floor(coverage * n) most reliable ones are automatic, `coverage` being a decimal number in [0, 1],
     taken exactly (0.7, if neither is given); or those whose reliability is at least `cut`.
     Beyond `in_memory` rows memory does not grow; temporary files beside `out` then take about 50 bytes a row.
@@ -126,8 +126,10 @@ def _added_names(document: MapDocument, file: Predictions) -> dict[str, str]:
     """Each thing that is added, and the name of its column; BadInput where the file has one of that name."""
     there = file.schema.names
     names = {name: name for name in ("decision", "decision_name", "confidence", "reliability", "review_rank", "route")}
-    if "decision" in there:
+    if "decision" in there and pa.types.is_integer(file.schema.field("decision").type):
         del names["decision"]
+    elif "decision" in there:
+        names["decision"] = "decision_code"
     if document.label_names is None:
         del names["decision_name"]
     if "confidence" in there:

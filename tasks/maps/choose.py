@@ -16,10 +16,12 @@ from tasks.maps.document import Candidate, Gain
 from tasks.maps.fit import SIMPLEST_FIRST, batch_under, fit_calibrators, fit_variant_on_each
 from tasks.maps.labelled import Parts
 from tasks.maps.reliability_map import ReliabilityMap
+from tasks.metrics.bounded import FEWEST_GROUPS
 from tasks.metrics.reliability import aurc, nll_correct_of_rows, order_by_risk
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.lattice import LatticeSettings
 
+FEWEST_ERRORS = 10  # or right decisions
 MOST_LABELS = 20  # for which matrix scaling is tried; its time grows with the fourth power
 
 IN_WORDS = {
@@ -72,6 +74,18 @@ def simplest_within_one_standard_error(found: Sequence[Candidate]) -> Candidate:
     """The first candidate, from simple to complex, that is no more than its standard error above the best."""
     ordered = sorted(found, key=lambda one: SIMPLEST_FIRST.index(one.variant))
     return next(one for one in ordered if one.above_best <= one.standard_error)
+
+
+def too_little(rows: PredictedRows) -> str:
+    """Why projection-selection rows cannot choose; empty if they can."""
+    rarer = min(int(rows.correct.sum()), int((~rows.correct).sum()))
+    if rarer < FEWEST_ERRORS:
+        which = "right" if rows.correct.mean() < 0.5 else "wrong"
+        return f"{rarer} of {len(rows):,} projection-selection rows are {which}, and it takes {FEWEST_ERRORS} to choose"
+    groups = len(rows) if rows.group is None else len(np.unique(rows.group))
+    if groups < FEWEST_GROUPS:
+        return f"there are {groups} groups of projection-selection rows, and it takes {FEWEST_GROUPS} to choose"
+    return ""
 
 
 def reason(chosen: Candidate, found: Sequence[Candidate], rows: int, calibrator: str) -> str:

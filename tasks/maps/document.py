@@ -92,7 +92,7 @@ class Source(Part):
     file: str
     sha256: Sha256
     rows: Rows
-    seed: int
+    seed: Rows
     group: str | None  # the column whose groups were kept together
     at: str  # date and time
     versions: dict[str, str]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tasks.maps.calibrator_forms import IdentityForm
 from tasks.maps.document import MapDocument
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
@@ -59,5 +60,7 @@ def not_fitted_on(document: MapDocument, rows: PredictedRows) -> np.ndarray:
     group = None if source.group is None else rows.group
     parts = validation_parts(len(rows), source.seed, **caps, group=group)
     unseen = np.ones(len(rows), dtype=bool)
-    unseen[parts.calibrator_fit] = unseen[parts.projection_fit] = False
+    unseen[parts.projection_fit] = False
+    if not isinstance(document.calibrator.fitted, IdentityForm):  # which learns nothing
+        unseen[parts.calibrator_fit] = False
     return np.flatnonzero(unseen)

@@ -18,6 +18,7 @@ from tasks.maps.choose import (
     reason,
     recalibration,
     simplest_within_one_standard_error,
+    too_little,
 )
 from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from tasks.maps.drift import reference
@@ -41,6 +42,8 @@ class Learned:
     document: MapDocument
     recalibrated: Difference | None  # log loss of matrix scaling alone less that of the map; None where there is none
     moved: float  # share of rows that matrix scaling would decide otherwise
+    accuracy: float  # of the decisions on all rows
+    commonest: float  # share of the commonest true label
     silent: tuple[str, ...]  # labels that no row decides, or that are the truth of none
 
 
@@ -86,7 +89,8 @@ def learn_map(
     met = set(np.intersect1d(rows.decision, rows.label).tolist())
     silent = tuple(name for label, name in enumerate(shown) if label not in met)
     recalibrated, moved = rival or (None, 0.0)
-    return Learned(document, recalibrated, moved, silent)
+    commonest = float(np.bincount(rows.label).max()) / len(rows)
+    return Learned(document, recalibrated, moved, float(rows.correct.mean()), commonest, silent)
 
 
 def choose_map(parts: Parts, params: Params, calibrator: str, variant: str) -> tuple[str, ReliabilityMap, Choice]:
@@ -99,7 +103,9 @@ def choose_map(parts: Parts, params: Params, calibrator: str, variant: str) -> t
     maps = {name: ReliabilityMap(fitted, value) for name, value in variants.items()}
     judged = candidates({name: losses_of(one, selection, smallest) for name, one in maps.items()}, selection.group)
     chosen, why = variant, f"{IN_WORDS[variant]}, as asked for" if variant != AUTO else ""
-    if variant == AUTO:
+    if variant == AUTO and too_little(selection):
+        chosen, why = "confidence", f"keep your confidence: {too_little(selection)}"
+    elif variant == AUTO:
         simplest = simplest_within_one_standard_error(judged)
         chosen, why = simplest.variant, reason(simplest, judged, len(selection), calibrator)
     shown = "mrp" if chosen == "confidence" else chosen
@@ -109,7 +115,7 @@ def choose_map(parts: Parts, params: Params, calibrator: str, variant: str) -> t
 
 def steps(parts: Parts) -> list[int]:
     """The numbers of rows of each fit at which the gain is told: up to the first that takes them all."""
-    there = max(len(parts.calibrator_fit), len(parts.projection_fit))
+    there = min(len(parts.calibrator_fit), len(parts.projection_fit))
     return [step for place, step in enumerate(FEWER_ROWS) if place == 0 or FEWER_ROWS[place - 1] < there]
 
 

@@ -53,7 +53,7 @@ def load_map(path: Path) -> MapDocument:
         content = json.loads(text)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         raise BadInput(f"{path}: there is no such file; `python -m flows.rerank fit` makes a map") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or a number of thousands of digits
         raise BadInput(f"{path} is not a whole JSON file ({error}); fit the map again") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput(f"{path} is no reliability map: it does not say format {FORMAT!r}")

@@ -50,6 +50,9 @@ def read_to_judge(document: MapDocument, predictions: Path, *, group: str | None
             else f"The map was fitted with rows of "
             f"one {source.group} together, a column that {predictions} lacks: its rows are taken as independent."
         ]
+    if same and group != source.group:
+        together = f"--group {source.group}" if source.group else "no --group"
+        raise BadInput(f"{predictions} is what the map was fitted on, with {together}; say the same here")
     frame, layout = _read(predictions, group, stated=document.input == "stated")
     rows = checked_rows(frame, layout, str(predictions), names=document.label_names, n_labels=document.n_labels)
     if not same:
@@ -57,7 +60,7 @@ def read_to_judge(document: MapDocument, predictions: Path, *, group: str | None
     unseen = not_fitted_on(document, rows)
     told = f"{predictions} is what the map was fitted on: only the {len(unseen):,} rows that no fit has seen are used."
     if document.choice.asked == "auto":
-        told += " The choice of the variant has seen up to 8,000 of them."
+        told += f" The choice of the variant has seen {document.held_out.rows:,} of them, so what holds is not strict."
     return Unseen(rows.take(unseen), False, [*notes, told])
 
 

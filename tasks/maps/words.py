@@ -6,8 +6,7 @@ from tasks.maps.choose import IN_WORDS
 from tasks.maps.document import MapDocument
 from tasks.maps.fit import OF_THE_LOGIT
 from tasks.maps.learn import Learned
-
-NAMED = 5  # labels in a sentence
+from tasks.predictions.columns import listed
 
 
 def said_of_fit(learned: Learned) -> list[str]:
@@ -19,10 +18,12 @@ def said_of_fit(learned: Learned) -> list[str]:
         if not {one.variant for one in document.choice.candidates} >= {*OF_THE_LOGIT}:
             lines.append("  Some confidences are exactly 0 or 1, and a shift or a line of the logit cannot move these.")
     lines += [*_of_spread(document), *_of_fallbacks(document), *_of_gains(document), *_of_recalibration(learned)]
-    if learned.silent:
-        named = ", ".join(learned.silent[:NAMED]) + (" and more" if len(learned.silent) > NAMED else "")
-        lines.append(f"Never decided, or never the true label: {named}. Are the labels numbered as they should be?")
-    return lines
+    doubts = [f"Never decided, or never the true label: {listed(learned.silent)}."] if learned.silent else []
+    if learned.accuracy < learned.commonest:
+        doubts.append(f"Always deciding the commonest label would be right in {100 * learned.commonest:.1f}%.")
+    if doubts:
+        doubts.append("Are the labels numbered as they should be?")
+    return [*lines, " ".join([f"Of the decisions {100 * learned.accuracy:.1f}% are correct.", *doubts])]
 
 
 def _of_candidates(document: MapDocument) -> list[str]:
@@ -49,7 +50,7 @@ def _of_fallbacks(document: MapDocument) -> list[str]:
     takes = {"shared": "takes the curve of all labels", "identity": "keeps its confidence"}
     labels = getattr(document.projection.fitted, "labels", ())
     few = [f"{one.name} ({one.rows} rows) {takes[one.fallback]}" for one in labels if one.fallback in takes]
-    return [f"Too few rows for a curve of its own: {'; '.join(few)}."] if few else []
+    return [f"Too few rows for a curve of its own: {listed(few)}."] if few else []
 
 
 def _of_gains(document: MapDocument) -> list[str]:

@@ -13,6 +13,8 @@ import polars as pl
 
 from tasks.protocol.errors import BadInput
 
+SHOWN = 10  # names in a message
+LARGEST = 2**31
 MOST_UNNAMED = 1000  # labels that are numbers; more are ids of something
 
 
@@ -24,14 +26,16 @@ def label_codes(
     BadInput names the row.
     """
     reject_missing(column, file, first)
-    if column.dtype == pl.String or column.dtype in (pl.Categorical, pl.Enum):
+    within = f"0..{n_labels - 1}" if n_labels < LARGEST else "0, 1, 2, ..."
+    numbered = names is not None and all(re.fullmatch(r"-?[0-9]+", name) for name in names)  # 1 is then a name
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum) or (numbered and column.dtype.is_integer()):
         text = column.cast(pl.String)
         by_name = {name: code for code, name in enumerate(names or ())}
-        known = {value: by_name.get(value, _integer(value)) for value in text.unique().to_list()}
+        known = {value: by_name.get(value, None if numbered else _integer(value)) for value in text.unique().to_list()}
         unknown = [value for value, code in known.items() if code is None]
         if unknown:
             row = int(text.is_in(unknown).arg_true()[0])
-            told = f"the labels are {', '.join(names)}" if names else "give the names, in their order, with --labels"
+            told = f"the labels are {listed(names)}" if names else "labels have names if --labels of fit gives them"
             raise BadInput(f"{named(file, first + row)}: {column.name} is {text[row]!r}; {told}")
         codes = text.replace_strict(known, return_dtype=pl.Int64).to_numpy()
     elif column.dtype == pl.Boolean:
@@ -42,20 +46,20 @@ def label_codes(
             codes = given.astype(np.int64)
         if (codes != given).any():
             row = int(np.flatnonzero(codes != given)[0])
-            raise BadInput(f"{named(file, first + row)}: {column.name} is {given[row]}, not one of 0..{n_labels - 1}")
+            raise BadInput(f"{named(file, first + row)}: {column.name} is {given[row]}, not one of {within}")
     else:
         raise BadInput(f"{file}: the column {column.name} is {column.dtype}; it must hold numbers 0..K-1 or names")
     outside = (codes < 0) | (codes >= n_labels)
     if outside.any():
         row = int(np.flatnonzero(outside)[0])
-        raise BadInput(f"{named(file, first + row)}: {column.name} is {codes[row]}, not one of 0..{n_labels - 1}")
+        raise BadInput(f"{named(file, first + row)}: {column.name} is {codes[row]}, not one of {within}")
     return np.asarray(codes)
 
 
 def labels_in(frame: pl.DataFrame, columns: Sequence[str], file: str) -> int:
     """The number of labels that whole numbers in `columns` speak of, at least 2: the largest of them plus one."""
     most = max(
-        (int(label_codes(frame[name], file, names=None, n_labels=2**31).max()) for name in columns if len(frame)),
+        (int(label_codes(frame[name], file, names=None, n_labels=LARGEST).max()) for name in columns if len(frame)),
         default=0,
     )
     if most >= MOST_UNNAMED:
@@ -64,7 +68,12 @@ def labels_in(frame: pl.DataFrame, columns: Sequence[str], file: str) -> int:
 
 
 def _integer(text: str) -> int | None:
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+    return int(float(text)) if re.fullmatch(r"[0-9]{1,9}(\.0+)?", text) else None
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of them, for a message."""
+    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def named(file: str, row: int) -> str:

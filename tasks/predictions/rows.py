@@ -170,6 +170,8 @@ def checked_rows(
     group = None
     if layout.group is not None:
         reject_missing(frame[layout.group], file, first)
+        if frame[layout.group].dtype.is_nested():
+            raise BadInput(f"{file}: --group names {layout.group}, which holds lists; name a column of numbers or text")
         group = frame[layout.group].cast(pl.String).to_numpy()
     return PredictedRows(logits, stated, decision, coded["label"], group)
 
