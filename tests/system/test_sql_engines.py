@@ -105,7 +105,7 @@ def spark(tmp_path_factory) -> Iterator[Answers]:
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError:
-        pytest.fail("PySpark is missing; run `make test-system`, or pip install -e '.[system]'")
+        pytest.fail("PySpark is missing; run `make test-system`, which installs it in a folder of its own")
     folder = tmp_path_factory.mktemp("spark")
     settings = {
         "spark.ui.enabled": "false",
