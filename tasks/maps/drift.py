@@ -16,12 +16,12 @@ from scipy.special import stdtr
 
 from tasks.maps.document import Cell, MapDocument
 from tasks.maps.drifted import HALVES, CellDrift, Drift
+from tasks.metrics.bounded import FEWEST_GROUPS
 from tasks.metrics.checks import reject_nan
 from tasks.metrics.intervals import holm
 from tasks.protocol.errors import BadInput
 
 FEWEST_ROWS = 20  # of a cell, on either side, for a test
-FEWEST_GROUPS = 10  # with fewer, the variance between groups is hardly known
 ROUNDING = 1e-12  # a difference of mean residuals that is none
 
 

@@ -53,12 +53,11 @@ def cut(rows: PredictedRows, n_labels: int, seed: int, caps: ProtocolParams) -> 
 def not_fitted_on(document: MapDocument, rows: PredictedRows) -> np.ndarray:
     """Numbers, rising, of those `rows`, all that a map was made of, on which neither of its fits was made.
 
-    Its choice of a variant has seen them, if it was left to `auto`.
+    They have the groups of the fit. Its choice of a variant has seen them, if it was left to `auto`.
     """
     source = document.source
     caps = {"calibrator_fit_cap": document.calibrator.rows, "projection_cap": document.projection.rows}
-    group = None if source.group is None else rows.group
-    parts = validation_parts(len(rows), source.seed, **caps, group=group)
+    parts = validation_parts(len(rows), source.seed, **caps, group=rows.group)
     unseen = np.ones(len(rows), dtype=bool)
     unseen[parts.projection_fit] = False
     if not isinstance(document.calibrator.fitted, IdentityForm):  # which learns nothing

@@ -32,8 +32,6 @@ from tasks.predictions.rows import PredictedRows
 from tasks.projection.lattice import LatticeSettings
 from tasks.protocol.params import MetricParams, Params
 
-FEWER_ROWS = (100, 300, 1000, 3000, 8000)  # labelled rows for each fit, at which the gain is told
-
 
 @dataclass(frozen=True, eq=False)
 class Learned:
@@ -103,20 +101,15 @@ def choose_map(parts: Parts, params: Params, calibrator: str, variant: str) -> t
     maps = {name: ReliabilityMap(fitted, value) for name, value in variants.items()}
     judged = candidates({name: losses_of(one, selection, smallest) for name, one in maps.items()}, selection.group)
     chosen, why = variant, f"{IN_WORDS[variant]}, as asked for" if variant != AUTO else ""
-    if variant == AUTO and too_little(selection):
-        chosen, why = "confidence", f"keep your confidence: {too_little(selection)}"
+    if variant == AUTO and (lacking := too_little(selection)):
+        chosen, why = "confidence", f"keep your confidence: {lacking}"
     elif variant == AUTO:
         simplest = simplest_within_one_standard_error(judged)
         chosen, why = simplest.variant, reason(simplest, judged, len(selection), calibrator)
     shown = "mrp" if chosen == "confidence" else chosen
-    fewer = gains(calibrator, shown, parts, settings, steps(parts), smallest)
+    steps = params.rivals.asked(min(len(parts.calibrator_fit), len(parts.projection_fit)))
+    fewer = gains(calibrator, shown, parts, settings, steps, smallest)
     return chosen, maps[chosen], Choice(asked=variant, reason=why, candidates=tuple(judged), gains=tuple(fewer))
-
-
-def steps(parts: Parts) -> list[int]:
-    """The numbers of rows of each fit at which the gain is told: up to the first that takes them all."""
-    there = min(len(parts.calibrator_fit), len(parts.projection_fit))
-    return [step for place, step in enumerate(FEWER_ROWS) if place == 0 or FEWER_ROWS[place - 1] < there]
 
 
 def held_out(learned: ReliabilityMap, parts: Parts, params: MetricParams) -> HeldOut:

@@ -71,7 +71,12 @@ def column_names(path: Path) -> list[str]:
 
 def read_rows(path: Path, columns: Sequence[str]) -> pl.DataFrame:
     """The named columns of all rows; BadInput as from `opened`, for a column that is not there, and for a bad row."""
-    predictions = opened(path)
+    return columns_of(opened(path), columns)
+
+
+def columns_of(predictions: Predictions, columns: Sequence[str]) -> pl.DataFrame:
+    """The same of a file that is opened already: json lines are read whole for that."""
+    path = predictions.path
     missing = [name for name in columns if name not in predictions.schema.names]
     if missing:
         raise BadInput(f"{path} has no column {', '.join(missing)}; it has {', '.join(predictions.schema.names)}")
