@@ -16,7 +16,7 @@ from tasks.maps.apply import apply_map
 from tasks.maps.ranking import SCORES, ranked
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.predictions import formats
-from tasks.predictions.files import column_names, read_rows
+from tasks.predictions.files import opened, read_rows
 from tasks.predictions.rows import checked_rows, find_layout
 from tasks.protocol.errors import BadInput
 from tests.maps import document, predictions, stated
@@ -35,7 +35,7 @@ def scored(path: Path, suffix: str = ".parquet", **options) -> pl.DataFrame:
     """What apply writes; the map is that of `document`, unless another one is given."""
     out = path.with_name(f"scored{suffix}")
     apply_map(options.pop("reliability_map", document()), path, out, **options)
-    return read_rows(out, column_names(out))
+    return read_rows(out, opened(out).schema.names)
 
 
 def naive_ranks(logit: list[float]) -> list[int]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tasks.predictions import formats
-from tasks.predictions.files import batches, column_names, opened, read_rows
+from tasks.predictions.files import opened, read_rows
 from tasks.predictions.output import check_output, write_beside
 from tasks.predictions.threads import in_order
 from tasks.protocol.errors import BadInput
@@ -72,19 +72,19 @@ WRITE = {".parquet": pl.DataFrame.write_parquet, ".csv": pl.DataFrame.write_csv,
 def test_pieces_are_the_whole(suffix, tmp_path, monkeypatch):
     path = tmp_path / f"p{suffix}"
     WRITE[suffix](plain(), path)
-    whole = pa.Table.from_batches(batches(path))
+    whole = pa.Table.from_batches(opened(path).batches())
     small_pieces(monkeypatch)
-    pieces = list(batches(path))
+    pieces = list(opened(path).batches())
     assert len(pieces) > 3
     assert pa.Table.from_batches(pieces).equals(whole)
-    assert column_names(path) == plain().columns
+    assert opened(path).schema.names == plain().columns
     assert read_rows(path, ["text", "id"]).equals(plain().select("text", "id"))
 
 
 def test_a_field_of_csv_stays_the_text_that_it_is(tmp_path):
     path = tmp_path / "p.csv"
     path.write_bytes(b'\xef\xbb\xbfid,x,,at\r\n007,1.10,,2020-01-01\r\n\r\n1e5,"","a ""b"", c"," NA"\r\n')
-    assert column_names(path) == ["id", "x", "", "at"]
+    assert opened(path).schema.names == ["id", "x", "", "at"]
     assert read_rows(path, ["id", "x", "", "at"]).rows() == [
         ("007", "1.10", None, "2020-01-01"),
         ("1e5", "", 'a "b", c', " NA"),
@@ -103,7 +103,7 @@ def test_a_large_row_is_read_in_pieces_of_few_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "PIECE", 10_000)
     wide = pl.DataFrame({"logits": [[float(row + place) for place in range(100)] for row in range(200)]})
     wide.write_parquet(tmp_path / "p.parquet", compression="uncompressed")
-    assert max(map(len, batches(tmp_path / "p.parquet"))) <= 13
+    assert max(map(len, opened(tmp_path / "p.parquet").batches())) <= 13
 
 
 @pytest.mark.parametrize("codec", ["snappy", "zstd", "none"])
@@ -202,7 +202,7 @@ REFUSED = {
 def test_what_is_no_file_of_predictions_is_refused(name, make, message, tmp_path):
     make(tmp_path)
     with pytest.raises(BadInput, match=message):
-        read_rows(tmp_path / name, column_names(tmp_path / name))
+        read_rows(tmp_path / name, opened(tmp_path / name).schema.names)
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path):

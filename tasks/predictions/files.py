@@ -64,11 +64,6 @@ def check_suffix(path: Path) -> None:
         raise BadInput(f"{path}: predictions are read and written as {', '.join(FORMATS)}; name the file so")
 
 
-def column_names(path: Path) -> list[str]:
-    """The names of the columns of a file of predictions; BadInput as from `opened`."""
-    return list(opened(path).schema.names)
-
-
 def read_rows(path: Path, columns: Sequence[str]) -> pl.DataFrame:
     """The named columns of all rows; BadInput as from `opened`, for a column that is not there, and for a bad row."""
     return columns_of(opened(path), columns)
@@ -84,11 +79,6 @@ def columns_of(predictions: Predictions, columns: Sequence[str]) -> pl.DataFrame
         return as_frame(predictions.table(columns), path)
     kept = pa.schema([predictions.schema.field(name) for name in columns])
     return as_frame(pa.Table.from_batches(predictions.batches(columns), kept), path)
-
-
-def batches(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The rows of a file of predictions in their order, a piece at a time; BadInput as from `opened`."""
-    return opened(path).batches(columns)
 
 
 def numbered(pieces: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
