@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 from tasks.datasets import dataset_named
@@ -14,6 +13,7 @@ from tasks.protocol.errors import BadInput
 from tasks.protocol.params import DatasetParams, load_params
 from tasks.protocol.store import raw_folder, read_json, write_json, write_whole
 from tasks.provenance.hashing import sha256_of_file
+from tasks.provenance.stage import as_stage
 from tasks.simulation import simulate
 
 
@@ -104,7 +104,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1])
-    except BadInput as error:
-        sys.exit(f"download: {error}")
+    as_stage("download", main)

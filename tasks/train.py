@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 
 import numpy as np
 import polars as pl
@@ -17,6 +16,7 @@ from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.protocol.splits import SPLITS, draw_splits
 from tasks.protocol.store import base_folder, raw_folder, write_logits, write_pairs
+from tasks.provenance.stage import as_stage
 
 
 def main(name: str) -> None:
@@ -80,7 +80,4 @@ def main(name: str) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # readers say what they leave out
-    try:
-        main(sys.argv[1])
-    except BadInput as error:
-        sys.exit(f"train: {error}")
+    as_stage("train", main)

@@ -110,14 +110,25 @@ def test_a_stage_declares_all_the_code_it_runs(name):
 
 @pytest.mark.parametrize("name", STAGES)
 def test_a_stage_with_a_folder_struck_out_is_caught(name):
-    dependencies = [dependency for dependency in stage(name)["deps"] if dependency != "tasks/protocol"]
-    assert any(file.parts[1] == "protocol" for file in undeclared(name, dependencies))
+    dependencies = [dependency for dependency in stage(name)["deps"] if dependency != "tasks/provenance"]
+    assert any(file.parts[1] == "provenance" for file in undeclared(name, dependencies))
 
 
 def test_an_orchestrator_in_a_noun_is_caught(tmp_path):
     file = tmp_path / "noun.py"
     file.write_text("def f():\n    from prefect import task\n")
     assert {name.split(".")[0] for name in imports(file)} & ORCHESTRATORS
+
+
+def test_no_task_is_tried_again():
+    # a fit or a gate that fails would fail again: the same bytes go in. What a network brings is another matter.
+    for file in [*VERBS, *(path.relative_to(ROOT) for path in ROOT.glob("flows/*.py"))]:
+        assert file.name == "download.py" or "retries=" not in (ROOT / file).read_text(), file
+
+
+def test_no_stage_depends_on_an_address_on_the_network():
+    # DVC fails everything where such a dependency cannot be reached
+    assert not [dependency for name in STAGES for dependency in stage(name)["deps"] if "://" in dependency]
 
 
 def test_no_stage_reads_the_truth_of_a_twin():

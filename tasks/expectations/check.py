@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tasks.protocol.errors import RunFailed
+
 ROWS_NAMED = 3  # violating rows that a message and a record name
 
 # Its context is global to the process and not safe for threads: one context, one validation at a time.
 _ONE_AT_A_TIME = Lock()
 
 
-class GateFailed(Exception):
+class GateFailed(RunFailed):
     """A gate is closed: the message is for a person, `record` is what `check` would have returned."""
 
     def __init__(self, message: str, record: dict[str, Any] | None = None) -> None:

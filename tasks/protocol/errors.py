@@ -1,4 +1,4 @@
-"""The one error that a person can mend: it names the file and the place, what was found and what to do."""
+"""What goes wrong by no fault of ours: the message names the place, what was found and what to do."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ class BadInput(ValueError):
     The message is written for that person. The doors of the project (stages, flows, command line) print it
     without a traceback and exit with 1; anything else that is raised is our fault and keeps its traceback.
     """
+
+
+class RunFailed(Exception):
+    """A run cannot go on; the message names its coordinates (data set, calibrator, seed) and the reason."""
 
 
 def mistakes(error: ValidationError, whole: str) -> list[str]:

@@ -17,6 +17,7 @@ from tasks.protocol.errors import BadInput
 
 DATA = Path("data")
 REPORT = DATA / "report"
+STATE = DATA / ".state"  # locks and records of this machine's runs; no stage reads it
 
 
 def raw_folder(dataset: str) -> Path:
@@ -32,6 +33,16 @@ def base_folder(dataset: str) -> Path:
 def runs_folder(dataset: str) -> Path:
     """Metrics, scores, curves and gates of a data set."""
     return DATA / "runs" / dataset
+
+
+def explored_folder(dataset: str) -> Path:
+    """Results of chosen seeds or calibrators only; no stage reads them."""
+    return DATA / "explored" / dataset
+
+
+def manifest_file(dataset: str, stage: str) -> Path:
+    """What the outputs of a stage were made of; `dataset` is empty for the report, which has all."""
+    return DATA / "manifests" / dataset / f"{stage}.json"
 
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:

@@ -1,0 +1,80 @@
+"""What dvc.yaml declares of a stage, with the data set filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tasks.protocol.errors import BadInput
+from tasks.protocol.params import PARAMS_FILE, load_params
+from tasks.protocol.store import manifest_file
+
+DVC_FILE = Path("dvc.yaml")
+CODE = ("flows", "tasks")  # the project's own folders of code
+
+
+@dataclass(frozen=True)
+class Declared:
+    """One stage of dvc.yaml; all paths are as they stand there, most relative to the project's root."""
+
+    stage: str  # as DVC calls it: train@wands, report
+    command: str
+    inputs: tuple[Path, ...]  # files and folders of data that it reads
+    code: tuple[Path, ...]  # files and folders of code that it runs
+    parameters: Mapping[str, Any]  # dotted name in params.yaml -> value
+    outputs: tuple[Path, ...]  # files and folders that it writes, but for its manifest
+    manifest: Path
+
+
+def _at(params: Mapping[str, Any], dotted: str) -> Any:
+    value: Any = params
+    for name in dotted.split("."):
+        value = value[name]
+    return value
+
+
+def declared(name: str) -> Declared:
+    """The stage that DVC calls `name`; BadInput where there is no such stage or data set."""
+    kind, _, key = name.partition("@")
+    load_params()  # tells what is wrong with that file
+    stages = yaml.safe_load(DVC_FILE.read_text(encoding="utf-8"))["stages"]
+    params = yaml.safe_load(PARAMS_FILE.read_text(encoding="utf-8"))
+    if kind not in stages or ("foreach" in stages[kind]) != bool(key):
+        raise BadInput(f"no stage {name!r} in {DVC_FILE}; it has {', '.join(stage_names())}")
+    if key and key not in params["datasets"]:
+        raise BadInput(f"no data set {key!r} in {PARAMS_FILE}; it has {', '.join(params['datasets'])}")
+    known = {"key": key, **{f"item.{field}": value for field, value in params["datasets"].get(key, {}).items()}}
+
+    def filled(text: str) -> str:
+        return re.sub(r"\$\{([\w.]+)\}", lambda found: str(known[found[1]]), text)
+
+    stage = stages[kind].get("do", stages[kind])
+    reads = [Path(filled(path)) for path in stage["deps"]]
+    manifest = manifest_file(key, kind)
+    writes = [Path(filled(next(iter(out)) if isinstance(out, dict) else out)) for out in stage["outs"]]
+    code = tuple(path for path in reads if path.parts[0] in CODE)
+    return Declared(
+        stage=name,
+        command=filled(stage["cmd"]),
+        inputs=tuple(path for path in reads if path not in code),
+        code=code,
+        parameters={dotted: _at(params, dotted) for dotted in map(filled, stage.get("params", []))},
+        outputs=tuple(path for path in writes if path != manifest),
+        manifest=manifest,
+    )
+
+
+def stage_names() -> list[str]:
+    """Every stage by DVC's name, in the order of dvc.yaml and of the data sets in params.yaml."""
+    stages = yaml.safe_load(DVC_FILE.read_text(encoding="utf-8"))["stages"]
+    datasets = load_params().datasets
+    return [
+        name
+        for kind, stage in stages.items()
+        for name in ([f"{kind}@{key}" for key in datasets] if "foreach" in stage else [kind])
+    ]

@@ -1,0 +1,100 @@
+"""What became of each stage between two moments, from manifests and records; and what the last finished run left."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from tasks.protocol.errors import BadInput
+from tasks.protocol.store import STATE, read_json, write_json
+from tasks.provenance.changes import why
+from tasks.provenance.declared import declared, stage_names
+from tasks.provenance.manifest import Manifest, manifest_now, read_manifest, sealed, unsealed
+from tasks.provenance.stage import now, record_file
+
+FINISHED = STATE / "finished.json"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What stood there at one time: the manifest of each stage that has finished, and the date."""
+
+    at: str
+    manifests: Mapping[str, Manifest]
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What became of one stage."""
+
+    stage: str
+    how: Literal["ran", "restored", "skipped", "failed"]
+    seconds: int | None  # of its process, where it ran
+    why: str
+
+
+def manifests() -> dict[str, Manifest]:
+    """The manifests that are there and whole, by stage; one that is not counts as not finished."""
+    found = {}
+    for name in stage_names():
+        try:
+            found[name] = read_manifest(declared(name).manifest)
+        except BadInput:
+            continue
+    return found
+
+
+def moment() -> Moment:
+    """What stands there now; for a stage that has not finished since, what the last finished run had."""
+    return Moment(now(), {**last_finished().manifests, **manifests()})
+
+
+def happened(since: Moment, stale: Collection[str] = ()) -> list[Happened]:
+    """What became of every stage of dvc.yaml since then; those in `stale` are not up to date, as DVC sees it."""
+    there = manifests()
+    return [_happened(name, since, there.get(name), name in stale) for name in stage_names()]
+
+
+def _happened(name: str, since: Moment, there: Manifest | None, stale: bool) -> Happened:
+    before, record = since.manifests.get(name), _read(record_file(name))
+    if record is None or record["started"] < since.at:
+        if stale or there is None:
+            return Happened(name, "failed", None, "it was not started: a stage before it failed, or DVC could not")
+        if there == before:
+            return Happened(name, "skipped", None, "nothing that it reads has changed")
+        return Happened(name, "restored", None, "DVC had this very run in its cache")
+    seconds = (datetime.fromisoformat(record.get("ended", now())) - datetime.fromisoformat(record["started"])).seconds
+    if record["outcome"] == "finished" and there is not None:
+        return Happened(name, "ran", seconds, why(before, there))
+    reason = record.get("reason") or "its process was killed"
+    return Happened(name, "failed", seconds, f"{reason} (why it ran: {why(before, manifest_now(declared(name)))})")
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        return read_json(path)
+    except BadInput:
+        return None
+
+
+@dataclass(frozen=True)
+class LastFinished:
+    """What the last run left in which every stage finished; nothing, if there was none."""
+
+    metrics: Mapping[str, Any]  # headline numbers, as in metrics.json
+    manifests: Mapping[str, Manifest]
+
+
+def last_finished() -> LastFinished:
+    """What `keep_finished` kept."""
+    kept = _read(FINISHED) or {"metrics": {}, "stages": {}}
+    return LastFinished(kept["metrics"], {name: unsealed(one, FINISHED) for name, one in kept["stages"].items()})
+
+
+def keep_finished(metrics: Mapping[str, Any]) -> None:
+    """Keep the headline and the manifests of a run in which every stage has finished, for the next to compare with."""
+    stages = {name: sealed(manifest) for name, manifest in manifests().items()}
+    write_json(FINISHED, {"metrics": metrics, "stages": stages})

@@ -1,0 +1,118 @@
+"""A manifest ties what a stage wrote to what it was made of: SHA-256 of inputs, code and outputs, parameters, versions.
+
+It holds no date, so the same run writes the same bytes. `sha256` seals the rest of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tasks.protocol.errors import BadInput, mistakes
+from tasks.protocol.store import read_json
+from tasks.provenance.declared import Declared
+from tasks.provenance.hashing import sha256_of_file
+
+LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "polars", "prefect", "dvc", "great-expectations")
+LEFT_BEHIND = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}  # by running; no change of code or data
+
+
+class HashedFile(BaseModel):
+    """Size in bytes and hex SHA-256 of a file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: int
+    sha256: str
+
+
+Files = dict[str, HashedFile]  # path -> what it holds
+
+
+class Manifest(BaseModel):
+    """Everything that the outputs of one stage depend on, and the outputs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal[1] = 1
+    stage: str
+    command: str
+    parameters: dict[str, Any]
+    inputs: Files
+    code: Files
+    outputs: Files
+    versions: dict[str, str]
+
+
+def versions() -> dict[str, str]:
+    """Python, and the libraries that results depend on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
+
+
+def files_in(paths: Iterable[Path]) -> list[Path]:
+    """The files that `paths`, files and folders, hold, in order; what is missing holds none."""
+    found = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
+    return sorted(file for file in set(found) if file.is_file() and not _is_left_behind(file))
+
+
+def _is_left_behind(file: Path) -> bool:
+    return file.suffix in {".pyc", ".partial"} or not LEFT_BEHIND.isdisjoint(file.parts)
+
+
+def hashed(paths: Iterable[Path]) -> Files:
+    """Every file of `paths`, hashed."""
+    return {
+        file.as_posix(): HashedFile(size=file.stat().st_size, sha256=sha256_of_file(file)) for file in files_in(paths)
+    }
+
+
+def manifest_of(stage: Declared, inputs: Files, code: Files) -> Manifest:
+    """The manifest of what `stage` has just written from `inputs` and `code`."""
+    return Manifest(
+        stage=stage.stage,
+        command=stage.command,
+        parameters=dict(stage.parameters),
+        inputs=inputs,
+        code=code,
+        outputs=hashed(stage.outputs),
+        versions=versions(),
+    )
+
+
+def manifest_now(stage: Declared) -> Manifest:
+    """What the manifest of `stage` would be if its outputs had been made of what is there now."""
+    return manifest_of(stage, hashed(stage.inputs), hashed(stage.code))
+
+
+def sealed(manifest: Manifest) -> dict[str, Any]:
+    """The content of a manifest's file."""
+    content = json.loads(json.dumps(manifest.model_dump(mode="json")))  # as it will be read: keys are strings there
+    return content | {"sha256": _seal(content)}
+
+
+def _seal(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read a manifest's file; BadInput where it is missing, cut off, or not as it was written."""
+    return unsealed(read_json(path), path)
+
+
+def unsealed(content: dict[str, Any], path: Path) -> Manifest:
+    """The manifest in `content`, as `sealed` wrote it into `path`; BadInput where it is not as it was written."""
+    rest = {name: value for name, value in content.items() if name != "sha256"}
+    try:
+        manifest = Manifest.model_validate(rest)
+    except ValidationError as error:
+        raise BadInput(f"{path} is no manifest: {'; '.join(mistakes(error, 'the file'))}") from None
+    if _seal(rest) != content.get("sha256"):
+        raise BadInput(f"{path} is not as it was written: its content does not fit its SHA-256")
+    return manifest

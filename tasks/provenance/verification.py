@@ -1,0 +1,67 @@
+"""Everything that the stages have written, held against their manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tasks.protocol.errors import BadInput
+from tasks.provenance.declared import declared
+from tasks.provenance.manifest import Files, Manifest, hashed, read_manifest
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as its stage left it."""
+
+    stage: str  # whose output it is
+    path: str
+    what: str
+    lost: bool = True  # the outputs have to be brought back; else the stage only has to run
+
+    def __str__(self) -> str:
+        return f"{self.path} ({self.stage}) {self.what}"
+
+
+def problems_of_outputs(name: str) -> tuple[Manifest | None, list[Problem]]:
+    """The manifest of a stage, and what does not hold of it or of the outputs that it names."""
+    stage = declared(name)
+    manifest_path = stage.manifest.as_posix()
+    if not stage.manifest.exists():
+        return None, [
+            Problem(name, manifest_path, "is missing: the stage has not finished, or it was lost", lost=False)
+        ]
+    try:
+        manifest = read_manifest(stage.manifest)
+    except BadInput as error:
+        return None, [Problem(name, manifest_path, f"is spoilt: {error}")]
+    there, written = hashed(stage.outputs), stage.manifest.stat().st_mtime
+    return manifest, [
+        Problem(name, path, _what(path, manifest.outputs, there, written))
+        for path in sorted(manifest.outputs | there)
+        if manifest.outputs.get(path) != there.get(path)
+    ]
+
+
+def _what(path: str, recorded: Files, there: Files, written: float) -> str:
+    """What became of a file; its last writing tells an edit from rot, as far as a date can be trusted."""
+    if path not in there:
+        return "is missing"
+    if path not in recorded:
+        return "was added: its stage has not written it"
+    last = Path(path).stat().st_mtime
+    if last > written:
+        return f"was edited, at {datetime.fromtimestamp(last, UTC).isoformat(timespec='seconds')}"
+    return "has rotted: its bytes differ, though nothing has written it since its stage ended"
+
+
+def problems_of_inputs(manifests: Mapping[str, Manifest]) -> Iterator[Problem]:
+    """Stages made of another input than the one that its own stage has made since."""
+    made = {path: file for manifest in manifests.values() for path, file in manifest.outputs.items()}
+    for name, manifest in manifests.items():
+        other = [path for path, file in manifest.inputs.items() if path in made and made[path] != file]
+        if other:
+            where = ", ".join(map(str, declared(name).outputs))
+            yield Problem(name, where, f"was made of another {', '.join(other)} than is there now", lost=False)
