@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
-from typing import Any
+from typing import Annotated, Any
 
-from prefect import flow
-from prefect.futures import as_completed
+import typer
+from prefect import flow, tags
 from prefect.task_runners import ThreadPoolTaskRunner
-from rich.progress import track
 
+from flows.alive import alive, server_needed
+from flows.engine import task_runner
+from flows.waiting import follow, outcome
 from tasks.bound import bound
 from tasks.calibrate import calibrate
 from tasks.calibrators import CALIBRATORS
 from tasks.compare import compare
-from tasks.expectations.check import GateFailed
 from tasks.measure import measure
 from tasks.project import project
 from tasks.projection.device import available_device
@@ -23,12 +23,14 @@ from tasks.protocol.errors import BadInput
 from tasks.protocol.keys import ALTERNATIVE_OF
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.splits import ValidationRows, validation_rows
-from tasks.protocol.store import Base, read_base
+from tasks.protocol.store import Base, explored_folder, read_base, runs_folder
+from tasks.provenance.stage import ended_in_words
+from tasks.show import show
 from tasks.validate import known, unchanged
 from tasks.vary import vary
 from tasks.write import write_runs
 
-Futures = dict[str, list[Any]]  # what a task makes -> its futures, one for each protocol seed
+Futures = dict[str, dict[str, Any]]  # what is made -> the place in words -> its future
 
 
 def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
@@ -53,61 +55,83 @@ def submit(
 ) -> Futures:
     """Everything that one protocol seed asks for; calibrators are compared at `steps` rows."""
     rivals, few = params.rivals.calibrators, params.rivals.rows
-    compared = [
-        calibrate.submit(parts.calibrator_fit, name, parts.seed, few) for name in [*params.calibrators, *rivals]
-    ]
-    varied = [calibrate.submit(parts.calibrator_fit, name, parts.seed) for name in params.sensitivity.calibrators]
+    names, others, seed = [*params.calibrators, *rivals], params.sensitivity.calibrators, f"seed {parts.seed}"
+    compared = [calibrate.submit(parts.calibrator_fit, name, parts.seed, few) for name in names]
+    varied = [calibrate.submit(parts.calibrator_fit, name, parts.seed) for name in others]
     on_both = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/both parts")
     both_parts = [on_both.submit(parts.both_fits, name, parts.seed, tuple(2 * rows for rows in few)) for name in rivals]
     fits = [*compared, *varied]
     projected = project.submit(fits, parts, base.test, params, device, wait_for=[incoming])
     gated = unchanged.submit(projected, fits, base.name, params.metrics.ece_bins)
+    places = [f"{name}, {seed}" for name in (*names, *others)] + [f"{name} on both parts, {seed}" for name in rivals]
     return {
-        "fits": [*fits, *both_parts],
-        "projected": [gated],
-        "metrics": [measure.submit(gated, base.test.labels, params.metrics)],
-        "rivals": [compare.submit(compared, both_parts, steps, parts, base.test, params, device)],
-        "sensitivity": [vary.submit(gated, fits, parts, base.test, params, device)],
+        "fits": dict(zip(places, [*fits, *both_parts], strict=True)),
+        "projected": {seed: gated},
+        "metrics": {seed: measure.submit(gated, base.test.labels, params.metrics)},
+        "rivals": {seed: compare.submit(compared, both_parts, steps, parts, base.test, params, device)},
+        "sensitivity": {seed: vary.submit(gated, fits, parts, base.test, params, device)},
     }
+
+
+def cut(base: Base, params: Params, seeds: list[int] | None) -> list[ValidationRows]:
+    """The validation rows under each protocol seed; BadInput where a choice has no rows to be made on."""
+    groups = base.validation_groups()
+    cuts = [validation_rows(base.validation, seed, params.protocol, groups) for seed in seeds or params.seeds]
+    if params.projection.selection == "best" and not all(len(parts.projection_selection) for parts in cuts):
+        raise BadInput(
+            f"{base.name}: projection.selection is best, but a seed has no projection-selection rows; say last"
+        )
+    return cuts
 
 
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
-    """Calibrate, project, check and measure the fixed decisions of `dataset`; writes `data/runs/<dataset>/`."""
+    """Calibrate, project, check and measure the fixed decisions of `dataset`.
+
+    Writes `data/runs/<dataset>/`, which is DVC's; of chosen seeds or calibrators, `data/explored/<dataset>/`.
+    """
     params = load_params()
     chosen = calibrators or params.dataset(dataset).calibrators or params.calibrators
     params = with_calibrators(params, tuple(chosen))
     base, device = read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
-    cuts = [
-        validation_rows(base.validation, seed, params.protocol, base.validation_groups())
-        for seed in seeds or params.seeds
-    ]
-    if params.projection.selection == "best" and not all(len(parts.projection_selection) for parts in cuts):
-        raise BadInput(
-            f"{dataset}: projection.selection is best, but a seed has no projection-selection rows; say last"
-        )
+    cuts = cut(base, params, seeds)
     steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
-    incoming = known.submit(dataset)
-    by_seed = [submit(parts, steps, base, params, device, incoming) for parts in cuts]
-    futures = {name: [one for seed in by_seed for one in seed[name]] for name in by_seed[0]}
-    futures["intervals"] = [
-        bound.submit(futures["projected"], futures["metrics"], base.test, params.calibrators, params.metrics)
-    ]
-    submitted = [incoming, *(one for some in futures.values() for one in some)]
-    for _ in track(as_completed(submitted), f"{dataset:>19}", total=len(submitted)):
-        pass  # the bar moves as they finish; what failed is raised below
-    gates = [incoming.result()]  # raises what closed the gate
-    fits = futures.pop("fits")
-    reused = [fit.result() is not None and fit.state.name == "Cached" for fit in fits]  # a failed fit is told first
-    provenance = {"device": device, "calibrators_fitted": reused.count(False), "calibrators_reused": reused.count(True)}
-    results = {name: [one.result() for one in some] for name, some in futures.items()}
-    for sentence in (one for seed in results["projected"] for one in seed.fallbacks(base.labels)):
-        print(f"{dataset}, {sentence}")
-    write_runs(base, gates, results, params, provenance)
+    with alive(), tags(dataset, base.source):
+        incoming = known.submit(dataset)
+        by_seed = [submit(parts, steps, base, params, device, incoming) for parts in cuts]
+        made: Futures = {"gates": {"incoming": incoming}}
+        made |= {what: {place: one for seed in by_seed for place, one in seed[what].items()} for what in by_seed[0]}
+        projected, metrics = list(made["projected"].values()), list(made["metrics"].values())
+        intervals = bound.submit(projected, metrics, base.test, params.calibrators, params.metrics)
+        made["intervals"] = {"all seeds": intervals}
+        follow([one for some in made.values() for one in some.values()], dataset)
+        results = {
+            what: [outcome(one, f"{dataset}, {what}, {place}") for place, one in some.items()]
+            for what, some in made.items()
+        }
+        for sentence in (one for seed in results["projected"] for one in seed.fallbacks(base.labels)):
+            print(f"{dataset}, {sentence}")
+        kept = [fit.state.name == "Cached" for fit in made["fits"].values()]
+        counts = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}
+        folder = explored_folder(dataset) if seeds or calibrators else runs_folder(dataset)
+        show(base, write_runs(base, results, params, {"device": device, **counts}, folder), folder)
+
+
+def main(
+    dataset: Annotated[str, typer.Argument(help="A key of `datasets` in params.yaml.")],
+    seed: Annotated[list[int] | None, typer.Option(min=0, help="Only this protocol seed; may be repeated.")] = None,
+    calibrator: Annotated[list[str] | None, typer.Option(help="Only this calibrator; may be repeated.")] = None,
+) -> None:
+    """The stage `reliability` of one data set; of chosen seeds or calibrators, no stage of DVC."""
+
+    def run() -> None:
+        with server_needed(), tags(dataset):
+            reliability.with_options(task_runner=task_runner(load_params()))(dataset, seed, calibrator)
+
+    ended_in_words("reliability", None if seed or calibrator else f"reliability@{dataset}", run)
 
 
 if __name__ == "__main__":
-    try:
-        reliability(sys.argv[1])
-    except (BadInput, GateFailed) as error:
-        sys.exit(f"reliability: {error}")
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    app()

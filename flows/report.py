@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 from prefect import flow
 
+from flows.alive import alive, server_needed
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
+from tasks.provenance.stage import ended_in_words
 from tasks.report import gather, write_headline, write_table
 from tasks.tables import TABLES
 
@@ -19,14 +19,18 @@ def report(missing: list[str] | None = None) -> None:
     there = [name for name in params.datasets if name not in (missing or [])]
     if not there:
         raise BadInput("no data set has finished, so there is nothing to report; see the failures above")
-    runs = gather(there, missing or [], params.calibrators)
-    for name in TABLES:
-        write_table(name, runs)
-    write_headline(runs)
+    with alive():
+        runs = gather(there, missing or [], params.calibrators)
+        for name in TABLES:
+            write_table(name, runs)
+        write_headline(runs)
+
+
+def main() -> None:
+    """The stage `report`."""
+    with server_needed():
+        report()
 
 
 if __name__ == "__main__":
-    try:
-        report()
-    except BadInput as error:
-        sys.exit(f"report: {error}")
+    ended_in_words("report", "report", main)

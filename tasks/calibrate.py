@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from prefect import task
 from prefect.context import TaskRunContext
+from prefect.serializers import PickleSerializer
 
 from tasks.calibrators import CALIBRATORS, fit_on_first
 from tasks.protocol.decisions import FixedDecisions
@@ -40,7 +42,30 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
     )
 
 
-@task(task_run_name="calibrate/{calibrator}/{seed}", cache_key_fn=fit_key, persist_result=True)
+class SealedPickle(PickleSerializer[Any]):
+    """A pickle behind its SHA-256, so that a kept fit that rotted is fitted again, not believed."""
+
+    type: Literal["sealed_pickle"] = "sealed_pickle"
+
+    def dumps(self, obj: Any) -> bytes:
+        """The seal, a line end, and the pickle."""
+        blob = super().dumps(obj)
+        return hashlib.sha256(blob).hexdigest().encode() + b"\n" + blob
+
+    def loads(self, blob: bytes) -> Any:
+        """What was dumped; ValueError where it is not whole, which Prefect takes for nothing kept."""
+        seal, _, rest = blob.partition(b"\n")
+        if hashlib.sha256(rest).hexdigest().encode() != seal:
+            raise ValueError("a kept fit is not as it was written")
+        return super().loads(rest)
+
+
+@task(
+    task_run_name="calibrate/{calibrator}/{seed}",
+    cache_key_fn=fit_key,
+    persist_result=True,
+    result_serializer=SealedPickle(),
+)
 def calibrate(fit: FixedDecisions, calibrator: str, seed: int, few: tuple[int, ...] = ()) -> Calibrated:
     """Fit `calibrator` on the calibrator-fit rows of protocol seed `seed`, and on only the first of them, by `few`."""
     value, *first = fit_on_first(calibrator, fit.logits, fit.labels, [len(fit), *few], seed=seed)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import platform
 from datetime import UTC, datetime
-from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,11 @@ from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.keys import EXACT, HEADLINE_CALIBRATOR
 from tasks.protocol.params import Params
 from tasks.protocol.results import Projected
-from tasks.protocol.store import Base, runs_folder, write_json, write_whole
+from tasks.protocol.store import Base, write_json, write_whole
+from tasks.provenance.manifest import versions
 
 SCORED_ROWS = 50_000  # beyond this many test rows, scores.parquet holds a sample of them
 SIMPLEX_ROWS = 2000  # that simplex.parquet holds at most
-LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "polars", "prefect", "dvc", "great-expectations")
 
 
 def sampled(n: int, most: int) -> np.ndarray:
@@ -117,14 +116,14 @@ def curves(projected: list[Projected], labels: tuple[str, ...]) -> list[dict[str
 
 @task(task_run_name="write/{base.name}", cache_policy=NO_CACHE)
 def write_runs(
-    base: Base, gates: list[dict[str, Any]], results: dict[str, list[Any]], params: Params, provenance: dict[str, Any]
-) -> None:
-    """Write `data/runs/<dataset>/`: all but run.json are the same bytes for the same inputs.
+    base: Base, results: dict[str, list[Any]], params: Params, provenance: dict[str, Any], folder: Path
+) -> pl.DataFrame:
+    """Write the results into `folder`: all but run.json are the same bytes for the same inputs; returns the metrics.
 
-    `results` are what the protocol seeds made, each a list: `projected`, and as frames `metrics`, `rivals`,
+    `results` are what the tasks made, each a list: records of `gates`, `projected`, and as frames `metrics`, `rivals`,
     `sensitivity` and `intervals`.
     """
-    folder, projected = runs_folder(base.name), results["projected"]
+    projected = results["projected"]
     keys = {"dataset": pl.lit(base.name), "source": pl.lit(base.source)}
     named_columns = [value.alias(name) for name, value in keys.items()]
     frames = {name: pl.concat(results[name]) for name in ("metrics", "rivals", "sensitivity", "intervals")}
@@ -135,7 +134,7 @@ def write_runs(
     write_whole(folder / "scores.parquet", scored.write_parquet)
     named = {"dataset": base.name, "source": base.source}
     write_json(folder / "curves.json", named | {"lattices": curves(projected, base.labels)})
-    passed = [*gates, *(record for seed in projected for record in seed.gates)]
+    passed = [*results["gates"], *(record for seed in projected for record in seed.gates)]
     write_json(folder / "gates.json", named | {"gates": passed})
     sizes = {"test_rows": len(base.test), "scored_rows": len(sampled(len(base.test), SCORED_ROWS))}
     found = {
@@ -144,7 +143,7 @@ def write_runs(
     }
     machine = {
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in LIBRARIES},
+        "versions": versions(),
     }
     write_json(folder / "run.json", named | sizes | found | provenance | machine)
+    return frames["metrics"]

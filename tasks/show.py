@@ -1,0 +1,32 @@
+"""Prefect task: the metrics of one data set where a person sees them, on the page of their run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+from prefect import task
+from prefect.artifacts import create_link_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+
+from tasks.protocol.keys import COMPARED
+from tasks.protocol.store import Base
+
+
+@task(task_run_name="show/{base.name}", cache_policy=NO_CACHE)
+def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
+    """A table of confidence beside MRP, mean over protocol seeds, and a link to the files in `folder`."""
+    pair, key = ["confidence", "mrp"], base.name.replace("_", "-")
+    both = metrics.filter(pl.col("variant").is_in(pair), pl.col("metric").is_in(COMPARED))
+    place = ["calibrator", "metric"]
+    means = both.pivot("variant", index=place, values="value", aggregate_function="mean", maintain_order=True)
+    rows = means.with_columns(change=pl.col("mrp") - pl.col("confidence")).with_columns(pl.selectors.float().round(5))
+    shown = f"{base.name} (simulated)" if base.source == "simulated" else base.name
+    create_table_artifact(
+        rows.to_dicts(),
+        key=f"metrics-{key}",
+        description=f"{shown}: mean over protocol seeds, test rows ranked by confidence and by MRP. In full: {folder}/",
+    )
+    create_link_artifact(
+        folder.resolve().as_uri(), link_text=f"{folder}/", key=f"files-{key}", description=f"{shown}: files"
+    )
