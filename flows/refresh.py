@@ -1,28 +1,33 @@
-"""Prefect flow: `dvc repro` under one API server for all its stages, then the tables where a person sees them."""
+"""Prefect flow: `dvc repro` under one API server for all its stages; what ran, why, and what it changed."""
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Annotated
 
+import typer
 from prefect import flow, get_client
-from rich.console import Console
-from rich.table import Table
+from pydantic import Field
 
+from flows.alive import alive, mark_crashed, server_needed
 from flows.report import report
-from tasks.protocol.errors import BadInput
-from tasks.protocol.params import WatchedMap, load_params
-from tasks.protocol.store import REPORT, read_csv, read_json
-from tasks.tables.display import displayed
+from flows.repro import Process, end, finish, put_aside_what_is_cut_off, stale_stages, start_lanes, start_repro
+from flows.shown import print_main_table, show_headline, show_stages
+from tasks.protocol.errors import BadInput, RunFailed
+from tasks.protocol.params import Params, WatchedMap, load_params
+from tasks.protocol.store import REPORT, read_json
+from tasks.provenance.declared import declared, stage_names
+from tasks.provenance.history import Moment, happened, keep_finished, moment
+from tasks.provenance.lock import held
 from tasks.watch import MapBroken, watch
 
-DVC = (sys.executable, "-m", "dvc")
-STARTED: list[subprocess.Popen[bytes]] = []  # what runs while the API server starts: stages that need none
+Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
+
+# What is under way before the flow starts: while its API server comes up, stages that need none already run.
+EARLY: list[Process] = []
+BEGAN: list[Moment] = []
 
 
 def own_server() -> dict[str, str]:
@@ -31,76 +36,32 @@ def own_server() -> dict[str, str]:
         return {"PREFECT_API_URL": str(client.api_url)}
 
 
-def start_repro(targets: list[str], **environment: str) -> subprocess.Popen[bytes]:
-    """Start `dvc repro --keep-going` in a process group of its own."""
-    tools = Path(sys.executable).parent  # holds the `python` that the stages call
-    environment["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
-    command = [*DVC, "--wait-for-lock", "repro", "--keep-going", *targets]
-    return subprocess.Popen(command, env=os.environ | environment, start_new_session=True)  # noqa: S603 - our own
+def begin() -> Moment:
+    """What stands there before any DVC of ours runs."""
+    put_aside_what_is_cut_off()
+    return moment()
 
 
-def start_lanes(stage: str, datasets: list[str], lanes: int, **environment: str) -> list[subprocess.Popen[bytes]]:
-    """Deal the data sets to `lanes`, each with a DVC of its own that brings them up to `stage`; they share no stage.
-
-    DVC runs one stage at a time, and waits for another's lock. On a dumb terminal the bars of two lanes do not draw
-    over each other.
-    """
-    dealt = [[f"{stage}@{name}" for name in datasets[lane::lanes]] for lane in range(lanes)]
-    return [start_repro(targets, TERM="dumb", **environment) for targets in dealt if targets]
-
-
-def finish(processes: list[subprocess.Popen[bytes]]) -> int:
-    """Wait for all; returns the first exit status that is not 0, and ends those still running if we end."""
-    try:
-        return next((status for status in [process.wait() for process in processes] if status), 0)
-    finally:
-        end(processes)
-
-
-def end(processes: list[subprocess.Popen[bytes]]) -> None:
-    """End those of the process groups that still run."""
-    for process in processes:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.wait()
-
-
-def repro(targets: list[str], datasets: list[str], lanes: int) -> int:
+def repro(targets: list[str], force: bool, params: Params) -> int:
     """Bring `targets` (everything, if none) up to date; returns DVC's exit status.
 
-    The data sets go side by side in `lanes`, then a last DVC makes the report; where a lane failed it tries all again,
+    The data sets go side by side in lanes, then a last DVC makes the report; where a lane failed it tries all again,
     and says what is missing.
     """
-    server = own_server()
-    finish(STARTED)
-    if not targets and not finish(start_lanes("reliability", datasets, lanes, **server)):
-        targets = ["--single-item", "report"]  # DVC need not look at all that the lanes have just finished
-    return finish([start_repro(targets, **server)])
+    server, options = own_server(), ["--force"] if force else []
+    finish(EARLY)
+    if targets:
+        return finish([start_repro([*options, *targets], **server)])
+    if finish(start_lanes("reliability", list(params.datasets), params.lanes, *options, **server)):
+        return finish([start_repro([], **server)])
+    return finish([start_repro([*options, "--single-item", "report"], **server)])  # the lanes have just made the rest
 
 
-def unfinished(datasets: list[str]) -> list[str]:
-    """The data sets with a stage that is not up to date; what lies under `data/runs/` for them is not to be shown."""
-    told = subprocess.run([*DVC, "status", "--json"], check=True, capture_output=True, text=True)  # noqa: S603 - our own command
-    stale = {stage.split("@")[-1] for stage in json.loads(told.stdout)}
-    return [name for name in datasets if name in stale]
-
-
-def print_main_table() -> None:
-    """Print the main table of the report, and where the report is."""
-    header, rows = displayed("main", read_csv(REPORT / "main.csv"))
-    table = Table(title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")
-    for place, name in enumerate(header):
-        table.add_column(name.replace("nll_correct", "nll").replace("_", " "), no_wrap=place < 2)
-    for row in rows:
-        table.add_row(*(text.split(" ± ")[0] for text in row))
-    console = Console(width=None if sys.stdout.isatty() else 150)
-    console.print(table)
-    console.print(read_json(REPORT / "metrics.json")["headline"], highlight=False)
-    console.print(f"report: {REPORT.resolve()}")
-
-
-class RefreshFailed(Exception):
-    """What did not end well, in words."""
+def check_targets(targets: list[str]) -> None:
+    """BadInput where one is no stage of dvc.yaml."""
+    unknown = [name for name in targets if name not in stage_names()]
+    if unknown:
+        raise BadInput(f"no stage {', '.join(unknown)}; there are {', '.join(stage_names())}")
 
 
 def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
@@ -117,35 +78,75 @@ def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
     return wrong
 
 
-@flow(flow_run_name="refresh")
-def refresh(arguments: list[str] | None = None) -> None:
-    """Bring everything up to date, then look at the maps in use.
+def report_with_holes(datasets: list[str], stale: set[str]) -> None:
+    """The report without the data sets that have a stale stage; it is not that of a finished stage, nor DVC's."""
+    unfinished = {stage.partition("@")[2] for stage in stale}
+    with held("report"):
+        declared("report").manifest.unlink(missing_ok=True)
+        report(missing=[name for name in datasets if name in unfinished])
 
-    Where a data set failed, the others finish and the report marks the hole. Raises RefreshFailed with all that went
+
+def bring_up_to_date(targets: list[str], force: bool, params: Params) -> list[str]:
+    """Run DVC, show what became of the stages and what it changed; returns what went wrong, a sentence each."""
+    since = BEGAN.pop() if BEGAN else begin()
+    failed = repro(targets, force, params)
+    stale = stale_stages() if failed else set()
+    stages = happened(since, stale)
+    show_stages([one for one in stages if not targets or one.how != "skipped" or one.stage in targets])
+    if not failed:
+        show_headline()
+        if not targets:
+            keep_finished(read_json(REPORT / "metrics.json"))
+    elif not targets:
+        report_with_holes(list(params.datasets), stale)
+    reasons = [f"{one.stage}: {one.why}" for one in stages if one.how == "failed" and one.seconds is not None]
+    if failed and not reasons:
+        reasons = ["DVC could not run a stage; its own words stand above"]
+    return [*reasons, *(["the report marks what is missing"] if failed and not targets else [])]
+
+
+@flow(flow_run_name="refresh")
+def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
+    """Bring everything up to date, or only `targets` and what they need, then look at the maps in use.
+
+    Where a data set failed, the others finish and the report marks the hole. Raises RunFailed with all that went
     wrong, once all else is done.
     """
     params = load_params()
-    wrong = []
-    failed = repro(arguments or [], list(params.datasets), params.lanes)
-    try:
-        if failed:
-            wrong.append("some stages failed, see above; the report marks what is missing")
-            report(missing=unfinished(list(params.datasets)))
-        print_main_table()
-    except BadInput as error:
-        wrong.append(str(error))
-    wrong += watched(params.watched)
+    check_targets(targets or [])
+    with held("refresh"), alive():
+        mark_crashed()
+        wrong = bring_up_to_date(targets or [], force, params)
+        try:
+            print_main_table()
+        except BadInput as error:
+            wrong.append(str(error))
+        wrong += watched(params.watched)
     if wrong:
-        raise RefreshFailed("; ".join(wrong))
+        raise RunFailed("\n  ".join(["not all went well:", *wrong]))
+
+
+def main(
+    targets: Annotated[list[str] | None, typer.Argument(help="Stages, such as reliability@wands; else all.")] = None,
+    force: Annotated[bool, typer.Option(help="Run also what is up to date.")] = False,
+) -> None:
+    """Bring the data sets and the report up to date under one API server; says what ran, and why."""
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # so that what follows is tidied up
+    try:
+        params = load_params()  # a mistake is told before a server starts
+        check_targets(targets or [])
+        with held("refresh"), server_needed():
+            BEGAN.append(begin())
+            if not targets and not force:
+                EARLY.extend(start_lanes("train", list(params.datasets), params.lanes))
+            refresh(targets or [], force)
+    except (BadInput, RunFailed) as error:
+        sys.exit(f"refresh: {error}")
+    finally:
+        end(EARLY)
 
 
 if __name__ == "__main__":
-    try:
-        params = load_params()  # a mistake in params.yaml is told before a server starts
-        if not sys.argv[1:]:
-            STARTED += start_lanes("train", list(params.datasets), params.lanes)
-        refresh(sys.argv[1:])
-    except (BadInput, RefreshFailed) as error:
-        sys.exit(f"refresh: {error}")
-    finally:
-        end(STARTED)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
+    app()
