@@ -6,7 +6,7 @@ TORCH_INDEX ?=
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 
-.PHONY: setup demo repro test test-system bench lint real-sets clean
+.PHONY: setup demo repro test test-system test-faults bench lint real-sets clean
 
 setup: $(VENV)/.ready
 
@@ -17,7 +17,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@git rev-parse -q --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
-	@PREFECT_HOME="$(CURDIR)/.prefect" DO_NOT_TRACK=1 $(BIN)/prefect server database upgrade -y >/dev/null
+	@mkdir -p .prefect && chmod 700 .prefect .dvc data # what runs leave here is for nobody else
+	@DO_NOT_TRACK=1 $(BIN)/prefect server database upgrade -y >/dev/null
 	@touch $@
 
 # Made-up predictions to a map, a verdict and routed rows
@@ -36,6 +37,10 @@ test-system: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --upgrade --target $(VENV)/system pyspark
 	PYTHONPATH=$(VENV)/system $(BIN)/python -m pytest tests/system -m system
 
+# Kills, full disks, flipped bits, servers that die: what was promised then, and what happens
+test-faults: setup
+	$(BIN)/python -m pytest tests/faults -m "faults or not faults" -n 2 --dist loadfile
+
 # Ours beside what others would use, on the same rows in the same process; writes bench.json
 bench: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
@@ -47,7 +52,7 @@ lint: setup
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) .prefect real-sets data/raw data/base data/runs data/report data/demo
+	rm -rf $(VENV) .prefect real-sets data/raw data/base data/runs data/report data/manifests data/explored data/demo data/.state
 
 # The example on real data: a clone of this commit with the data sets of flows/real_sets.yaml, read from REAL_DATA
 real-sets: setup

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from flows import SETTINGS
+from flows import SETTINGS, prefect_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def after_import(code: str, **environment: str) -> str:
+def after_import(code: str, folder: Path = ROOT, **environment: str) -> str:
     """What a fresh Python prints after importing `flows` with this environment."""
     clean = {name: value for name, value in os.environ.items() if name not in SETTINGS and "PREFECT" not in name}
     done = subprocess.run(
         [sys.executable, "-c", f"import os, sys, flows; {code}"],
-        cwd=ROOT,
+        cwd=folder,
         env=clean | environment,
         capture_output=True,
         text=True,
@@ -31,7 +35,7 @@ def after_import(code: str, **environment: str) -> str:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("PREFECT_SERVER_ANALYTICS_ENABLED", "false"),
+        ("PREFECT_SERVER_ANALYTICS_ENABLED", "False"),
         ("DO_NOT_TRACK", "1"),
         ("GX_ANALYTICS_ENABLED", "false"),
         ("DVC_NO_ANALYTICS", "1"),
@@ -58,7 +62,47 @@ def test_prefect_is_not_imported_by_the_settings():
 
 def test_the_recorder_flushes_in_whole_seconds():
     # Prefect 3.8.8 cuts the interval to an int; at 0 its server loops without a pause
-    assert int(float(SETTINGS["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
+    assert int(float(prefect_settings()["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
+
+
+def test_prefect_reads_every_setting_of_pyproject_under_its_name():
+    names = list(prefect_settings())
+    code = "from prefect.settings import Settings; told = Settings().to_environment_variables(exclude_unset=True); "
+    told = after_import(code + f"print([name for name in {names} if name not in told])")
+    assert told == "[]"
+
+
+def test_the_state_of_runs_is_for_this_user_alone(tmp_path):
+    shutil.copytree(ROOT / "flows", tmp_path / "flows")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    subprocess.run([sys.executable, "-c", "import flows"], cwd=tmp_path, check=True)
+    assert (tmp_path / ".prefect").stat().st_mode & 0o077 == 0
+
+
+def test_a_server_of_this_project_is_found_where_it_lives_and_left_aside_where_it_is_dead(tmp_path):
+    shutil.copytree(ROOT / "flows", tmp_path / "flows")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    with HTTPServer(("127.0.0.1", 0), Healthy) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/api"
+        (tmp_path / "data/.state").mkdir(parents=True)
+        (tmp_path / "data/.state/server.json").write_text(json.dumps({"api_url": url}))
+        code = "print(os.environ.get('PREFECT_API_URL'))"
+        assert after_import(code, tmp_path) == url
+        assert after_import(code, tmp_path, PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
+        server.shutdown()
+    assert after_import(code, tmp_path) == "None"
+
+
+class Healthy(BaseHTTPRequestHandler):
+    """What a living API says."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
 
 
 def test_a_dead_server_is_said_and_left_aside():
