@@ -1,20 +1,34 @@
-"""The deployments: forms that refuse what a command would, and what a run shows."""
+"""The deployments: forms that refuse what a command would, what a run shows, and the server they stand on."""
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import nullcontext
 from typing import get_args
+from uuid import uuid4
 
 import pytest
+import sqlalchemy
 from prefect.exceptions import ParameterTypeError
+from prefect.server.database import provide_database_interface
+from prefect.utilities.schema_tools import validate
+from prefect.utilities.schema_tools.validation import ValidationError
+from sqlalchemy.orm import Session
 
-from flows import serve
+from flows import reliability, serve, server
 from tasks.calibrators import CALIBRATORS, SENSITIVITY
 from tasks.maps.fit import AUTO, DEPLOYABLE
 from tasks.maps.sql import DIALECTS
+from tasks.protocol.errors import BadInput, RunFailed
+from tasks.protocol.params import load_params
 
 
 def test_the_forms_know_every_name_that_the_commands_know():
     assert set(get_args(serve.CalibratorName)) == set(CALIBRATORS) - set(SENSITIVITY)
+    assert set(get_args(serve.AnyCalibrator)) == set(CALIBRATORS)
     assert set(get_args(serve.VariantName)) == {AUTO, *DEPLOYABLE}
     assert set(get_args(serve.Dialect)) <= set(DIALECTS)
 
@@ -22,6 +36,10 @@ def test_the_forms_know_every_name_that_the_commands_know():
 @pytest.mark.parametrize(
     ("form", "wrong"),
     [
+        (serve.reliabilities, {"datasets": []}),
+        (serve.reliabilities, {"datasets": ["wands"], "seeds": [-1]}),
+        (serve.reliabilities, {"datasets": ["wands"], "calibrators": ["platt"]}),
+        (serve.refresh, {"targets": ["wands"]}),
         (serve.rerank_fit, {"predictions": "a", "out": "b", "calibrator": "platt"}),
         (serve.rerank_fit, {"predictions": "a", "out": "b", "variant": "label_2d"}),
         (serve.rerank_fit, {"predictions": "a", "out": "b", "seed": -1}),
@@ -42,3 +60,121 @@ def test_every_command_has_a_deployment():
 def commands():
     """Those of the command line."""
     return serve.rerank.app.registered_commands
+
+
+@pytest.fixture
+def deployed():
+    """The deployments, by name."""
+    return {one.name: one for one in serve.deployments(load_params())}
+
+
+def test_everything_is_served_and_the_refresh_alone_on_a_schedule(deployed):
+    assert set(deployed) == {"refresh", "reliability", *(one.name for one in serve.RERANK)}
+    assert {name for name, one in deployed.items() if one.schedules} == {"refresh"}
+    (entry,) = deployed["refresh"].schedules
+    assert (entry.schedule.cron, entry.schedule.timezone or "UTC") == (load_params().schedule.refresh, "UTC")
+    assert deployed["refresh"].concurrency_limit == 1
+
+
+def test_the_scheduler_can_write_its_runs_with_the_sqlalchemy_that_is_installed():
+    # with 2.1 Prefect 3.8.8 cannot: every schedule stands in the UI, none ever starts a run, and nothing says so
+    database, engine = provide_database_interface(), sqlalchemy.create_engine("sqlite://")
+    database.Base.metadata.create_all(engine, tables=[database.FlowRun.__table__])
+    run = {"id": uuid4(), "flow_id": uuid4(), "state": {}, "state_name": "Scheduled", "auto_scheduled": True}
+    with Session(engine) as session:
+        session.execute(database.queries.insert(database.FlowRun), [run])
+        assert session.scalars(sqlalchemy.select(database.FlowRun.state_name)).all() == ["Scheduled"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"datasets": ["nowhere"]}, {"datasets": ["wands"], "calibrators": ["platt"]}, {"datasets": []}, {}]
+)
+def test_what_the_server_checks_before_a_run_exists_knows_the_data_sets(deployed, wrong):
+    schema = deployed["reliability"]._parameter_openapi_schema.model_dump(exclude_unset=True)
+    validate({"datasets": ["wands"], "seeds": [4], "calibrators": ["hcal"]}, schema, raise_on_error=True)
+    with pytest.raises(ValidationError):
+        validate(wrong, schema, raise_on_error=True)
+
+
+class Reliability:
+    """Stands in for the flow of one data set."""
+
+    def __init__(self) -> None:
+        self.ran = []
+
+    def with_options(self, **_):
+        return self
+
+    def __call__(self, name, seeds, calibrators):
+        self.ran.append((name, seeds, calibrators))
+        if name != "scidocs":
+            raise RunFailed(f"no luck with {name}")
+
+
+@pytest.fixture
+def one(monkeypatch) -> Reliability:
+    stand_in = Reliability()
+    monkeypatch.setattr(reliability, "reliability", stand_in)
+    monkeypatch.setattr(serve, "alive", nullcontext)  # there is no flow run
+    return stand_in
+
+
+def test_where_a_data_set_fails_the_others_finish_and_every_reason_is_told(one):
+    with pytest.raises(RunFailed, match=r"no luck with wands(.|\n)*no luck with mine"):
+        serve.reliabilities.fn(["wands", "scidocs", "mine", "wands"], [4], ["ts"])
+    assert one.ran == [(name, [4], ["ts"]) for name in ("wands", "scidocs", "mine")]
+
+
+def test_a_run_of_the_form_never_writes_where_dvc_does(one):
+    serve.reliabilities.fn(["scidocs"])
+    assert one.ran == [("scidocs", list(load_params().seeds), None)]  # with seeds of one's own it goes to data/explored
+
+
+def test_a_port_that_is_taken_is_told_before_anything_starts(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with socket.socket() as taken:
+        taken.bind((server.HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(BadInput, match=f"port {port} .* --port"), server.api_server(port):
+            pass
+    assert not server.FOUND.exists()
+    assert not server.LOG.exists()
+
+
+def test_a_project_is_served_once(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    with server.alone(), pytest.raises(BadInput, match="already running"), server.alone():
+        pass
+    with server.alone():  # and again, once that has ended
+        pass
+
+
+def test_a_live_server_is_taken_as_it_is(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
+    with server.api_server(4200) as url:
+        assert url == "http://elsewhere/api"
+    assert not server.FOUND.exists()
+
+
+def test_a_server_that_ends_at_once_is_told():
+    ended, told = [sys.executable, "-c", "raise SystemExit(3)"], r"ended with status 3; .*server\.log"
+    with subprocess.Popen(ended) as process, pytest.raises(RunFailed, match=told):
+        server.wait_until_healthy(process, "http://127.0.0.1:9/api")
+
+
+def test_the_server_ends_with_the_process_that_started_it_however_that_ends():
+    code = "import threading, time; from flows.server import end_with_parent;"
+    code += "threading.Thread(target=end_with_parent, daemon=True).start(); print('up', flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"up\n"
+        process.stdin.close()  # as the system does for a process that was killed
+        assert process.wait(20) == -signal.SIGTERM
+
+
+def test_a_work_pool_needs_a_server(monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    with pytest.raises(BadInput, match="PREFECT_API_URL"):
+        serve.hand_over([], "here")

@@ -1,0 +1,267 @@
+"""What whoever keeps this running does in the browser: Chromium without a screen, on a real `python -m flows.serve`.
+
+`make test-system` runs it; what is missing fails it. Nothing here needs a network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PROGRAMS = {"chromium": "chromium", "chromedriver": "chromium-driver"}  # and the Debian package of each
+QUIET = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
+QUIET += " disable-component-update disable-sync window-size=1400,1300"
+PATIENCE = 120  # seconds for what a busy machine does at last
+
+pytestmark = pytest.mark.system
+
+
+def environment() -> dict[str, str]:
+    """That of a user with nothing set, in the project's environment."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """The project with two small twins, trained."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("flows", "tasks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["datasets"] = {name: params["datasets"][name] | {"rows": 6000} for name in ("wands", "scidocs")}
+    params |= {"schedule": {"refresh": "0 5 * * *"}}  # all calibrators: a stage is to last longer than clicks
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    for command in ("init -q --no-scm", "config core.analytics false", "repro -q train"):
+        subprocess.run([sys.executable, "-m", "dvc", *command.split()], cwd=folder, env=environment(), check=True)
+    return folder
+
+
+class Served:
+    """A running `flows.serve`, by its API."""
+
+    def __init__(self, project: Path, port: int) -> None:
+        self.project, self.address, self.log = project, f"http://127.0.0.1:{port}", project / "serve.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "flows.serve", "--port", str(port)],
+                cwd=project,
+                env=environment(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        eventually(lambda: self.alive() and self.deployment("rerank-sql"))  # the last one
+
+    def alive(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        return (self.project / "data/.state/server.json").exists()
+
+    def ask(self, place: str, **content: object) -> list[dict]:
+        request = urllib.request.Request(
+            f"{self.address}/api/{place}/filter",
+            data=json.dumps(content).encode(),
+            headers={"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def deployment(self, name: str) -> str | None:
+        found = self.ask("deployments", deployments={"name": {"any_": [name]}})
+        return found[0]["id"] if found else None
+
+    def runs(self, name: str) -> list[dict]:
+        """Those of a deployment, the oldest first."""
+        chosen = {"name": {"any_": [name]}}
+        runs = self.ask("flow_runs", deployments=chosen, sort="EXPECTED_START_TIME_ASC")
+        return [run for run in runs if not run["auto_scheduled"]]
+
+
+@pytest.fixture(scope="module")
+def served(project) -> Iterator[Served]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    running = Served(project, port)
+    yield running
+    running.process.send_signal(signal.SIGINT)
+    assert running.process.wait(PATIENCE) == 0, running.log.read_text()
+    assert not (project / "data/.state/server.json").exists()
+    with socket.socket() as closed:
+        assert closed.connect_ex(("127.0.0.1", port)) != 0  # the server has ended too
+
+
+def eventually(happens, within: float = PATIENCE):
+    """What `happens` returns, once that is true; errors of a page that is being drawn count as not yet."""
+    until = time.monotonic() + within
+    while True:
+        try:
+            if found := happens():
+                return found
+        except (OSError, LookupError, TypeError, StopIteration) as error:
+            found = error
+        except Exception as error:
+            if not type(error).__module__.startswith("selenium"):
+                raise
+            found = error
+        assert time.monotonic() < until, f"still {found!r} after {within} seconds"
+        time.sleep(0.2)
+
+
+class Page:
+    """A browser with nothing in it, by what a person sees."""
+
+    def __init__(self, driver, served: Served) -> None:
+        self.driver, self.served = driver, served
+
+    def open(self, path: str) -> None:
+        self.driver.get(self.served.address + path)
+
+    @property
+    def text(self) -> str:
+        return self.driver.find_element("tag name", "body").text
+
+    def click(self, text: str, kind: str = "button", place: int = 0) -> None:
+        def click() -> bool:
+            seen = [one for one in self.driver.find_elements("css selector", kind) if one.text == text]
+            seen[place].click()
+            return True
+
+        eventually(click)
+
+    def choose(self, place: int, option: str) -> list[str]:
+        """Pick an option of the list at `place` on the page; returns all its options."""
+        lists = "button[aria-haspopup=listbox]"
+        eventually(lambda: self.driver.find_elements("css selector", lists)[place].click() or True)
+        options = eventually(lambda: [one.text for one in self.driver.find_elements("css selector", "[role=option]")])
+        self.click(option, "[role=option]")
+        self.driver.switch_to.active_element.send_keys("\ue00c")  # Escape
+        return options
+
+    def submit(self, name: str) -> None:
+        """Submit the form of a deployment, and go to the page of the run."""
+        before = len(self.served.runs(name))
+        self.click("Submit")
+        (run,) = eventually(lambda: self.served.runs(name)[before:])
+        self.open(f"/v2/runs/flow-run/{run['id']}")
+
+    def ask_to_cancel(self) -> bool:
+        """Open the menu of a run and choose Cancel; a page that is drawn anew closes it again."""
+        self.driver.find_element("css selector", "button[aria-haspopup=menu]").click()
+        items = self.driver.find_elements("css selector", "[role=menuitem]")
+        next(one for one in items if one.text == "Cancel").click()
+        return True
+
+    def asked(self) -> set[str]:
+        """Hosts that the page has asked, with their ports."""
+        messages = [json.loads(one["message"])["message"] for one in self.driver.get_log("performance")]
+        sent = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
+        return {urllib.parse.urlsplit(url).netloc for url in sent if url.startswith("http")}
+
+
+@pytest.fixture
+def page(served, tmp_path) -> Iterator[Page]:
+    for program, package in PROGRAMS.items():
+        if shutil.which(program) is None:
+            pytest.fail(f"{program} is missing; install the Debian package {package}")
+    try:
+        from selenium import webdriver
+    except ModuleNotFoundError:
+        pytest.fail("Selenium is missing; run `make test-system`, which installs it in a folder of its own")
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for flag in [*QUIET.split(), f"user-data-dir={tmp_path / 'browser'}"]:
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    try:
+        yield Page(driver, served)
+    finally:
+        driver.save_screenshot(tmp_path / "last.png")
+        driver.quit()
+
+
+def test_the_page_asks_its_own_port_alone_and_shows_every_deployment(page, served):
+    page.open("/")
+    eventually(lambda: "Dashboard" in page.text)
+    page.click("Deployments", "a")
+    eventually(lambda: {"refresh", "reliability", "rerank-fit"} <= set(page.text.split()))
+    assert "At 05:00 AM" in page.text
+    time.sleep(2)  # its analytics would be asked by now
+    assert page.asked() == {urllib.parse.urlsplit(served.address).netloc}
+
+
+def test_the_schedule_makes_runs(served):
+    def due() -> list[str]:
+        runs = served.ask("flow_runs", deployments={"name": {"any_": ["refresh"]}})
+        return [run["expected_start_time"] for run in runs if run["auto_scheduled"]]
+
+    assert all(at[11:16] == "05:00" for at in eventually(due))
+
+
+def test_the_form_refuses_a_wrong_calibrator_before_a_run_exists(page, served):
+    wrong = urllib.parse.quote(json.dumps({"datasets": ["wands"], "calibrators": ["platt"]}))
+    page.open(f"/v2/deployments/deployment/{served.deployment('reliability')}/run?parameters={wrong}")
+    before = served.runs("reliability")
+    page.click("Submit")
+    eventually(lambda: "'platt' is not one of" in page.text)
+    assert served.runs("reliability") == before
+
+
+def test_a_run_started_from_the_form_finishes_and_shows_its_table(page, served, project):
+    page.open(f"/v2/deployments/deployment/{served.deployment('reliability')}/run")
+    assert page.choose(0, "wands") == ["wands", "scidocs"]
+    page.click("list", "button[role=tab]", place=1)
+    assert {"ts", "hcal", "matrix"} <= set(page.choose(1, "ts"))
+    began = time.monotonic()
+    page.submit("reliability")
+    eventually(lambda: "Completed" in page.text and "reliabilities/wands" in page.text)
+    took = time.monotonic() - began
+    (run,) = [run for run in served.runs("reliability") if run["name"] == "reliabilities/wands"]
+    print(f"from the form to the end in {took:.0f} s, of which {run['total_run_time']:.1f} s in the flow")
+    assert run["parameters"]["calibrators"] == ["ts"]
+    page.open("/v2/artifacts/key/metrics-wands")
+    eventually(lambda: page.driver.find_element("css selector", "a[href*='/artifacts/artifact/']").click() or True)
+    eventually(lambda: "wands (simulated)" in page.text and "aupr_error" in page.text)
+    assert re.search(r"calibrator\s+metric\s+confidence\s+mrp", page.text)
+    assert (project / "data/explored/wands/metrics.parquet").exists()
+    assert not (project / "data/runs/wands").exists()  # what DVC keeps is left alone
+
+
+def stages(project: Path) -> list[int]:
+    """Living processes of stages, as they say themselves."""
+    told = [json.loads(file.read_text()) for file in (project / "data/.state/stages").glob("*.json")]
+    running = [one["process"] for one in told if one["outcome"] == "running"]
+    return [process for process in running if Path(f"/proc/{process}").exists()]
+
+
+def test_a_cancelled_refresh_ends_with_its_stage(page, served, project):
+    page.open(f"/v2/deployments/deployment/{served.deployment('refresh')}/run")
+    page.submit("refresh")
+    eventually(lambda: stages(project))
+    eventually(lambda: "Running" in page.text)
+    eventually(page.ask_to_cancel)
+    (first, *_) = stages(project)
+    page.click("Cancel Flow Run")
+    began = time.monotonic()
+    eventually(lambda: not Path(f"/proc/{first}").exists() and not stages(project), within=30)
+    print(f"its stages were gone {time.monotonic() - began:.1f} s after the click")
+    eventually(lambda: "Cancelled" in page.text)
+    assert served.runs("refresh")[-1]["state_name"] == "Cancelled"
