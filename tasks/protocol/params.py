@@ -176,6 +176,13 @@ class DatasetParams(_Frozen):
         return Preset(**{name: getattr(self, name) for name in Preset.model_fields})
 
 
+class DaskParams(_Frozen):
+    """Whose workers the engine `dask` takes: those of a scheduler, or processes of the run's own."""
+
+    address: Annotated[str, Field(pattern=r"^(tcp|tls)://[^/\s]+:[0-9]+$")] | None  # of a running scheduler
+    workers: Count  # processes, where there is no address
+
+
 class ScheduleParams(_Frozen):
     """When `python -m flows.serve` runs what it serves; null is never by itself."""
 
@@ -196,6 +203,8 @@ class Params(_Frozen):
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
     calibrators: Annotated[tuple[str, ...], Field(min_length=1)]
     lanes: Count  # data sets that `flows.refresh` brings up to date at the same time
+    engine: Literal["thread", "dask"]  # what runs the tasks of a flow
+    dask: DaskParams
     protocol: ProtocolParams
     projection: ProjectionParams
     simplex: SimplexParams

@@ -1,0 +1,130 @@
+"""Where the tasks of a flow run: on threads of its own process, or on the workers of Dask.
+
+The tasks and what they make are the same, so no stage of DVC depends on it. What Dask asks for is checked here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from prefect.settings import PREFECT_API_URL
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+
+from flows import answers
+from tasks.protocol.errors import BadInput
+from tasks.protocol.params import Params
+from tasks.protocol.store import STATE
+from tasks.provenance.hashing import reached_files, sha256_of_file
+from tasks.provenance.manifest import versions
+
+ENTRY = Path("flows/reliability.py")  # reaches all code that a worker runs
+PATIENCE = 5  # seconds in which a scheduler has to answer
+
+
+def task_runner(params: Params) -> TaskRunner[Any]:
+    """The task runner that `engine` of params.yaml names; BadInput where something that it needs is not there."""
+    if params.engine == "thread":
+        return ThreadPoolTaskRunner(max_workers=2)
+    try:
+        from prefect_dask import DaskTaskRunner  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise BadInput(
+            "engine is dask in params.yaml, but Dask is not installed; `pip install -c constraints.txt -e '.[dask]'` "
+            "in the environment brings it, engine: thread needs nothing"
+        ) from None
+    server = PREFECT_API_URL.value()
+    if server is None:
+        raise BadInput(
+            "engine is dask in params.yaml, but no Prefect server runs, and each worker would start one of its own; "
+            "use `python -m flows.refresh`, or keep `python -m flows.serve` running beside this, or set "
+            "PREFECT_API_URL, or say engine: thread"
+        )
+    if params.dask.address is None:
+        return DaskTaskRunner(cluster_kwargs=own_cluster(params.dask.workers))
+    check_workers(params.dask.address, server)
+    return DaskTaskRunner(address=params.dask.address)
+
+
+def lost() -> tuple[type[Exception], ...]:
+    """What Dask raises in place of a result whose scheduler, or worker after worker, is gone; threads raise none."""
+    if "distributed" not in sys.modules:
+        return ()
+    from distributed import CancelledError, KilledWorker  # noqa: PLC0415 - an extra
+
+    return CancelledError, KilledWorker
+
+
+def own_cluster(workers: int) -> dict[str, Any]:
+    """Processes of this machine that no other can reach, each with one task at a time."""
+    return {
+        "n_workers": workers,
+        "threads_per_worker": 1,
+        "memory_limit": 0,  # threads have none either
+        "host": "127.0.0.1",
+        "dashboard_address": "127.0.0.1:0",  # any free port; without an address Dask takes 8787
+        "local_directory": str((STATE / "dask").absolute()),
+    }
+
+
+def check_workers(address: str, server: str) -> None:
+    """BadInput unless a scheduler answers at `address`, whose workers compute what this process would."""
+    from distributed import Client  # noqa: PLC0415 - an extra
+
+    try:
+        asyncio.run(answered(address))  # a client would wait for ever at what is no scheduler
+    except OSError:
+        raise BadInput(
+            f"no Dask scheduler answers within {PATIENCE} seconds at {address}, which is dask.address in params.yaml; "
+            "start it (`python -m dask scheduler`), or say address: null"
+        ) from None
+    with Client(address, timeout=PATIENCE, set_as_default=False) as client:
+        told = client.run(unlike, code(), versions(), server, on_error="return")
+    if not told:
+        raise BadInput(f"the Dask scheduler at {address} has no worker; start one: `python -m dask worker {address}`")
+    wrong = [f"{worker}: {sentence}" for worker, found in told.items() for sentence in in_words(found)]
+    if wrong:
+        raise BadInput("\n  ".join([f"workers of {address} are not like this process, start them anew:", *wrong]))
+
+
+async def answered(address: str) -> None:
+    """Return once a Dask scheduler has answered; OSError where none does in time."""
+    from distributed import Security  # noqa: PLC0415 - an extra
+    from distributed.core import connect  # noqa: PLC0415
+
+    async with asyncio.timeout(PATIENCE):
+        connection = await connect(address, timeout=PATIENCE, **Security().get_connection_args("client"))
+    await connection.close()
+
+
+def in_words(found: list[str] | Exception) -> list[str]:
+    """What a worker says of itself, or the error for which it could not."""
+    if isinstance(found, Exception):
+        return [f"it was not started in the project's folder, or has not what it needs ({found!r})"]
+    return found
+
+
+def code() -> dict[str, str]:
+    """The SHA-256 of each file that a worker may run."""
+    return {file.as_posix(): sha256_of_file(file) for file in sorted(reached_files(ENTRY))}
+
+
+def unlike(wanted_code: dict[str, str], wanted_versions: dict[str, str], server: str) -> list[str]:
+    """On a worker: how it differs from the process that asks, a sentence each."""
+    import psutil  # noqa: PLC0415 - comes with Dask
+
+    found_code, found_versions = code(), versions()
+    started = psutil.Process().create_time()
+    pairs = {
+        "other code in {}": [name for name in wanted_code if found_code.get(name) != wanted_code[name]],
+        "it started before a change of {}": [name for name in found_code if Path(name).stat().st_ctime > started],
+        "other versions: {}": [
+            f"{name} {found_versions.get(name)} for {wanted}"
+            for name, wanted in wanted_versions.items()
+            if found_versions.get(name) != wanted
+        ],
+        "no Prefect server answers it at {}": [] if answers(server) else [server],
+    }
+    return [sentence.format(", ".join(names)) for sentence, names in pairs.items() if names]

@@ -1,0 +1,214 @@
+"""Dask with a scheduler and two worker processes makes what threads make. `make test-system` runs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.system
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FITS = 3 * (2 + 2)  # seeds; calibrators, and a rival on one part and on both
+PATIENCE = 120  # seconds for a server or a worker to come up
+SAME = ("metrics.parquet", "scores.parquet", "curves.json", "gates.json", "rivals.parquet", "intervals.parquet")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _dask_is_there() -> None:
+    if importlib.util.find_spec("prefect_dask") is None:
+        pytest.fail("Dask is missing; pip install -c constraints.txt -e '.[dask]'")
+
+
+def environment(**more: str) -> dict[str, str]:
+    """As in a fresh terminal: no Prefect of ours, and no PySpark, beside which Great Expectations fails."""
+    kept = {name: value for name, value in os.environ.items() if "PREFECT" not in name and name != "PYTHONPATH"}
+    return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"} | more
+
+
+def run(folder: Path, *command: str, status: int = 0, **more: str) -> str:
+    """Run a command in `folder`; returns what it printed, and fails with it on another status."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env=environment(**more),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@contextmanager
+def running(folder: Path, *command: str) -> Iterator[None]:
+    """A command that runs in the background until the block ends; its words go to a file in `folder`."""
+    with (folder / f"{'-'.join(command[:2])}.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=folder, env=environment(), stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(url: str) -> None:
+    """Return once a server answers there."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        try:
+            with urlopen(url, timeout=1) as answer:
+                if answer.status == 200:
+                    return
+        except (URLError, OSError):
+            time.sleep(0.3)
+    pytest.fail(f"no answer at {url} within {PATIENCE} seconds")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """The project with a small twin of wands, up to its base predictor."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("flows", "tasks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["calibrators"] = ["ts", "smart"]
+    params["rivals"] = {"calibrators": ["matrix"], "rows": [100, 400]}
+    params["sensitivity"] = {"calibrators": [], "alternatives": {}}
+    params["metrics"] |= {"spread_permutations": 50, "resamples": 300}
+    params["datasets"] = {"wands": params["datasets"]["wands"] | {"rows": 6000}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    for stage in ("tasks.download", "tasks.train"):
+        run(folder, stage, "wands")
+    return folder
+
+
+def choose(project: Path, engine: str, address: str | None = None) -> None:
+    """Write an engine into params.yaml."""
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params |= {"engine": engine, "dask": {"address": address, "workers": 2}}
+    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+
+@pytest.fixture(scope="module")
+def server(project) -> Iterator[str]:
+    """A Prefect server with a home of its own."""
+    port = free_port()
+    with running(project, "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)):
+        wait_for(f"http://127.0.0.1:{port}/api/health")
+        yield f"http://127.0.0.1:{port}/api"
+
+
+@pytest.fixture(scope="module")
+def scheduler(project) -> Iterator[str]:
+    """A scheduler and two worker processes, each started by hand, as on machines of their own."""
+    from distributed import Client
+
+    address = f"tcp://127.0.0.1:{free_port()}"
+    here = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0")
+    with ExitStack() as stack:
+        stack.enter_context(running(project, "dask", "scheduler", *here, "--port", address.rsplit(":", 1)[1]))
+        worker = ("dask", "worker", address, *here, "--nthreads", "1", "--memory-limit", "0")
+        for name in ("one", "two"):
+            folder = str(project / f".dask-{name}")
+            stack.enter_context(running(project, *worker, "--name", name, "--local-directory", folder))
+        with Client(address, timeout=PATIENCE, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=PATIENCE)
+        yield address
+
+
+def fitted(project: Path) -> tuple[int, int]:
+    """How many calibrators the last run has fitted, and how many it found."""
+    told = json.loads((project / "data/runs/wands/run.json").read_text())
+    return told["calibrators_fitted"], told["calibrators_reused"]
+
+
+def results(project: Path) -> dict[str, bytes]:
+    """What the last run has written, but for its times."""
+    return {name: (project / "data/runs/wands" / name).read_bytes() for name in SAME}
+
+
+@pytest.fixture(scope="module")
+def by_threads(project, server) -> dict[str, bytes]:
+    choose(project, "thread")
+    run(project, "flows.reliability", "wands", PREFECT_API_URL=server)
+    assert fitted(project) == (FITS, 0)
+    return results(project)
+
+
+def test_workers_of_a_scheduler_make_the_bytes_that_threads_make(project, server, scheduler, by_threads):
+    choose(project, "dask", scheduler)
+    printed = run(project, "flows.reliability", "wands", PREFECT_API_URL=server, PREFECT_TASKS_REFRESH_CACHE="true")
+    assert fitted(project) == (FITS, 0)
+    assert results(project) == by_threads
+    assert "distributed" not in printed  # nor any other of Dask's own words
+    run(project, "flows.reliability", "wands", PREFECT_API_URL=server)
+    assert fitted(project) == (0, FITS)
+    assert results(project) == by_threads
+
+
+def test_worker_processes_of_the_runs_own_make_the_same_bytes(project, server, by_threads):
+    choose(project, "dask")
+    printed = run(project, "flows.reliability", "wands", PREFECT_API_URL=server, PREFECT_TASKS_REFRESH_CACHE="true")
+    assert fitted(project) == (FITS, 0)
+    assert results(project) == by_threads
+    assert "distributed" not in printed
+
+
+def refused(project: Path, **more: str) -> str:
+    printed = run(project, "flows.reliability", "wands", status=1, **more)
+    assert "Traceback" not in printed
+    return printed
+
+
+def test_without_a_live_server_dask_is_refused(project):
+    choose(project, "dask")
+    assert "no Prefect server runs" in refused(project)
+    printed = refused(project, PREFECT_API_URL=f"http://127.0.0.1:{free_port()}/api")
+    assert "no Prefect server runs" in printed
+
+
+def test_where_no_scheduler_answers_it_is_told(project, server):
+    address = f"tcp://127.0.0.1:{free_port()}"
+    choose(project, "dask", address)
+    assert f"no Dask scheduler answers within 5 seconds at {address}" in refused(project, PREFECT_API_URL=server)
+
+
+def test_another_server_at_the_schedulers_address_does_not_keep_us_waiting(project, server):
+    choose(project, "dask", server.removesuffix("/api").replace("http", "tcp"))
+    assert "no Dask scheduler answers" in refused(project, PREFECT_API_URL=server)
+
+
+def test_workers_that_hold_older_code_are_refused(project, server, scheduler):
+    choose(project, "dask", scheduler)
+    with (project / "tasks/calibrate.py").open("a") as file:
+        file.write("# a change\n")
+    assert "it started before a change of tasks/calibrate.py" in refused(project, PREFECT_API_URL=server)
