@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -49,26 +50,25 @@ def server_needed() -> Iterator[None]:
 def mark_crashed() -> int:
     """Set to Crashed the runs of this project whose process is gone, and their tasks; returns how many runs."""
     dead = []
-    for path in sorted(RUNS.glob("*.lock")):
+    for path in sorted(RUNS.glob("*-*-*-*-*.lock")):
         try:
             with FileLock(path, timeout=0):
                 dead.append(path)
         except Timeout:
             pass  # it lives
     with get_client(sync_client=True) as client:
-        marked = sum(_crash(client, UUID(path.stem)) for path in dead)
-    for path in dead:
-        path.unlink(missing_ok=True)
-    return marked
+        return sum(_crash(client, path) for path in dead)
 
 
-def _crash(client: SyncPrefectClient, run: UUID) -> bool:
-    """Set one run and its unfinished tasks to Crashed, unless it has ended or this server has never seen it."""
+def _crash(client: SyncPrefectClient, lock: Path) -> bool:
+    """Set one run and its unfinished tasks to Crashed, unless it has ended; one of another server is left to that."""
+    run = UUID(lock.stem)
     state: State[Any] = Crashed(message="its process was killed; the next start has found it")
     try:
         found = client.read_flow_run(run)
     except ObjectNotFound:
         return False
+    lock.unlink(missing_ok=True)
     if found.state is None or found.state.is_final():
         return False
     client.set_flow_run_state(run, state, force=True)

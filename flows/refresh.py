@@ -13,14 +13,25 @@ from pydantic import Field
 
 from flows.alive import alive, mark_crashed, server_needed
 from flows.report import report
-from flows.repro import Process, end, finish, put_aside_what_is_cut_off, stale_stages, start_lanes, start_repro
+from flows.repro import (
+    Process,
+    end,
+    end_left_behind,
+    finish,
+    put_aside_what_is_cut_off,
+    remove_empty_runs,
+    stale_stages,
+    start_lanes,
+    start_repro,
+)
 from flows.shown import print_main_table, show_headline, show_stages
+from tasks.audit.history import Moment, happened, keep_finished, moment
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, WatchedMap, load_params
 from tasks.protocol.store import REPORT, read_json
 from tasks.provenance.declared import declared, stage_names
-from tasks.provenance.history import Moment, happened, keep_finished, moment
 from tasks.provenance.lock import held
+from tasks.provenance.stage import in_a_sentence
 from tasks.watch import MapBroken, watch
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
@@ -37,23 +48,25 @@ def own_server() -> dict[str, str]:
 
 
 def begin() -> Moment:
-    """What stands there before any DVC of ours runs."""
+    """What stands there, and nothing of an earlier refresh runs any more."""
+    end_left_behind()
     put_aside_what_is_cut_off()
+    remove_empty_runs()
     return moment()
 
 
 def repro(targets: list[str], force: bool, params: Params) -> int:
     """Bring `targets` (everything, if none) up to date; returns DVC's exit status.
 
-    The data sets go side by side in lanes, then a last DVC makes the report; where a lane failed it tries all again,
-    and says what is missing.
+    The data sets go side by side in lanes; once all have finished, a last DVC makes the report.
     """
     server, options = own_server(), ["--force"] if force else []
     finish(EARLY)
+    EARLY.clear()  # when we end, their numbers may be those of others
     if targets:
         return finish([start_repro([*options, *targets], **server)])
-    if finish(start_lanes("reliability", list(params.datasets), params.lanes, *options, **server)):
-        return finish([start_repro([], **server)])
+    if failed := finish(start_lanes("reliability", list(params.datasets), params.lanes, *options, **server)):
+        return failed
     return finish([start_repro([*options, "--single-item", "report"], **server)])  # the lanes have just made the rest
 
 
@@ -93,16 +106,18 @@ def bring_up_to_date(targets: list[str], force: bool, params: Params) -> list[st
     stale = stale_stages() if failed else set()
     stages = happened(since, stale)
     show_stages([one for one in stages if not targets or one.how != "skipped" or one.stage in targets])
-    if not failed:
-        show_headline()
-        if not targets:
-            keep_finished(read_json(REPORT / "metrics.json"))
-    elif not targets:
+    if failed:
+        wrong = [f"{one.stage}: {one.why}" for one in stages if one.how == "failed"]
+        wrong = wrong or ["DVC could not run a stage; its own words stand above"]
+        if targets:
+            return wrong
         report_with_holes(list(params.datasets), stale)
-    reasons = [f"{one.stage}: {one.why}" for one in stages if one.how == "failed" and one.seconds is not None]
-    if failed and not reasons:
-        reasons = ["DVC could not run a stage; its own words stand above"]
-    return [*reasons, *(["the report marks what is missing"] if failed and not targets else [])]
+        return [*wrong, "the report marks what is missing"]
+    if not targets or "report" in targets:
+        show_headline()
+    if not targets:
+        keep_finished(read_json(REPORT / "metrics.json"))
+    return []
 
 
 @flow(flow_run_name="refresh")
@@ -117,10 +132,11 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     with held("refresh"), alive():
         mark_crashed()
         wrong = bring_up_to_date(targets or [], force, params)
-        try:
-            print_main_table()
-        except BadInput as error:
-            wrong.append(str(error))
+        if not targets or "report" in targets:
+            try:
+                print_main_table()
+            except BadInput as error:
+                wrong.append(str(error))
         wrong += watched(params.watched)
     if wrong:
         raise RunFailed("\n  ".join(["not all went well:", *wrong]))
@@ -131,17 +147,17 @@ def main(
     force: Annotated[bool, typer.Option(help="Run also what is up to date.")] = False,
 ) -> None:
     """Bring the data sets and the report up to date under one API server; says what ran, and why."""
-    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # so that what follows is tidied up
+    for ending in (signal.SIGTERM, signal.SIGHUP):  # also of a terminal that is closed: what we started has its own
+        signal.signal(ending, lambda number, _frame: sys.exit(128 + number))
     try:
-        params = load_params()  # a mistake is told before a server starts
-        check_targets(targets or [])
-        with held("refresh"), server_needed():
-            BEGAN.append(begin())
-            if not targets and not force:
-                EARLY.extend(start_lanes("train", list(params.datasets), params.lanes))
-            refresh(targets or [], force)
-    except (BadInput, RunFailed) as error:
-        sys.exit(f"refresh: {error}")
+        with in_a_sentence("refresh"):
+            params = load_params()  # a mistake is told before a server starts
+            check_targets(targets or [])
+            with held("refresh"), server_needed():
+                BEGAN.append(begin())
+                if not targets and not force:
+                    EARLY.extend(start_lanes("train", list(params.datasets), params.lanes))
+                refresh(targets or [], force)
     finally:
         end(EARLY)
 

@@ -8,18 +8,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import yaml
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from voluptuous import Invalid
 
-from tasks.protocol.errors import RunFailed
+from tasks.protocol.errors import BadInput, RunFailed
+from tasks.protocol.store import STATE, read_json, write_json
 
 DVC = (sys.executable, "-m", "dvc")
 LOCK_FILE = Path("dvc.lock")
 BUSY_FILE = Path(".dvc/tmp/rwlock")  # which process of DVC reads or writes what
 WRITTEN_IN = 0.5  # seconds, and more than it takes
+GROUPS = STATE / "groups"  # those that a refresh has started and not yet ended
 GRACE = 5.0  # seconds that a process group has to end by itself
 
 Process = subprocess.Popen[bytes]
@@ -30,7 +35,9 @@ def start_repro(targets: list[str], **environment: str) -> Process:
     tools = Path(sys.executable).parent  # holds the `python` that the stages call
     environment["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
     command = [*DVC, "--wait-for-lock", "repro", "--keep-going", *targets]
-    return subprocess.Popen(command, env=os.environ | environment, start_new_session=True)  # noqa: S603 - our own
+    process = subprocess.Popen(command, env=os.environ | environment, start_new_session=True)  # noqa: S603 - our own
+    write_json(GROUPS / f"{process.pid}.json", {"started": psutil.Process(process.pid).create_time()})
+    return process
 
 
 def start_lanes(stage: str, datasets: list[str], lanes: int, *options: str, **environment: str) -> list[Process]:
@@ -53,25 +60,48 @@ def finish(processes: list[Process]) -> int:
 
 def end(processes: list[Process]) -> None:
     """End their process groups: a DVC that was killed leaves its stage running."""
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        living = [process for process in processes if _signal_group(process, how)]
-        until = time.monotonic() + GRACE
-        while any(map(_group_lives, living)) and time.monotonic() < until:
-            time.sleep(0.05)
+    end_groups([process.pid for process in processes], processes)
 
 
-def _signal_group(process: Process, how: int) -> bool:
-    """Send a signal to a process group; is there anybody in it?"""
-    process.poll()  # a child that nobody has waited for is still there
+def end_left_behind() -> None:
+    """End what a refresh had started that was killed itself."""
+    known = sorted(GROUPS.glob("*.json"))
+    end_groups([int(path.stem) for path in known if _is_ours(path)])
+    for path in known:
+        path.unlink(missing_ok=True)
+
+
+def _is_ours(path: Path) -> bool:
+    """Is the process group still the one that was started? Its number is free for others once nobody is in it."""
     try:
-        os.killpg(process.pid, how)
+        return bool(psutil.Process(int(path.stem)).create_time() == read_json(path)["started"])
+    except psutil.NoSuchProcess:
+        return True  # its first process is gone; whoever is left in it is ours
+    except (BadInput, KeyError):
+        return False  # cut off by a kill, or of another version of this project
+
+
+def end_groups(groups: list[int], children: Sequence[Process] = ()) -> None:
+    """Ask process groups to end, and end those that do not; `children` are those that we have to wait for ourselves."""
+    for how in (signal.SIGTERM, signal.SIGKILL):
+        living = [group for group in groups if _signalled(group, how)]
+        until = time.monotonic() + GRACE
+        while living and time.monotonic() < until:
+            for child in children:
+                child.poll()  # one that nobody has waited for is still there
+            living = [group for group in living if _signalled(group, 0)]
+            time.sleep(0.05)
+    for group in groups:
+        (GROUPS / f"{group}.json").unlink(missing_ok=True)
+
+
+def _signalled(group: int, how: int) -> bool:
+    """Send a signal to a process group; is there anybody in it?"""
+    try:
+        os.killpg(group, how)
     except ProcessLookupError:
         return False
     return True
-
-
-def _group_lives(process: Process) -> bool:
-    return _signal_group(process, 0)
 
 
 def put_aside_what_is_cut_off() -> None:
@@ -87,13 +117,29 @@ def put_aside_what_is_cut_off() -> None:
                 print(f"{path} was cut off, as by a run that was killed while writing it; it is {aside} now")
 
 
+def cache_folder() -> Path:
+    """Where DVC keeps its cache, as it is configured."""
+    told = subprocess.run([*DVC, "cache", "dir"], check=True, capture_output=True, text=True)  # noqa: S603 - our own
+    return Path(told.stdout.strip())
+
+
+def remove_empty_runs() -> None:
+    """Remove what a killed DVC left of a run that it was keeping: with an empty folder it fails from then on."""
+    kept = cache_folder() / "runs"
+    empty = [folder for folder in kept.glob("*/*") if not any(folder.iterdir())]
+    if empty:
+        time.sleep(WRITTEN_IN)  # another DVC may be filling one
+    for folder in empty:
+        with suppress(OSError):  # it has
+            folder.rmdir()
+
+
 def is_lock_file(path: Path) -> bool:
     """Is it whole, as DVC reads it?"""
     try:
-        COMPILED_LOCKFILE_SCHEMA(yaml.safe_load(path.read_text(encoding="utf-8")))
+        return "stages" in COMPILED_LOCKFILE_SCHEMA(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, UnicodeDecodeError, Invalid):
         return False
-    return True
 
 
 def _is_json(path: Path) -> bool:
@@ -106,7 +152,8 @@ def _is_json(path: Path) -> bool:
 
 def stale_stages() -> set[str]:
     """The stages that are not up to date, as DVC sees it; RunFailed where it cannot say."""
-    told = subprocess.run([*DVC, "status", "--json"], check=False, capture_output=True, text=True)  # noqa: S603 - our own
+    command = [*DVC, "--wait-for-lock", "status", "--json"]
+    told = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - our own
     if told.returncode:
         raise RunFailed(f"DVC cannot say what is up to date: {told.stderr.strip()}")
     return set(json.loads(told.stdout))

@@ -9,9 +9,9 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 from rich.console import Console
 from rich.table import Table
 
+from tasks.audit.changes import leaves
+from tasks.audit.history import Happened, last_finished
 from tasks.protocol.store import REPORT, read_csv, read_json
-from tasks.provenance.changes import leaves
-from tasks.provenance.history import Happened, last_finished
 from tasks.tables.display import displayed
 
 

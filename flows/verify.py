@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-import subprocess
+import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +16,47 @@ import yaml
 from rich.console import Console
 from rich.progress import track
 
-from flows.repro import DVC, LOCK_FILE, is_lock_file
-from tasks.protocol.errors import BadInput
-from tasks.provenance.cache import objects_of_stage, rotted_objects
-from tasks.provenance.changes import changes
+from flows.repro import LOCK_FILE, cache_folder, is_lock_file
+from tasks.audit.cache import objects_in, objects_of_stage, rotted_objects
+from tasks.audit.changes import changes
+from tasks.audit.verification import Problem, problems_of_inputs, problems_of_outputs
+from tasks.protocol.params import load_params
+from tasks.protocol.store import DATA
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.manifest import Manifest, manifest_now
-from tasks.provenance.verification import Problem, problems_of_inputs, problems_of_outputs
+from tasks.provenance.stage import in_a_sentence
 
 REFRESH = "python -m flows.refresh"
+OF_STAGES = ("raw", "base", "runs", "manifests")  # folders under data/ with a folder for each data set
 
 
-def cache_folder() -> Path:
-    """Where DVC keeps its objects, as it is configured."""
-    told = subprocess.run([*DVC, "cache", "dir"], check=True, capture_output=True, text=True)  # noqa: S603 - our own
-    return Path(told.stdout.strip()) / "files" / "md5"
+@dataclass(frozen=True)
+class Cache:
+    """What DVC's cache holds, and what it should hold of each stage."""
+
+    rotted: frozenset[Path]  # objects whose bytes are not those that they are named for
+    wanted: Mapping[str, set[Path]]  # stage -> the objects that hold its outputs
+
+    @property
+    def missing(self) -> list[Path]:
+        """Objects that a stage has in the cache, by dvc.lock, and that are not there."""
+        return sorted(path for path in set().union(*self.wanted.values()) if not path.exists())
 
 
 def locked_stages() -> Mapping[str, Any]:
     """What dvc.lock knows of each stage: nothing, where it is not there or not whole."""
     if not LOCK_FILE.exists() or not is_lock_file(LOCK_FILE):
         return {}
-    stages: Mapping[str, Any] = yaml.safe_load(LOCK_FILE.read_text(encoding="utf-8"))["stages"]
-    return stages
+    stages: Mapping[str, Any] | None = yaml.safe_load(LOCK_FILE.read_text(encoding="utf-8"))["stages"]
+    return stages or {}
+
+
+def read_cache(folder: Path, screen: Console) -> Cache:
+    """Read every object of DVC's cache in `folder`."""
+    objects, stages = objects_in(folder), locked_stages()
+    looked_at = track(rotted_objects(objects), "DVC's cache", len(objects), console=screen)
+    rotted = frozenset(path for path, bad in looked_at if bad)
+    return Cache(rotted, {name: objects_of_stage(stages.get(name) or {}, folder, rotted) for name in stage_names()})
 
 
 def shown(path: Path) -> str:
@@ -47,50 +66,50 @@ def shown(path: Path) -> str:
 
 def verify() -> tuple[list[str], list[str]]:
     """What does not hold, and the commands that mend it; both empty where all holds."""
-    cache, screen, names = cache_folder(), Console(stderr=True), stage_names()
-    objects = sorted(cache.glob("??/*"))
-    found = {name: problems_of_outputs(name) for name in track(names, "files under data/", console=screen)}
-    rotted = {path for path, bad in track(rotted_objects(objects), "DVC's cache", len(objects), console=screen) if bad}
-    problems = [problem for _, some in found.values() for problem in some]
+    screen = Console(stderr=True)
+    found = {name: problems_of_outputs(name) for name in track(stage_names(), "files under data/", console=screen)}
+    cache = read_cache(cache_folder() / "files" / "md5", screen)
     manifests = {name: manifest for name, (manifest, _) in found.items() if manifest}
-    problems += problems_of_inputs(manifests)
-    told = [str(problem) for problem in problems]
-    told += [
-        f"{shown(path)} (DVC's cache) has rotted: its bytes are not those it is named for" for path in sorted(rotted)
-    ]
+    problems = [*(one for _, some in found.values() for one in some), *problems_of_inputs(manifests)]
+    states = dict.fromkeys(cache.missing, "is missing") | dict.fromkeys(sorted(cache.rotted), "has rotted")
+    told = [*map(str, problems), *(f"{shown(path)} (DVC's cache) {what}" for path, what in states.items())]
+    commands = remedies(problems, cache, manifests)
     if LOCK_FILE.exists() and not is_lock_file(LOCK_FILE):
-        told.append(f"{LOCK_FILE} is cut off; flows.refresh puts it aside and goes on")
-    stages = locked_stages()
-    kept = {name: objects_of_stage(stages.get(name, {}), cache, rotted) for name in names}
-    return told, remedies(problems, rotted, kept, manifests)
+        told.append(f"{LOCK_FILE} is cut off, as by a run that was killed while writing it")
+        commands = [f"mv {LOCK_FILE} {LOCK_FILE}.cut", *commands, REFRESH]
+    return told, list(dict.fromkeys(commands))
 
 
-def remedies(
-    problems: list[Problem], rotted: set[Path], kept: Mapping[str, set[Path]], manifests: Mapping[str, Manifest]
-) -> list[str]:
+def remedies(problems: list[Problem], cache: Cache, manifests: Mapping[str, Manifest]) -> list[str]:
     """Commands, in their order: spoilt objects go; outputs come from the cache, or else their stage runs again."""
-    commands = [f"rm -f {shown(path)}" for path in sorted(rotted)]
-    lost = {problem.stage for problem in problems if problem.lost}
-    for name, objects in kept.items():
-        stage, whole = declared(name), bool(objects) and all(path.exists() and path not in rotted for path in objects)
+    commands = [shlex.join(["rm", "-f", shown(path)]) for path in sorted(cache.rotted)]
+    lost, gone = {problem.stage for problem in problems if problem.lost}, cache.rotted.union(cache.missing)
+    for name, objects in cache.wanted.items():
+        stage, whole = declared(name), bool(objects) and not objects & gone
         if name in lost:
-            again = f"dvc checkout {name}" if whole else f"dvc repro --force --single-item {name}"
-            commands.append(f"rm -rf {' '.join(map(str, (*stage.outputs, stage.manifest)))} && {again}")
-        elif objects & rotted:
+            away = shlex.join(["rm", "-rf", *map(str, (*stage.outputs, stage.manifest))])
+            commands.append(f"{away} && dvc {'checkout' if whole else 'repro --force --single-item'} {name}")
+        elif objects & gone:
             # a commit says that these outputs are of the code and inputs that are there, so they have to be
             current = name in manifests and not changes(manifests[name], manifest_now(stage))
             commands.append(f"dvc commit --force {name}" if current else REFRESH)
     if any(not problem.lost for problem in problems):
         commands.append(REFRESH)
-    return list(dict.fromkeys(commands))
+    return commands
+
+
+def strangers() -> list[str]:
+    """What lies under data/ beside the data sets of params.yaml, as of one that was taken out of it."""
+    known = {*load_params().datasets, "report.json"}
+    return [str(path) for name in OF_STAGES for path in sorted((DATA / name).glob("*")) if path.name not in known]
 
 
 if __name__ == "__main__":
-    try:
+    with in_a_sentence("verify"):
         wrong, mending = verify()
-    except BadInput as error:
-        sys.exit(f"verify: {error}")
+    for path in strangers():
+        print(f"{path} belongs to no data set of params.yaml: left alone")
     if wrong:
         print("\n".join([*wrong, "to get it back, in this order:", *(f"  {command}" for command in mending)]))
         sys.exit(1)
-    print("everything under data/ and in DVC's cache is as its stage left it")
+    print("everything that a stage wrote under data/, and DVC's cache, is as it was left")

@@ -13,6 +13,7 @@ from tasks.protocol.errors import BadInput
 from tasks.protocol.params import DatasetParams, load_params
 from tasks.protocol.store import raw_folder, read_json, write_json, write_whole
 from tasks.provenance.hashing import sha256_of_file
+from tasks.provenance.manifest import files_in
 from tasks.provenance.stage import as_stage
 from tasks.simulation import simulate
 
@@ -77,12 +78,12 @@ def main(name: str) -> None:
     folder = raw_folder(name)
     about = folder / "source.json"
     if folder.exists() and (
-        not about.exists() or read_json(about)["source"] != params.source or params.source == "simulated"
+        not about.exists() or read_json(about)["source"] != params.source or params.source != "official"
     ):
-        shutil.rmtree(folder)  # nothing of another source may stay behind
+        shutil.rmtree(folder)  # nothing of another source may stay behind; only a download goes on where it was cut
     folder.mkdir(parents=True, exist_ok=True)
     origin = fill(name, dataset, params, folder)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != about)
+    files = [path for path in files_in([folder]) if path != about]
     write_json(
         about,
         {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from tasks.protocol.errors import BadInput
 
 DATA = Path("data")
 REPORT = DATA / "report"
+NO_ROOM = os.strerror(errno.ENOSPC)
 STATE = DATA / ".state"  # locks and records of this machine's runs; no stage reads it
 
 
@@ -52,6 +54,10 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     try:
         write(partial)
         partial.replace(path)
+    except (pl.exceptions.ComputeError, OSError) as error:
+        if NO_ROOM in str(error):  # Polars says it in words only
+            raise OSError(errno.ENOSPC, NO_ROOM, str(path)) from None
+        raise
     finally:
         partial.unlink(missing_ok=True)
 
@@ -93,7 +99,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise _missing(path) from None
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not whole JSON ({error}); delete it and run `dvc repro`") from None
     if not isinstance(content, dict):
         raise BadInput(f"{path} holds {type(content).__name__}, not an object; delete it and run `dvc repro`")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class Declared:
     code: tuple[Path, ...]  # files and folders of code that it runs
     parameters: Mapping[str, Any]  # dotted name in params.yaml -> value
     outputs: tuple[Path, ...]  # files and folders that it writes, but for its manifest
+    lasting: tuple[Path, ...]  # those of them that a new run goes on with
     manifest: Path
 
 
@@ -38,12 +40,24 @@ def _at(params: Mapping[str, Any], dotted: str) -> Any:
     return value
 
 
+def _read() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The stages of dvc.yaml and all of params.yaml; BadInput where the latter has a mistake."""
+    try:
+        return _parsed(DVC_FILE.read_text(encoding="utf-8"), PARAMS_FILE.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise BadInput(f"{error.filename} is not there; run from the project's root folder") from None
+
+
+@lru_cache(maxsize=2)  # nobody changes what is handed out, and every stage asks for it
+def _parsed(stages: str, params: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    load_params()  # tells what is wrong with that file
+    return yaml.safe_load(stages)["stages"], yaml.safe_load(params)
+
+
 def declared(name: str) -> Declared:
     """The stage that DVC calls `name`; BadInput where there is no such stage or data set."""
     kind, _, key = name.partition("@")
-    load_params()  # tells what is wrong with that file
-    stages = yaml.safe_load(DVC_FILE.read_text(encoding="utf-8"))["stages"]
-    params = yaml.safe_load(PARAMS_FILE.read_text(encoding="utf-8"))
+    stages, params = _read()
     if kind not in stages or ("foreach" in stages[kind]) != bool(key):
         raise BadInput(f"no stage {name!r} in {DVC_FILE}; it has {', '.join(stage_names())}")
     if key and key not in params["datasets"]:
@@ -56,7 +70,8 @@ def declared(name: str) -> Declared:
     stage = stages[kind].get("do", stages[kind])
     reads = [Path(filled(path)) for path in stage["deps"]]
     manifest = manifest_file(key, kind)
-    writes = [Path(filled(next(iter(out)) if isinstance(out, dict) else out)) for out in stage["outs"]]
+    options = [out if isinstance(out, dict) else {out: {}} for out in stage["outs"]]
+    writes = {Path(filled(path)): how for out in options for path, how in out.items()}
     code = tuple(path for path in reads if path.parts[0] in CODE)
     return Declared(
         stage=name,
@@ -65,16 +80,16 @@ def declared(name: str) -> Declared:
         code=code,
         parameters={dotted: _at(params, dotted) for dotted in map(filled, stage.get("params", []))},
         outputs=tuple(path for path in writes if path != manifest),
+        lasting=tuple(path for path, how in writes.items() if how.get("persist")),
         manifest=manifest,
     )
 
 
 def stage_names() -> list[str]:
     """Every stage by DVC's name, in the order of dvc.yaml and of the data sets in params.yaml."""
-    stages = yaml.safe_load(DVC_FILE.read_text(encoding="utf-8"))["stages"]
-    datasets = load_params().datasets
+    stages, params = _read()
     return [
         name
         for kind, stage in stages.items()
-        for name in ([f"{kind}@{key}" for key in datasets] if "foreach" in stage else [kind])
+        for name in ([f"{kind}@{key}" for key in params["datasets"]] if "foreach" in stage else [kind])
     ]

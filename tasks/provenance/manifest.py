@@ -73,12 +73,17 @@ def hashed(paths: Iterable[Path]) -> Files:
     }
 
 
+def hashed_code(paths: Iterable[Path]) -> Files:
+    """Every Python file of `paths`, hashed; an editor may leave others there."""
+    return hashed(file for file in files_in(paths) if file.suffix == ".py")
+
+
 def manifest_of(stage: Declared, inputs: Files, code: Files) -> Manifest:
     """The manifest of what `stage` has just written from `inputs` and `code`."""
     return Manifest(
         stage=stage.stage,
         command=stage.command,
-        parameters=dict(stage.parameters),
+        parameters=json.loads(json.dumps(dict(stage.parameters), default=str)),  # as it will be read
         inputs=inputs,
         code=code,
         outputs=hashed(stage.outputs),
@@ -88,12 +93,12 @@ def manifest_of(stage: Declared, inputs: Files, code: Files) -> Manifest:
 
 def manifest_now(stage: Declared) -> Manifest:
     """What the manifest of `stage` would be if its outputs had been made of what is there now."""
-    return manifest_of(stage, hashed(stage.inputs), hashed(stage.code))
+    return manifest_of(stage, hashed(stage.inputs), hashed_code(stage.code))
 
 
 def sealed(manifest: Manifest) -> dict[str, Any]:
     """The content of a manifest's file."""
-    content = json.loads(json.dumps(manifest.model_dump(mode="json")))  # as it will be read: keys are strings there
+    content = manifest.model_dump(mode="json")
     return content | {"sha256": _seal(content)}
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ValidationError
 
 from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.store import STATE, write_json
+from tasks.protocol.params import PARAMS_FILE
+from tasks.protocol.store import STATE, read_json, write_json
 from tasks.provenance.declared import Declared, declared
 from tasks.provenance.lock import held
-from tasks.provenance.manifest import Files, hashed, manifest_of, sealed
+from tasks.provenance.manifest import Files, hashed, hashed_code, manifest_of, sealed
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
@@ -26,43 +30,80 @@ def record_file(stage: str) -> Path:
     return STATE / "stages" / f"{stage}.json"
 
 
-def now() -> str:
-    """Date and time of day, with microseconds, so that a record tells what came first."""
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+class Record(BaseModel):
+    """How the last run of a stage on this machine went."""
+
+    stage: str
+    process: int
+    started: datetime
+    outcome: Literal["running", "finished", "failed"] = "running"
+    ended: datetime | None = None
+    reason: str | None = None
+
+
+def read_record(stage: str) -> Record | None:
+    """The record of a stage; None where it has none, or none that is whole."""
+    try:
+        return Record.model_validate(read_json(record_file(stage)))
+    except (BadInput, ValidationError):
+        return None
+
+
+def _write_record(record: Record, **changed: Any) -> None:
+    write_json(record_file(record.stage), record.model_copy(update=changed).model_dump(mode="json"))
 
 
 @contextmanager
 def stage_run(name: str) -> Iterator[None]:
     """Run the stage `name` inside: hold its lock, and hash what it reads before and after; then write its manifest.
 
-    Raises BadInput where an input or the code was changed meanwhile: DVC would take the results for those of the new
-    one. `data/.state/stages/` keeps how it went: running, finished or failed, and the reason.
+    Raises BadInput where an input, a parameter or the code was changed meanwhile: DVC would take the results for those
+    of the new one. `data/.state/stages/` keeps how it went: running, finished or failed, and the reason.
     """
-    stage = declared(name)
+    code = hashed_code(declared(name).code)  # before it waits: it runs what Python has imported
     with held(name):
-        record: dict[str, Any] = {"stage": name, "process": os.getpid(), "started": now(), "outcome": "running"}
-        write_json(record_file(name), record)
+        stage = declared(name)
+        record = Record(stage=name, process=os.getpid(), started=datetime.now(UTC))
+        _write_record(record)
         outcome = "failed"
         try:
-            inputs, code = hashed(stage.inputs), hashed(stage.code)
+            _remove_outputs(stage)
+            inputs = hashed(stage.inputs)
             yield
             _check_same(stage, inputs, code)
             write_json(stage.manifest, sealed(manifest_of(stage, inputs, code)))
             outcome = "finished"
         finally:
-            reason = sys.exception()
-            record |= {"outcome": outcome, "ended": now(), "reason": reason and in_words(reason)}
-            write_json(record_file(name), record)
+            error = sys.exception()
+            _write_record(record, outcome=outcome, ended=datetime.now(UTC), reason=error and in_words(error))
+
+
+def _remove_outputs(stage: Declared) -> None:
+    """DVC has done so, but a run that it no longer knew of may have ended while this one waited for it.
+
+    What a killed process was writing goes too, also where a new run goes on with what is there.
+    """
+    torn = [*stage.manifest.parent.glob(f".{stage.manifest.name}.*.partial")]
+    torn += [file for folder in stage.lasting for file in folder.rglob(".*.partial")]
+    for path in (stage.manifest, *stage.outputs, *torn):
+        if path in stage.lasting:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _check_same(stage: Declared, inputs: Files, code: Files) -> None:
-    for before, now_there in ((inputs, hashed(stage.inputs)), (code, hashed(stage.code))):
-        changed = sorted(path for path in before | now_there if before.get(path) != now_there.get(path))
-        if changed:
-            raise BadInput(
-                f"{', '.join(changed)} changed while {stage.stage} was running, so what it made is of neither version; "
-                "run it again"
-            )
+    before, after = inputs | code, hashed(stage.inputs) | hashed_code(stage.code)
+    changed = sorted(path for path in before | after if before.get(path) != after.get(path))
+    parameters = declared(stage.stage).parameters
+    changed += [f"{PARAMS_FILE}: {name}" for name, value in stage.parameters.items() if parameters.get(name) != value]
+    if changed:
+        raise BadInput(
+            f"{', '.join(changed)} changed while {stage.stage} was running, so what it made is of neither version; "
+            "run it again"
+        )
 
 
 def in_words(error: BaseException) -> str:
@@ -83,14 +124,18 @@ def as_stage(kind: str, work: Callable[[str], object]) -> None:
 
 def ended_in_words(kind: str, name: str | None, work: Callable[[], object]) -> None:
     """Run `work`, as the stage `name` if it is one; where it fails by no fault of ours, exit with a sentence."""
+    with in_a_sentence(kind), stage_run(name) if name else nullcontext():
+        work()
+
+
+@contextmanager
+def in_a_sentence(kind: str) -> Iterator[None]:
+    """What goes wrong inside by no fault of ours ends the process with a sentence, and the exit status 1."""
     try:
-        with stage_run(name) if name else nullcontext():
-            work()
+        yield
     except (BadInput, RunFailed) as error:
         sys.exit(f"{kind}: {error}")
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        sys.exit(
-            f"{kind}: {name or kind} found no room left on the disk ({error}); make room and run the same command again"
-        )
+        sys.exit(f"{kind}: no room is left on the disk ({error}); make room and run the same command again")

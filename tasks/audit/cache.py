@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ def rotted_objects(objects: Collection[Path]) -> Iterator[tuple[Path, bool]]:
         yield path, md5_of_file(path) != path.parent.name + path.name.removesuffix(".dir")
 
 
+def objects_in(cache: Path) -> list[Path]:
+    """Every object; not what a DVC is writing, or was when it was killed."""
+    return sorted(path for path in cache.glob("??/*") if re.fullmatch(r"[0-9a-f]{30}(\.dir)?", path.name))
+
+
 def objects_of_stage(locked: Mapping[str, Any], cache: Path, rotted: Collection[Path]) -> set[Path]:
     """The objects that hold the outputs of a stage; `locked` is its entry in dvc.lock.
 
@@ -28,6 +34,8 @@ def objects_of_stage(locked: Mapping[str, Any], cache: Path, rotted: Collection[
     """
     found: set[Path] = set()
     for out in locked.get("outs", []):
+        if not out.get("md5"):  # dvc.lock is cut off here
+            continue
         top = _object(cache, out["md5"])
         found.add(top)
         if top.suffix == ".dir" and top.exists() and top not in rotted:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tasks.provenance.manifest import Files, Manifest
 
+LONGEST = 80  # characters of a value that are shown
 MOST_NAMED = 5  # changes of a stage that are named one by one
 
 
@@ -23,11 +24,15 @@ def changed_parameters(before: Mapping[str, Any], after: Mapping[str, Any]) -> l
     """Each value that differs: its name, what it was, what it is."""
     old, new = dict(leaves(before)), dict(leaves(after))
     shown = {name: (_shown(old, name), _shown(new, name)) for name in old | new}
-    return [f"{name}: {was} → {is_now}" for name, (was, is_now) in shown.items() if was != is_now]
+    return [f"{name}: {_short(was)} → {_short(is_now)}" for name, (was, is_now) in shown.items() if was != is_now]
 
 
 def _shown(values: Mapping[str, Any], name: str) -> str:
-    return f"{values[name]!r:.40}" if name in values else "nothing"
+    return repr(values[name]) if name in values else "nothing"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
 
 
 def changed_files(before: Files, after: Files) -> list[str]:

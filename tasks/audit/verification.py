@@ -11,6 +11,8 @@ from tasks.protocol.errors import BadInput
 from tasks.provenance.declared import declared
 from tasks.provenance.manifest import Files, Manifest, hashed, read_manifest
 
+APART = 2.0  # seconds: a checkout may bring the outputs of one stage back in any order
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -52,16 +54,20 @@ def _what(path: str, recorded: Files, there: Files, written: float) -> str:
     if path not in recorded:
         return "was added: its stage has not written it"
     last = Path(path).stat().st_mtime
-    if last > written:
+    if last > written + APART:
         return f"was edited, at {datetime.fromtimestamp(last, UTC).isoformat(timespec='seconds')}"
     return "has rotted: its bytes differ, though nothing has written it since its stage ended"
 
 
 def problems_of_inputs(manifests: Mapping[str, Manifest]) -> Iterator[Problem]:
     """Stages made of another input than the one that its own stage has made since."""
+    outs = [place for name in manifests for place in declared(name).outputs]
     made = {path: file for manifest in manifests.values() for path, file in manifest.outputs.items()}
     for name, manifest in manifests.items():
-        other = [path for path, file in manifest.inputs.items() if path in made and made[path] != file]
+        reads = declared(name).inputs
+        is_made = {path for path in made if any(Path(path).is_relative_to(place) for place in reads)}
+        was_made = {path for path in manifest.inputs if any(Path(path).is_relative_to(out) for out in outs)}
+        other = [path for path in sorted(is_made | was_made) if made.get(path) != manifest.inputs.get(path)]
         if other:
             where = ", ".join(map(str, declared(name).outputs))
             yield Problem(name, where, f"was made of another {', '.join(other)} than is there now", lost=False)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from tasks.audit.changes import why
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import STATE, read_json, write_json
-from tasks.provenance.changes import why
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.manifest import Manifest, manifest_now, read_manifest, sealed, unsealed
-from tasks.provenance.stage import now, record_file
+from tasks.provenance.stage import read_record
 
 FINISHED = STATE / "finished.json"
 
@@ -22,7 +23,7 @@ FINISHED = STATE / "finished.json"
 class Moment:
     """What stood there at one time: the manifest of each stage that has finished, and the date."""
 
-    at: str
+    at: datetime
     manifests: Mapping[str, Manifest]
 
 
@@ -31,8 +32,8 @@ class Happened:
     """What became of one stage."""
 
     stage: str
-    how: Literal["ran", "restored", "skipped", "failed"]
-    seconds: int | None  # of its process, where it ran
+    how: Literal["ran", "restored", "skipped", "failed", "not started"]
+    seconds: int | None  # of its process, where it ended by itself
     why: str
 
 
@@ -49,7 +50,7 @@ def manifests() -> dict[str, Manifest]:
 
 def moment() -> Moment:
     """What stands there now; for a stage that has not finished since, what the last finished run had."""
-    return Moment(now(), {**last_finished().manifests, **manifests()})
+    return Moment(datetime.now(UTC), {**last_finished().manifests, **manifests()})
 
 
 def happened(since: Moment, stale: Collection[str] = ()) -> list[Happened]:
@@ -59,17 +60,19 @@ def happened(since: Moment, stale: Collection[str] = ()) -> list[Happened]:
 
 
 def _happened(name: str, since: Moment, there: Manifest | None, stale: bool) -> Happened:
-    before, record = since.manifests.get(name), _read(record_file(name))
-    if record is None or record["started"] < since.at:
+    before, record = since.manifests.get(name), read_record(name)
+    if record is None or record.started < since.at:
         if stale or there is None:
-            return Happened(name, "failed", None, "it was not started: a stage before it failed, or DVC could not")
+            return Happened(name, "not started", None, "a stage before it failed, or DVC could not start it")
         if there == before:
             return Happened(name, "skipped", None, "nothing that it reads has changed")
         return Happened(name, "restored", None, "DVC had this very run in its cache")
-    seconds = (datetime.fromisoformat(record.get("ended", now())) - datetime.fromisoformat(record["started"])).seconds
-    if record["outcome"] == "finished" and there is not None:
+    seconds = None if record.ended is None else int((record.ended - record.started).total_seconds())
+    if record.outcome == "finished" and there is not None:
+        if stale:
+            return Happened(name, "failed", seconds, "it finished, but DVC could not keep what it made")
         return Happened(name, "ran", seconds, why(before, there))
-    reason = record.get("reason") or "its process was killed"
+    reason = record.reason or "its process ended without a word: it was killed, or the disk was full"
     return Happened(name, "failed", seconds, f"{reason} (why it ran: {why(before, manifest_now(declared(name)))})")
 
 
@@ -90,8 +93,11 @@ class LastFinished:
 
 def last_finished() -> LastFinished:
     """What `keep_finished` kept."""
-    kept = _read(FINISHED) or {"metrics": {}, "stages": {}}
-    return LastFinished(kept["metrics"], {name: unsealed(one, FINISHED) for name, one in kept["stages"].items()})
+    kept, found = _read(FINISHED) or {}, {}
+    for name, one in kept.get("stages", {}).items():
+        with suppress(BadInput):  # spoilt, or of another version of this project
+            found[name] = unsealed(one, FINISHED)
+    return LastFinished(kept.get("metrics", {}), found)
 
 
 def keep_finished(metrics: Mapping[str, Any]) -> None:
