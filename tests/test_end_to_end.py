@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,15 +19,17 @@ import pytest
 import yaml
 
 from flows import rerank
+from flows.server import wait_until_healthy
 from tasks.protocol.decisions import decide
+from tasks.protocol.store import write_json
 from tasks.tables import TABLES
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run(folder: Path, *command: str, status: int = 0) -> str:
+def run(folder: Path, *command: str, status: int = 0, **environment: str) -> str:
     """Run a command in `folder` as a user would; returns what it printed, and fails with it on another status."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"} | environment
     for name in ("PREFECT_API_URL", "PREFECT_HOME", "REAL_DATA", "DATA_MIRROR"):
         environment.pop(name, None)
     done = subprocess.run(
@@ -47,7 +51,7 @@ def project(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     for name in ("flows", "tasks"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("dvc.yaml", ".dvcignore"):
+    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["calibrators"] = ["uncal", "ts"]
@@ -95,15 +99,35 @@ def write_own_pairs(path: Path, seed: int) -> None:
     ).write_csv(path)
 
 
+def guarded(report: Path) -> dict[str, str]:
+    """The environment in which no Python can call another host; whoever tries is named in `report`."""
+    return {"PYTHONPATH": str(ROOT / "tests/guard"), "GUARD_REPORT": str(report)}
+
+
 @pytest.fixture(scope="module")
 def first_run(project):
-    """What the first `flows.refresh` printed."""
-    return run(project, "flows.refresh")
+    """What the first `flows.refresh` printed; all its processes may talk to this machine alone."""
+    return run(project, "flows.refresh", **guarded(project / "called.txt"))
+
+
+@pytest.fixture(scope="module")
+def server(project, first_run):
+    """A server of the project for all that comes after, which its commands find by themselves."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = os.environ | {"PREFECT_HOME": str(project / ".prefect")}
+    command = [sys.executable, "-m", "flows.server", str(port)]
+    with subprocess.Popen(command, cwd=project, env=environment, stdin=subprocess.PIPE) as process:
+        wait_until_healthy(process, f"http://127.0.0.1:{port}/api")
+        write_json(project / "data/.state/server.json", {"api_url": f"http://127.0.0.1:{port}/api"})
+        yield
+        process.terminate()
 
 
 @pytest.fixture
-def _finished(first_run):
-    """The project after its first run."""
+def _finished(first_run, server):
+    """The project after its first run, with a server."""
 
 
 pytestmark = pytest.mark.usefixtures("_finished")
@@ -114,6 +138,26 @@ def test_the_first_run_runs_every_stage(first_run):
         *(f"{stage}@{dataset}" for stage in ("download", "train", "reliability") for dataset in ("wands", "mine")),
         "report",
     }
+
+
+def test_a_run_on_simulated_and_local_data_calls_no_other_host(project):
+    assert not (project / "called.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "socket.create_connection(('192.0.2.1', 80), timeout=1)",
+        "socket.getaddrinfo('example.org', 443)",
+        "__import__('httpx').get('http://example.org')",
+        "__import__('asyncio').run(__import__('asyncio').open_connection('192.0.2.1', 80))",
+    ],
+)
+def test_the_guard_sees_a_call_to_another_host(tmp_path, call):
+    report = tmp_path / "called.txt"
+    code = ["-c", f"import socket; {call}"]
+    subprocess.run([sys.executable, *code], env=os.environ | guarded(report), capture_output=True, check=False)
+    assert report.read_text().startswith(("192.0.2.1", "example.org"))
 
 
 def test_the_printed_table_says_what_is_simulated_and_where_the_report_is(first_run, project):
@@ -197,8 +241,8 @@ def test_every_task_run_is_recorded_as_finished(project):
         tasks = recorded.execute("select state_type, count(*) from task_run group by state_type").fetchall()
         flows = recorded.execute("select state_type, count(*) from flow_run group by state_type").fetchall()
     # for each set a gate before, 4 fits, a projection, a gate after, a measurement, a comparison and alternatives for
-    # each seed, intervals and a writing; then what the report gathers, its tables and its headline
-    assert tasks == [("COMPLETED", 2 * (1 + 3 * (4 + 5) + 2) + 1 + len(TABLES) + 1)]
+    # each seed, intervals, a writing and a showing; then what the report gathers, its tables and its headline
+    assert tasks == [("COMPLETED", 2 * (1 + 3 * (4 + 5) + 3) + 1 + len(TABLES) + 1)]
     assert flows == [("COMPLETED", 4)]
 
 
@@ -206,15 +250,33 @@ def test_a_second_run_runs_nothing(project):
     assert stages_run(run(project, "dvc", "repro")) == set()
 
 
-def test_one_stage_runs_by_itself_with_the_same_bytes_and_no_fit_repeated(project):
+def rotted(content: bytes) -> bytes:
+    """The same bytes but for one bit near the end."""
+    return content[:-40] + bytes([content[-40] ^ 1]) + content[-39:]
+
+
+def test_one_stage_runs_by_itself_with_the_same_bytes_and_repeats_only_a_fit_that_rotted(project):
     folder = project / "data/runs/wands"
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "run.json"}
+    kept = next(path for path in sorted((project / ".prefect/storage").iterdir()) if path.name.startswith("ts-1-"))
+    kept.write_bytes(rotted(kept.read_bytes()))
     printed = run(project, "dvc", "repro", "--force", "--single-item", "reliability@wands")
     assert stages_run(printed) == {"reliability@wands"}
     for name, content in before.items():
         assert (project / "data/runs/wands" / name).read_bytes() == content, name
     told = json.loads((project / "data/runs/wands/run.json").read_text())
-    assert (told["calibrators_fitted"], told["calibrators_reused"]) == (0, 12)
+    assert (told["calibrators_fitted"], told["calibrators_reused"]) == (1, 11)
+
+
+def test_chosen_seeds_and_calibrators_are_explored_beside_the_stage(project):
+    before = (project / "data/runs/wands/metrics.parquet").read_bytes()
+    run(project, "flows.reliability", "wands", "--seed", "2", "--calibrator", "ts")
+    explored = pl.read_parquet(project / "data/explored/wands/metrics.parquet")
+    assert explored.select(pl.col("seed").unique()).rows() == [(2,)]
+    told = json.loads((project / "data/explored/wands/run.json").read_text())
+    assert told["calibrators_fitted"] == 0
+    assert (project / "data/runs/wands/metrics.parquet").read_bytes() == before
+    assert "up to date" in run(project, "dvc", "status", "reliability@wands")
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +318,12 @@ def test_changing_one_raw_file_reruns_that_set_and_the_report_alone(project, map
     watch_map(project, "test.parquet")
     printed = run(project, "flows.refresh")
     assert stages_run(printed) == {"download@mine", "train@mine", "reliability@mine", "report"}
+    assert re.search(r"^download@mine ran: mine\.csv: [0-9a-f]{8} → [0-9a-f]{8}$", printed, re.MULTILINE)
+    assert re.search(
+        r"^train@mine ran: data/raw/mine/mine\.csv: \w{8} → \w{8}; data/raw/mine/source\.json", printed, re.M
+    )
+    assert "3 of 7 stages were up to date" in printed
+    assert re.search(r"^  mine\.nll_correct: \S+ → \S+$", printed, re.MULTILINE)
     assert "my_map: The map still holds" in printed
     assert artifacts(project)["map-my-map"].startswith("The map still holds")
 
@@ -266,7 +334,9 @@ def test_a_set_that_fails_is_a_marked_hole_and_the_others_finish(project):
     test.with_columns(label=pl.col("label").reverse()).write_parquet(project / "drifted.parquet")
     watch_map(project, "drifted.parquet")
     printed = run(project, "flows.refresh", status=1)
-    assert "refresh: some stages failed" in printed
+    assert "refresh: not all went well:" in printed
+    assert re.search(r"^  train@mine: .*superb", printed, re.MULTILINE)
+    assert "the report marks what is missing" in printed
     assert "my_map: The map no longer holds for" in printed
     assert artifacts(project)["map-my-map"].startswith("The map no longer holds")
     assert "superb" in printed

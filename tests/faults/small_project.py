@@ -1,0 +1,266 @@
+"""A small copy of the project to disturb: its commands under faults, and what they leave behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import psutil
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+INJECTED = Path(__file__).resolve().parent / "injected"
+MADE = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
+OF_THE_RUN = {"written", "calibrators_fitted", "calibrators_reused"}  # fields of run.json that tell how it was made
+LONGEST = 300  # seconds that one command may take on a busy machine
+
+Fault = dict[str, Any]  # see injected/sitecustomize.py
+
+
+def killed(call: str, path: str, whom: str = "everything", nth: int = 1) -> Fault:
+    """SIGKILL to `whom` inside the `nth` call of `call` on `path`."""
+    return {"call": call, "path": path, "nth": nth, "do": "kill", "whom": whom}
+
+
+def held(call: str, path: str, until: Path) -> Fault:
+    """The first `call` on `path` waits for the file `until`."""
+    return {"call": call, "path": path, "do": "hold", "to": str(until)}
+
+
+def edited(call: str, path: str, to: Path, line: str) -> Fault:
+    """At the first `call` on `path`, a line is added to the file `to`."""
+    return {"call": call, "path": path, "do": "edit", "to": str(to), "line": line}
+
+
+@dataclass(frozen=True)
+class Running:
+    """A command that was started, and all that it started."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    counted: Path  # names the run in the environment of its processes; holds how often each fault's call was made
+
+    def printed(self) -> str:
+        """What all of them printed until now."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def ended(self) -> tuple[int, str]:
+        """Wait for the command itself: its exit status, and what was printed."""
+        try:
+            return self.process.wait(LONGEST), self.printed()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"still running after {LONGEST} s:\n{self.printed()}") from None
+
+    def struck(self) -> int:
+        """How many of the faults have been reached."""
+        faults = json.loads((self.counted / "faults.json").read_text())
+        counts = [self.counted / fault["name"] for fault in faults]
+        return sum(
+            count.exists() and count.stat().st_size >= fault.get("nth", 1)
+            for count, fault in zip(counts, faults, strict=True)
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        """Those that still run."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("FAULTS_COUNTED") == str(self.counted):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def kill_command(self) -> None:
+        """SIGKILL to the command itself, and to nothing that it has started."""
+        self.process.kill()
+        self.process.wait()
+
+    def kill(self) -> None:
+        """End all of them."""
+        for process in self.processes():
+            process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+class SmallProject:
+    """The project in a folder of its own, as a person sees it: commands and files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: list[Running] = []
+
+    def start(
+        self,
+        *command: str,
+        faults: tuple[Fault, ...] = (),
+        within: tuple[str, ...] = (),
+        beside: Running | None = None,
+        **variables: str,
+    ) -> Running:
+        """Start `python -m command` under `faults`, in a session of its own.
+
+        `within` is a command that runs it. A fault that kills a server finds the one of the run `beside` it.
+        """
+        counted = beside.counted if beside else self.folder / ".faults" / str(len(self.started))
+        counted.mkdir(parents=True, exist_ok=True)
+        named = [{**fault, "name": str(place)} for place, fault in enumerate(faults)]
+        (counted / "faults.json").write_text(json.dumps(named))
+        injected = {"PYTHONPATH": str(INJECTED), "FAULTS": json.dumps(named), "FAULTS_COUNTED": str(counted)}
+        log = self.folder / ".faults" / f"printed.{len(self.started)}"
+        with log.open("wb") as printed:
+            process = subprocess.Popen(
+                [*within, sys.executable, "-m", *command],
+                cwd=self.folder,
+                env=self.environment() | injected | variables,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self.started.append(Running(process, log, counted))
+        return self.started[-1]
+
+    def environment(self) -> dict[str, str]:
+        """Of a person who has set nothing."""
+        others = ("PREFECT_", "DVC_", "MRP_", "DATA_MIRROR", "REAL_DATA")
+        return {name: value for name, value in os.environ.items() if not name.startswith(others)} | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "COLUMNS": "400",  # no message is cut in lines
+            "DVC_SITE_CACHE_DIR": str(self.folder / ".dvc/site"),
+        }
+
+    def run(self, *command: str, faults: tuple[Fault, ...] = (), status: int = 0, **how: Any) -> str:
+        """As `start`, to its end: it must reach every fault and end with `status`; returns what it printed."""
+        running = self.start(*command, faults=faults, **how)
+        ended, printed = running.ended()
+        assert running.struck() == len(faults), f"not every fault was reached:\n{printed}"
+        assert ended == status, printed
+        return printed
+
+    def end(self) -> None:
+        """End whatever still runs."""
+        for running in self.started:
+            running.kill()
+
+    def results(self) -> dict[str, str]:
+        """SHA-256 of every file that stages made, but for what tells how it was made."""
+        files = [file for made in MADE for file in (self.folder / "data" / made).rglob("*") if file.is_file()]
+        return {file.relative_to(self.folder).as_posix(): content_of(file) for file in sorted(files)}
+
+    def locked(self) -> set[str]:
+        """The stages that DVC takes for finished."""
+        lock_file = self.folder / "dvc.lock"
+        return set(yaml.safe_load(lock_file.read_text())["stages"]) if lock_file.exists() else set()
+
+    def kept_fits(self) -> dict[str, int]:
+        """When each calibrator fit that is kept whole was written, in nanoseconds."""
+        kept = (self.folder / ".prefect/storage").glob("*")
+        return {file.name: file.stat().st_mtime_ns for file in kept if is_whole(file)}
+
+    def flow_states(self) -> list[str]:
+        """The state of every flow run that Prefect knows, as it was recorded."""
+        with closing(sqlite3.connect(self.folder / ".prefect/prefect.db")) as recorded:
+            return [state for (state,) in recorded.execute("select state_type from flow_run")]
+
+
+def content_of(file: Path) -> str:
+    """SHA-256 of a file, without what tells how it was made: fields of run.json, and its hash in the manifests."""
+    content = file.read_bytes()
+    if file.name == "run.json":
+        told = {name: value for name, value in json.loads(content).items() if name not in OF_THE_RUN}
+        content = json.dumps(told).encode()
+    elif "manifests" in file.parts and file.suffix == ".json":
+        told = json.loads(content)
+        del told["sha256"]
+        for files in (told["inputs"], told["outputs"]):
+            for path in [path for path in files if path.endswith("run.json")]:
+                files[path] = None
+        content = json.dumps(told).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def is_whole(kept: Path) -> bool:
+    """Is a kept result whole JSON?"""
+    try:
+        json.loads(kept.read_bytes())
+    except ValueError:
+        return False
+    return True
+
+
+def wait_for(holds: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    """Wait until `holds`; fails, saying `what` was awaited."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"waited {seconds} s for {what}"
+        time.sleep(0.1)
+
+
+def make_project(folder: Path) -> None:
+    """Lay out the project in `folder`, with a twin of wands and a csv of judged pairs, small in everything.
+
+    It is a copy without `.git`, set up as `make setup` does it.
+    """
+    for name in ("flows", "tasks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / ".dvc").mkdir()
+    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml", ".dvc/config"):
+        shutil.copy(ROOT / name, folder / name)
+    (folder / ".dvc/config.local").write_text("[core]\n    no_scm = true\n")
+    params = small(yaml.safe_load((ROOT / "params.yaml").read_text()))
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    write_own_pairs(folder / "mine.csv")
+
+
+def small(params: dict[str, Any]) -> Mapping[str, Any]:
+    """params.yaml with little to compute."""
+    pairs = {"path": "mine.csv", "group": "query", "query": "query", "candidate": "title", "label": "grade"}
+    return params | {
+        "seeds": [1, 2],
+        "calibrators": ["uncal", "ts"],
+        "rivals": {"calibrators": ["vector"], "rows": [100]},
+        "sensitivity": {"calibrators": [], "alternatives": {"ece_25_bins": {"metrics": {"ece_bins": 25}}}},
+        "metrics": params["metrics"] | {"spread_permutations": 20, "resamples": 300},
+        "projection": params["projection"] | {"epochs": 40},
+        "datasets": {
+            "wands": params["datasets"]["wands"] | {"rows": 3000},
+            "mine": {
+                "reader": "files",
+                "source": "files",
+                "path": "mine.csv",
+                "split": {"by": "row", "validation": 0.3, "test": 0.3},
+                "options": {"labels": ["bad", "good"], "pairs": pairs},
+            },
+        },
+    }
+
+
+def write_own_pairs(path: Path) -> None:
+    """Judged pairs in which one word makes a candidate good, mostly."""
+    generator = np.random.default_rng(0)
+    words = np.array(["lamp", "desk", "chair", "sofa", "rug"])
+    picked = generator.integers(0, 5, 900)
+    good = generator.random(900) < np.where(picked < 2, 0.8, 0.25)
+    pl.DataFrame(
+        {
+            "query": [f"query {row % 90}" for row in range(900)],
+            "title": [f"{words[word]} number {row}" for row, word in enumerate(picked)],
+            "grade": np.where(good, "good", "bad"),
+        }
+    ).write_csv(path)

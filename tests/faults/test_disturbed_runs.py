@@ -1,0 +1,94 @@
+"""Faults around a whole run: a full disk, cut files of DVC, two runs at once, what outlives a run, no server."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+
+import pytest
+
+from flows import answers
+from tests.faults.small_disk import FULL, on_small_disk
+from tests.faults.small_project import held, killed, wait_for
+
+pytestmark = pytest.mark.faults
+
+
+def free_port() -> int:
+    """One on which nothing listens."""
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        return int(asked.getsockname()[1])
+
+
+def test_a_full_disk_is_named_and_the_same_command_goes_on_with_room(project, finished):
+    full, _ = on_small_disk(project, "flows.refresh", size="1900k")  # enough for all before results
+    assert FULL in full
+    assert "Traceback" not in full
+    assert project.results() == finished.results()
+
+
+@pytest.mark.parametrize("lines", [0, 40])
+def test_what_a_kill_leaves_of_dvc_s_own_files_costs_no_fit(finished_project, finished, lines):
+    kept = finished_project.kept_fits()
+    lock_file = finished_project.folder / "dvc.lock"
+    lock_file.write_text("\n".join(lock_file.read_text().split("\n")[:lines]))
+    (finished_project.folder / ".dvc/tmp/rwlock").write_text('{"data/raw')
+    for remembered in (finished_project.folder / ".dvc/cache/runs").glob("*/*/*"):
+        remembered.unlink()  # its folder stays, as after a kill before the file is moved into it
+    printed = finished_project.run("flows.refresh")
+    assert "Traceback" not in printed
+    assert finished_project.results() == finished.results()
+    assert finished_project.kept_fits() == kept
+
+
+def test_of_two_runs_at_once_the_second_says_who_runs_and_waits(project, finished, tmp_path):
+    go_on = tmp_path / "go on"
+    first = project.start("flows.refresh", faults=(held("replace", "data/base/wands/logits.parquet", go_on),))
+    wait_for(first.struck, "a stage in the middle of a write")
+    second = project.start("flows.refresh")
+    wait_for(lambda: f"process {first.process.pid} has been running it" in second.printed(), "word of who runs it")
+    go_on.touch()
+    for running in (first, second):
+        ended, printed = running.ended()
+        assert ended == 0, printed
+    assert "Running stage" not in second.printed()
+    assert project.results() == finished.results()
+
+
+def test_what_outlives_a_killed_run_does_no_harm_to_the_next(project, finished, tmp_path):
+    go_on = tmp_path / "go on"
+    first = project.start("flows.refresh", faults=(held("replace", "data/base/wands/logits.parquet", go_on),))
+    wait_for(first.struck, "a stage in the middle of a write")
+    (stage,) = [process for process in first.processes() if {"tasks.train", "wands"} <= set(process.cmdline())]
+    first.kill_command()
+    second = project.start("flows.refresh")
+    wait_for(
+        lambda: str(stage.pid) in second.printed() or "blocked by" in second.printed(), "word of who is in the way"
+    )
+    go_on.touch()
+    ended, printed = second.ended()
+    assert "Traceback" not in printed
+    if ended:  # it said who was in the way; once that has ended, the same command finishes
+        project.run("flows.refresh")
+    assert project.results() == finished.results()
+
+
+def test_a_server_that_dies_is_named_and_the_same_command_goes_on_without_it(finished_project, finished):
+    for made in ("data/runs/wands", ".prefect/storage"):
+        shutil.rmtree(finished_project.folder / made)
+    url = f"http://127.0.0.1:{(port := free_port())}/api"
+    server = finished_project.start("prefect", "server", "start", "--port", str(port))
+    wait_for(lambda: answers(url), "the server")
+    reaching = {"PREFECT_API_URL": url, "PREFECT_CLIENT_MAX_RETRIES": "1"}
+    command = ("flows.reliability", "wands")
+    moment = killed("write", ".prefect/storage/vector-*", "server")
+    printed = finished_project.run(*command, faults=(moment,), status=1, beside=server, **reaching)
+    assert f"the Prefect server at {url} " in printed
+    assert "Traceback" not in printed
+    kept = finished_project.kept_fits()
+    assert kept
+    printed = finished_project.run(*command, **reaching)
+    assert f"no Prefect API answers at {url}" in printed
+    assert finished_project.results() == finished.results()
+    assert finished_project.kept_fits().items() >= kept.items()

@@ -1,0 +1,70 @@
+"""The short form: what can go wrong around one stage, under DVC alone."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.faults.small_disk import FULL, on_small_disk
+from tests.faults.small_project import edited, held, killed, wait_for
+
+TRAIN = ("dvc", "repro", "train@mine")
+
+
+def test_a_stage_that_dies_in_the_middle_of_a_write_ends_with_the_same_bytes(young_project, trained):
+    moment = killed("write", "data/base/mine/.base.json.*")
+    young_project.run(*TRAIN, faults=(moment,), status=-signal.SIGKILL)
+    young_project.run(*TRAIN)
+    assert young_project.results() == trained.results()
+
+
+def test_a_second_dvc_names_the_first_and_waits_for_a_stage_that_outlives_it(young_project, trained, tmp_path):
+    go_on = tmp_path / "go on"
+    first = young_project.start(*TRAIN, faults=(held("replace", "data/base/mine/logits.parquet", go_on),))
+    wait_for(first.struck, "the stage in the middle of a write")
+    printed = young_project.run(*TRAIN, status=255)
+    assert f"(PID {first.process.pid})" in printed
+    assert "Traceback" not in printed
+    (stage,) = [process for process in first.processes() if "tasks.train" in process.cmdline()]
+    first.kill_command()
+    third = young_project.start(*TRAIN)
+    wait_for(lambda: f"process {stage.pid} has been running it" in third.printed(), "word of who runs it")
+    go_on.touch()
+    ended, printed = third.ended()
+    assert ended == 0, printed
+    assert young_project.results() == trained.results()
+
+
+def test_an_own_file_that_is_edited_while_it_is_copied_is_named_and_not_taken(young_project):
+    own, download = young_project.folder / "mine.csv", ("dvc", "repro", "download@mine")
+    edit = edited("replace", "data/raw/mine/source.json", own, "query 1,lamp of another day,good")
+    printed = young_project.run(*download, faults=(edit,), status=255)
+    assert "mine.csv changed while download@mine was running" in printed
+    assert "Traceback" not in printed
+    assert young_project.locked() == set()
+    young_project.run(*download)
+    assert (young_project.folder / "data/raw/mine/mine.csv").read_bytes() == own.read_bytes()
+
+
+def test_a_raw_file_that_is_edited_while_it_is_learned_from_is_named_and_not_taken(young_project, trained):
+    raw = young_project.folder / "data/raw/mine/mine.csv"
+    edit = edited("replace", "data/base/mine/pairs.parquet", raw, "query 1,lamp of another day,good")
+    printed = young_project.run(*TRAIN, faults=(edit,), status=255)
+    assert "data/raw/mine/mine.csv changed while train@mine was running" in printed
+    assert "Traceback" not in printed
+    assert young_project.locked() == {"download@mine"}
+    young_project.run(*TRAIN)
+    assert young_project.results() == trained.results()
+
+
+def test_a_full_disk_is_named_and_the_same_command_goes_on_with_room(young_project, trained):
+    full, after = on_small_disk(young_project, *TRAIN, size="80k")
+    assert FULL in full
+    assert "Traceback" not in full
+    assert "Running stage 'train@mine'" in after
+    assert young_project.results() == trained.results()
+
+
+def test_a_dead_api_url_is_told_and_not_used(young_project):
+    printed = young_project.run("flows.refresh", "nothing", status=1, PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert "no Prefect API answers at http://127.0.0.1:9/api: this run starts a server of its own" in printed
+    assert "Traceback" not in printed

@@ -1,0 +1,74 @@
+"""SIGKILL in the middle of a run: the same command finishes, with the same bytes, and repeats no finished fit."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from tests.faults.small_project import Fault, killed
+
+pytestmark = pytest.mark.faults
+
+# Each run of a chain is cut at a later moment of its data set than the one before. `replace` cuts a file that is whole
+# but not in its place yet, `write` one that is half written.
+MACHINE = {
+    "wands": (
+        killed("write", "data/raw/wands/.source.json.*"),
+        killed("write", "dvc.lock"),
+        killed("write", ".dvc/tmp/rwlock", nth=5),
+        killed("replace", "data/base/wands/logits.parquet"),
+        killed("replace", ".dvc/cache/files/*", nth=3),
+        killed("write", ".prefect/storage/ts-*", nth=2),
+        killed("replace", "data/runs/wands/metrics.parquet"),
+        killed("replace", "data/report/main.csv"),
+    ),
+    "mine": (
+        killed("replace", "data/raw/mine/mine.csv"),
+        killed("write", "data/base/mine/.predictor.npz.*"),
+        killed("replace", "data/manifests/mine/train.json"),
+        killed("write", ".prefect/storage/vector-*"),
+        killed("write", ".dvc/cache/runs/*"),
+        killed("write", "data/runs/mine/.run.json.*"),
+    ),
+}
+
+
+def within(dataset: str, whom: str) -> tuple[Fault, ...]:
+    """Moments in each stage of a data set; what is killed there is tried again by the same command."""
+    return (
+        killed("replace", f"data/raw/{dataset}/source.json", whom),
+        killed("replace", f"data/base/{dataset}/pairs.parquet", whom),
+        killed("write", f"data/runs/{dataset}/.curves.json.*", whom),
+    )
+
+
+def check_as_undisturbed(project, finished, kept):
+    """The results are those of an undisturbed run, and of the fits that were kept none was made again."""
+    assert project.results() == finished.results()
+    assert project.kept_fits().items() >= kept.items()
+    assert "RUNNING" not in project.flow_states()
+
+
+@pytest.mark.parametrize("dataset", MACHINE)
+def test_a_machine_that_dies_again_and_again_loses_nothing(project, finished, dataset):
+    kept = {}
+    for fault in MACHINE[dataset]:
+        project.run("flows.refresh", faults=(fault,), status=-signal.SIGKILL)
+        assert project.kept_fits().items() >= kept.items()
+        kept = project.kept_fits()
+    project.run("flows.refresh")
+    check_as_undisturbed(project, finished, kept)
+    assert "CRASHED" in project.flow_states()
+
+
+@pytest.mark.parametrize(("whom", "dataset"), [("stage", "wands"), ("dvc", "mine")])
+def test_a_killed_stage_or_dvc_is_told_and_the_same_command_finishes(project, finished, whom, dataset):
+    first = project.run("flows.refresh", faults=within(dataset, whom), status=1)
+    kept = project.kept_fits()
+    second = project.run("flows.refresh", faults=(killed("replace", "data/report/main.csv", whom),), status=1)
+    project.run("flows.refresh")
+    for printed in (first, second):
+        assert "refresh: " in printed
+        assert "Traceback" not in printed
+    check_as_undisturbed(project, finished, kept)

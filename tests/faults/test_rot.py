@@ -1,0 +1,101 @@
+"""Bytes that change behind everybody's back: `flows.verify` names them, and its commands bring them back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.faults.small_project import SmallProject
+
+pytestmark = pytest.mark.faults
+
+TWIN = "wands"
+KINDS = {
+    "raw": (f"raw/{TWIN}/dataset/label.csv", f"raw/{TWIN}/source.json", "raw/mine/mine.csv"),
+    "base": tuple(
+        f"base/{TWIN}/{name}"
+        for name in ("logits.parquet", "pairs.parquet", "base.json", "predictor.npz", "predictor.json")
+    ),
+    "runs": tuple(
+        f"runs/{TWIN}/{name}"
+        for name in ("metrics.parquet", "scores.parquet", "simplex.parquet", "curves.json", "gates.json", "run.json")
+    ),
+    "report": ("report/main.csv", "report/verdict.md", "report/ablation.tex", "report/metrics.json"),
+    "manifests": (f"manifests/{TWIN}/train.json", "manifests/report.json"),
+}
+
+
+def flip(file: Path, rots: bool) -> None:
+    """Flip one bit in the middle of a file; where it rots, the system sees nothing of it."""
+    before, content = file.stat(), bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.chmod(0o644)
+    file.write_bytes(content)
+    file.chmod(before.st_mode)
+    if rots:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def everything(project: SmallProject) -> dict[Path, bytes]:
+    """All that verify looks at."""
+    folders = [project.folder / "data" / made for made in KINDS] + [project.folder / ".dvc/cache/files"]
+    return {file: file.read_bytes() for folder in folders for file in folder.rglob("*") if file.is_file()}
+
+
+def follow(project: SmallProject, printed: str) -> None:
+    """Type the commands that verify gives."""
+    _, advice = printed.split("to get it back, in this order:\n")
+    for command in advice.splitlines():
+        if command.startswith("  "):
+            typed = subprocess.run(
+                command,
+                shell=True,
+                cwd=project.folder,
+                env=project.environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            assert typed.returncode == 0, f"{command}\n{typed.stdout}"
+
+
+def check_named_and_brought_back(project: SmallProject, flipped: list[Path], word: str) -> None:
+    """Flip a bit in each of some files: verify names them and nothing else, and tells how to get their bytes back."""
+    before = everything(project)
+    for file in flipped:
+        flip(file, rots=word == "rotted")
+    printed = project.run("flows.verify", status=1)
+    assert "Traceback" not in printed
+    told, _ = printed.split("to get it back, in this order:\n")
+    for file in before:
+        name = file.relative_to(project.folder).as_posix()
+        assert (name in told) == (file in flipped), f"{name}\n{printed}"
+    assert word in told
+    follow(project, printed)
+    project.run("flows.verify")
+    assert everything(project) == before
+
+
+@pytest.mark.parametrize("word", ["rotted", "edited"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "manifests"])
+def test_a_flipped_bit_is_named_and_its_byte_comes_back(finished_project, kind, word):
+    check_named_and_brought_back(
+        finished_project, [finished_project.folder / "data" / name for name in KINDS[kind]], word
+    )
+
+
+def test_a_flipped_bit_in_a_manifest_is_named_and_its_byte_comes_back(finished_project):
+    check_named_and_brought_back(
+        finished_project, [finished_project.folder / "data" / name for name in KINDS["manifests"]], "spoilt"
+    )
+
+
+def test_a_flipped_bit_in_the_cache_is_named_and_its_byte_comes_back(finished_project):
+    objects = sorted((finished_project.folder / ".dvc/cache/files/md5").glob("??/*"))
+    lists = [file for file in objects if file.suffix == ".dir"]
+    files = [file for file in objects if file.suffix != ".dir"]
+    check_named_and_brought_back(finished_project, [lists[0], files[0], files[-1]], "rotted")

@@ -1,0 +1,89 @@
+"""What we read in dvc.yaml is what DVC reads there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from dvc.dependency.param import ParamsDependency
+from dvc.repo import Repo
+
+from tasks.protocol.errors import BadInput
+from tasks.provenance.declared import declared, stage_names
+
+ROOT = Path(__file__).resolve().parent.parent
+OWN = {"reader": "files", "source": "files", "split": {"by": "row", "validation": 0.3, "test": 0.3}}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """Our dvc.yaml and params.yaml, with sets of one's own: beside the project, and elsewhere."""
+    folder = tmp_path_factory.mktemp("declared").resolve()
+    shutil.copy(ROOT / "dvc.yaml", folder)
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    for name, path in {"mine": "./mine.csv", "beside": "../own/pairs", "2024": "/elsewhere/pairs.csv"}.items():
+        params["datasets"][name] = OWN | {"path": path}
+    for entry in params["datasets"].values():  # less to read, each time
+        entry |= {"presets": {"clean": {"split": {"by": "row"}}}, "preset": "clean"}
+    params["sensitivity"] = {"calibrators": [], "alternatives": {}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def resolved(project):
+    """Every stage as DVC resolves it, by name."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(project)
+        with Repo.init(no_scm=True) as repo:
+            stages = {stage.name: stage for stage in repo.index.stages}
+            yield stages
+
+
+@pytest.fixture(autouse=True)
+def _there(project, monkeypatch):
+    monkeypatch.chdir(project)
+
+
+def test_the_stages_are_those_of_dvc(resolved):
+    assert set(stage_names()) == set(resolved)
+    assert len(stage_names()) == len(resolved)
+
+
+def test_every_stage_is_declared_as_dvc_resolves_it(resolved):
+    for name, stage in resolved.items():
+        ours = declared(name)
+        parameters = [one for one in stage.deps if isinstance(one, ParamsDependency)]
+        files = {one.fs_path for one in stage.deps if one not in parameters}
+        assert {str(path.resolve()) for path in (*ours.inputs, *ours.code)} == files, name
+        written = {str(path.resolve()) for path in (*ours.outputs, ours.manifest)}
+        assert written == {out.fs_path for out in stage.outs}, name
+        assert ours.command == stage.cmd, name
+        assert set(ours.parameters) == {key for one in parameters for key in one.params}, name
+
+
+def test_parameters_have_the_values_that_dvc_reads(resolved):
+    for name in ("download@2024", "train@wands", "reliability@mine", "report"):
+        (parameters,) = [one for one in resolved[name].deps if isinstance(one, ParamsDependency)]
+        assert declared(name).parameters == parameters.read_params(), name
+
+
+def test_code_and_inputs_are_told_apart():
+    stage = declared("download@mine")
+    assert Path("mine.csv") in stage.inputs
+    assert all(path.parts[0] in {"flows", "tasks"} for path in stage.code)
+    assert not any(path.parts[0] in {"flows", "tasks"} for path in stage.inputs)
+
+
+@pytest.mark.parametrize("name", ["", "wands", "report@wands", "train", "train@"])
+def test_a_name_that_is_no_stage_is_told_with_those_that_are(name):
+    with pytest.raises(BadInput, match=r"no stage .* in dvc\.yaml; it has download@amazon_esci, .*report"):
+        declared(name)
+
+
+@pytest.mark.parametrize("key", ["wand", "../wands", "wands@wands"])
+def test_a_data_set_that_is_not_there_is_told_with_those_that_are(key):
+    with pytest.raises(BadInput, match=r"no data set .* in params\.yaml; it has amazon_esci"):
+        declared(f"train@{key}")

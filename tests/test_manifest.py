@@ -1,0 +1,158 @@
+"""A manifest sees every change of what it names, holds no date, and nothing in it can change unseen."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.audit.changes import changes
+from tasks.protocol.errors import BadInput
+from tasks.protocol.store import write_json
+from tasks.provenance.declared import declared
+from tasks.provenance.manifest import hashed, manifest_now, read_manifest, sealed
+from tests.tiny_project import copy_here, edit_params, lay_out, run
+
+NAME = "train@wands"
+PATH = Path("data/manifests/wands/train.json")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A project with a finished stage."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        lay_out(folder)
+        run(NAME)
+    return folder
+
+
+@pytest.fixture
+def manifest(finished, tmp_path, monkeypatch):
+    """The manifest of a finished stage, in a copy of the project."""
+    monkeypatch.chdir(tmp_path)
+    copy_here(finished)
+    return read_manifest(PATH)
+
+
+@pytest.fixture(scope="module")
+def written(finished, tmp_path_factory):
+    """A file to spoil, and what a manifest's file holds."""
+    return tmp_path_factory.mktemp("written") / PATH.name, (finished / PATH).read_bytes()
+
+
+def test_it_names_every_file_and_parameter_that_the_stage_declares(manifest):
+    assert set(manifest.inputs) == {"data/raw/wands/rows.csv"}
+    assert set(manifest.code) == {"tasks/train.py", "tasks/trained/model.py"}
+    assert set(manifest.outputs) == {"data/base/wands/table.csv", "data/base/wands/deep/model.json"}
+    assert set(manifest.parameters) == {"train", "datasets.wands"}
+    assert {"python", "torch", "numpy", "polars", "lightgbm", "scikit-learn"} <= set(manifest.versions)
+
+
+def edited(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+
+CHANGES = {
+    "a bit": edited,
+    "one byte more": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+    "one byte less": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "nothing left": lambda path: path.write_bytes(b""),
+    "another name": lambda path: path.rename(path.with_name("other")),
+    "away": Path.unlink,
+    "one file more": lambda path: shutil.copy(path, path.with_name(f"more{path.suffix}")),
+    "one empty file more": lambda path: path.with_name("__init__.py").touch(),
+    "a hidden file more": lambda path: path.with_name(f".hidden{path.suffix}").touch(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("path", ["data/raw/wands/rows.csv", "tasks/trained/model.py", "data/base/wands/table.csv"])
+def test_every_change_is_seen(manifest, path, change):
+    change(Path(path))
+    assert manifest_now(declared(NAME)) != manifest
+
+
+def test_the_same_bytes_through_a_link_are_the_same(manifest):
+    for folder in ("data/raw/wands", "data/base/wands"):  # as on another disk
+        Path(folder).rename(Path(folder).with_suffix(".elsewhere"))
+        Path(folder).symlink_to(Path(folder).with_suffix(".elsewhere").absolute(), target_is_directory=True)
+    assert manifest_now(declared(NAME)) == manifest
+
+
+@pytest.mark.parametrize("folder", ["tasks/trained", "data/raw/wands", "data/base/wands"])
+def test_what_running_leaves_behind_is_no_change(manifest, folder):
+    for left in ("__pycache__/model.cpython-311.pyc", ".mypy_cache/x.json", ".model.py.77.partial", "model.pyc"):
+        (Path(folder) / left).parent.mkdir(exist_ok=True)
+        (Path(folder) / left).write_bytes(b"x")
+    assert manifest_now(declared(NAME)) == manifest
+
+
+def test_what_is_missing_holds_no_file(tmp_path):
+    assert hashed([tmp_path / "nowhere", tmp_path]) == {}
+
+
+def test_the_same_run_writes_the_same_bytes_whenever_it_is(manifest):
+    before = PATH.read_bytes()
+    for file in Path().rglob("*"):
+        os.utime(file, (0, 0))
+    assert run(NAME) == manifest
+    assert PATH.read_bytes() == before
+
+
+def test_it_holds_no_date_and_no_place_of_this_machine(finished, written):
+    _, content = written
+    assert not re.search(r"20\d\d-\d\d-\d\d", content.decode())
+    assert str(finished) not in content.decode()
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_every_flipped_bit_is_seen(written, data):
+    path, content = written
+    flipped = bytearray(content)
+    flipped[data.draw(st.integers(0, len(content) - 1), "byte")] ^= 1 << data.draw(st.integers(0, 7), "bit")
+    path.write_bytes(flipped)
+    with pytest.raises(BadInput, match=r"train\.json"):
+        read_manifest(path)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data())
+def test_every_cut_is_seen(written, data):
+    path, content = written
+    path.write_bytes(content[: data.draw(st.integers(0, len(content) - 2), "bytes")])  # the last one is a line's end
+    with pytest.raises(BadInput, match=r"train\.json"):
+        read_manifest(path)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"sha256": null}', "null", '{"format": 2}'])
+def test_what_is_no_manifest_is_told(tmp_path, content):
+    (tmp_path / "train.json").write_text(content)
+    with pytest.raises(BadInput, match=r"train\.json"):
+        read_manifest(tmp_path / "train.json")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{0: "bad", 1: "good"}, {True: "yes", False: "no"}, {1.5: "x"}, [1, [2.5, None]], "wörter ✓", 1e-4, 10**20],
+    ids=repr,
+)
+def test_parameters_are_the_same_after_reading_whatever_their_kind(manifest, value):
+    edit_params(lambda params: params["train"].update(linear_text={"own": value}))
+    after = run(NAME)
+    assert read_manifest(PATH) == after
+    assert changes(after, manifest_now(declared(NAME))) == []
+    assert changes(manifest, after) != []
+
+
+def test_reading_gives_what_was_written(tmp_path, manifest):
+    write_json(tmp_path / "again.json", sealed(manifest))
+    assert read_manifest(tmp_path / "again.json") == manifest

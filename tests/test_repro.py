@@ -1,0 +1,235 @@
+"""DVC's processes end with all that they started; and what a killed one cut off is put aside, nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from flows import repro
+from flows.repro import BUSY_FILE, LOCK_FILE, end, finish, put_aside_what_is_cut_off, start_lanes
+from tasks.protocol.store import write_json
+
+LOCK = """schema: '2.0'
+stages:
+  train@wands:
+    cmd: python -m tasks.train wands
+    deps:
+    - path: data/raw/wands
+      hash: md5
+      md5: 0123456789abcdef0123456789abcdef.dir
+      size: 12
+      nfiles: 2
+    outs:
+    - path: data/base/wands
+      hash: md5
+      md5: fedcba9876543210fedcba9876543210.dir
+      size: 34
+      nfiles: 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(repro, "WRITTEN_IN", 0.01)
+    monkeypatch.setattr(repro, "GRACE", 0.4)
+    BUSY_FILE.parent.mkdir(parents=True)
+
+
+def group(script: str) -> subprocess.Popen[bytes]:
+    """A shell in a process group of its own, once it has said that it is ready."""
+    process = subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def members(process: subprocess.Popen[bytes]) -> list[int]:
+    """Who lives in its group: those that have ended and that nobody waited for do not."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(its_group) == process.pid and state != "Z":
+            found.append(int(stat.parent.name))
+    return found
+
+
+GROUPS = {
+    "one process": "echo ready; exec sleep 600",
+    "a child": "sleep 600 & echo ready; wait",
+    "a grandchild": "(sleep 600 & sleep 600) & echo ready; wait",
+    "a dead leader": "sleep 600 & echo ready",
+    "who ignores SIGTERM": "trap '' TERM; echo ready; while :; do sleep 600; done",
+    "a child that ignores SIGTERM": "(trap '' TERM; echo ready; while :; do sleep 600; done) & wait",
+}
+linux_only = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
+
+
+@linux_only
+@pytest.mark.parametrize("script", GROUPS.values(), ids=GROUPS)
+def test_nobody_is_left_of_a_group_that_is_ended(script):
+    process = group(script)
+    if script == GROUPS["a dead leader"]:
+        process.wait()
+    assert members(process)
+    end([process])
+    assert members(process) == []
+    process.communicate()
+
+
+@linux_only
+def test_who_heeds_sigterm_can_tidy_up():
+    process = group("trap 'echo tidied; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
+    end([process])
+    assert process.communicate()[0] == b"tidied\n"
+
+
+@linux_only
+def test_all_are_ended_where_waiting_for_one_is_cut_short(monkeypatch):
+    processes = [group(GROUPS["a child"]), group(GROUPS["a grandchild"])]
+
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(processes[0], "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            finish(processes)
+    assert [members(process) for process in processes] == [[], []]
+    for process in processes:
+        process.communicate()
+
+
+@pytest.mark.parametrize(("statuses", "first"), [((), 0), ((0, 0), 0), ((0, 3, 4), 3)])
+def test_the_status_is_the_first_that_is_not_zero_once_all_have_ended(statuses, first):
+    processes = [subprocess.Popen(["/bin/sh", "-c", f"exit {status}"], start_new_session=True) for status in statuses]
+    assert finish(processes) == first
+    assert [process.returncode for process in processes] == list(statuses)
+
+
+def test_to_end_what_has_ended_takes_no_time():
+    process = group("echo ready")
+    process.communicate()
+    began = time.monotonic()
+    end([process])
+    end([])
+    assert time.monotonic() - began < 0.3
+
+
+@linux_only
+def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else():
+    left, other = group(GROUPS["a child"]), group(GROUPS["a child"])
+    for process, off in ((left, 0.0), (other, 60.0)):
+        began = psutil.Process(process.pid).create_time()
+        write_json(repro.GROUPS / f"{process.pid}.json", {"started": began + off})
+    repro.end_left_behind()
+    assert members(left) == []
+    assert len(members(other)) == 2
+    end([other])
+    assert not list(repro.GROUPS.iterdir())
+    for process in (left, other):
+        process.communicate()
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 3, 9])
+def test_every_data_set_is_in_one_lane(monkeypatch, lanes):
+    started = []
+    monkeypatch.setattr(repro, "start_repro", lambda targets, **environment: started.append((targets, environment)))
+    start_lanes("train", ["a", "b", "c"], lanes, "--force", PREFECT_API_URL="x")
+    assert sorted(target for targets, _ in started for target in targets if target != "--force") == [
+        "train@a",
+        "train@b",
+        "train@c",
+    ]
+    assert len(started) == min(lanes, 3)
+    assert all(targets[0] == "--force" for targets, _ in started)
+    assert all(environment["PREFECT_API_URL"] == "x" for _, environment in started)
+
+
+def test_dvc_runs_in_a_group_of_its_own_with_our_python_first(monkeypatch):
+    seen = {}
+
+    def started(command, **options):
+        seen.update(options, command=command)
+        return SimpleNamespace(pid=os.getpid())
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    repro.start_repro(["report"], PREFECT_API_URL="x")
+    assert seen["start_new_session"]
+    assert seen["env"]["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
+    assert seen["env"]["PREFECT_API_URL"] == "x"
+    assert seen["command"][-2:] == ["--keep-going", "report"]
+
+
+def test_a_whole_file_stays(capsys):
+    LOCK_FILE.write_text(LOCK)
+    BUSY_FILE.write_text('{"data/raw/wands": {"read": []}}')
+    put_aside_what_is_cut_off()
+    assert LOCK_FILE.read_text() == LOCK
+    assert BUSY_FILE.exists()
+    assert capsys.readouterr().out == ""
+
+
+def test_where_there_is_none_there_is_nothing_to_do():
+    put_aside_what_is_cut_off()
+    assert not list(Path().glob("dvc.lock*"))
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        (LOCK_FILE, b""),
+        (LOCK_FILE, LOCK[:-200].encode() + b"\n   -"),
+        (LOCK_FILE, LOCK[: LOCK.index("cmd") + 3].encode()),
+        (LOCK_FILE, b"\0" * 300),
+        (LOCK_FILE, LOCK.encode().replace(b"train", b"tr\xe1in")),
+        (BUSY_FILE, b""),
+        (BUSY_FILE, b'{"data/raw/wands": {"re'),
+        (BUSY_FILE, b'{"d\xe1ta": {}}'),
+    ],
+)
+def test_what_is_cut_off_is_put_aside_and_said(capsys, path, content):
+    path.write_bytes(content)
+    put_aside_what_is_cut_off()
+    assert not path.exists()
+    assert path.with_name(f"{path.name}.cut").read_bytes() == content
+    assert f"{path} was cut off" in capsys.readouterr().out
+
+
+def test_a_file_that_is_being_written_stays(monkeypatch):
+    LOCK_FILE.write_text(LOCK[: LOCK.index("cmd") + 3])
+    monkeypatch.setattr(time, "sleep", lambda _seconds: LOCK_FILE.write_text(LOCK))
+    put_aside_what_is_cut_off()
+    assert LOCK_FILE.read_text() == LOCK
+
+
+def test_a_file_that_vanishes_meanwhile_is_no_fault(monkeypatch):
+    BUSY_FILE.write_text("")
+    monkeypatch.setattr(time, "sleep", lambda _seconds: BUSY_FILE.unlink())
+    put_aside_what_is_cut_off()
+    assert not list(BUSY_FILE.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("told", "stale"), [("{}", set()), ('{"report": [{}], "train@wands": []}', {"report", "train@wands"})]
+)
+def test_stale_stages_are_those_that_dvc_names_and_it_waits_for_another_dvc(monkeypatch, told, stale):
+    asked = []
+
+    def answer(command, **options):
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, told, "")
+
+    monkeypatch.setattr(subprocess, "run", answer)
+    assert repro.stale_stages() == stale
+    assert "--wait-for-lock" in asked[0]

@@ -1,0 +1,271 @@
+"""The door of a stage: alone at its outputs, sure of what it reads, and its end is on record, however it ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tasks.protocol.errors import BadInput, RunFailed
+from tasks.protocol.store import STATE, read_json, write_whole
+from tasks.provenance.declared import declared
+from tasks.provenance.lock import held
+from tasks.provenance.manifest import read_manifest
+from tasks.provenance.stage import as_stage, ended_in_words, record_file, stage_run
+from tests.tiny_project import ROOT, copy_here, edit_params, lay_out, run, work
+
+NAME = "train@wands"
+
+
+@pytest.fixture(scope="module")
+def young(tmp_path_factory):
+    """A project in which no stage has run."""
+    folder = tmp_path_factory.mktemp("young")
+    lay_out(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _project(young, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copy_here(young)
+
+
+def record() -> dict:
+    return read_json(record_file(NAME))
+
+
+def test_a_stage_that_finished_has_a_manifest_and_a_record():
+    manifest = run(NAME)
+    told = record()
+    assert manifest.stage == NAME
+    assert (told["stage"], told["process"], told["outcome"], told["reason"]) == (NAME, os.getpid(), "finished", None)
+    assert told["started"] < told["ended"]
+
+
+def test_while_it_runs_the_record_says_so():
+    with stage_run(NAME):
+        assert record()["outcome"] == "running"
+        assert record()["ended"] is None
+        work(NAME)
+
+
+def append(path: str) -> None:
+    with Path(path).open("a") as handle:
+        handle.write("more\n")
+
+
+MEANWHILE = {
+    "data/raw/wands/rows.csv": lambda: append("data/raw/wands/rows.csv"),
+    "data/raw/wands/more.csv": lambda: append("data/raw/wands/more.csv"),
+    "data/raw/wands/rows.csv, gone": Path("data/raw/wands/rows.csv").unlink,
+    "tasks/train.py": lambda: append("tasks/train.py"),
+    "tasks/trained/model.py": lambda: append("tasks/trained/model.py"),
+    "params.yaml: train": lambda: edit_params(lambda params: params["train"].update(seed=99)),
+    "params.yaml: datasets.wands": lambda: edit_params(lambda params: params["datasets"]["wands"].update(rows=999)),
+}
+
+
+def disturbed(change: Callable[[], object]) -> None:
+    """The work of the stage, while something changes."""
+    change()
+    work(NAME)
+
+
+@pytest.mark.parametrize("what", MEANWHILE)
+def test_what_it_reads_must_not_change_while_it_runs(what):
+    """DVC would lock the new one against results of the old."""
+    with pytest.raises(BadInput, match=what.partition(",")[0]) as raised, stage_run(NAME):
+        disturbed(MEANWHILE[what])
+    assert not declared(NAME).manifest.exists()
+    assert (record()["outcome"], record()["reason"]) == ("failed", str(raised.value))
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        lambda: append("data/raw/scidocs/rows.csv"),
+        lambda: append("tasks/report.py"),
+        lambda: edit_params(lambda params: params.update(lanes=7)),
+        lambda: edit_params(lambda params: params["datasets"]["scidocs"].update(rows=999)),
+        lambda: Path("data/raw/wands/rows.csv").touch(),
+    ],
+    ids=["another set", "other code", "another parameter", "another set's parameter", "a new date"],
+)
+def test_what_it_does_not_read_may_change(harmless):
+    with stage_run(NAME):
+        harmless()
+        work(NAME)
+    assert record()["outcome"] == "finished"
+
+
+def stopped(error: BaseException) -> None:
+    """The work of the stage, which fails once its outputs are written."""
+    work(NAME)
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (BadInput("rows.csv, row 3: no label"), "rows.csv, row 3: no label"),
+        (RunFailed("wands, smart, seed 2: no descent"), "wands, smart, seed 2: no descent"),
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt: "),
+    ],
+    ids=repr,
+)
+def test_a_stage_that_fails_says_why_on_record_and_has_no_manifest(error, reason):
+    with pytest.raises(type(error)), stage_run(NAME):
+        stopped(error)
+    assert (record()["outcome"], record()["reason"]) == ("failed", reason)
+    assert not declared(NAME).manifest.exists()
+
+
+def test_a_new_run_of_a_stage_replaces_what_a_failed_one_left():
+    with pytest.raises(RunFailed), stage_run(NAME):
+        stopped(RunFailed("first"))
+    run(NAME)
+    assert (record()["outcome"], record()["reason"]) == ("finished", None)
+
+
+def elsewhere(then: str) -> subprocess.Popen[str]:
+    """Another process that runs the stage and then does `then`; it has said so when this returns, or waits."""
+    code = (
+        "import sys, time\n"
+        "from tasks.provenance.stage import stage_run\n"
+        "from tests.tiny_project import work\n"
+        f"with stage_run({NAME!r}):\n"
+        "    print('inside', flush=True)\n"
+        f"    {then}\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_a_second_process_says_who_holds_the_stage_and_waits_for_it():
+    with stage_run(NAME):
+        second = elsewhere(f"work({NAME!r}, 'the second')")
+        assert second.stderr is not None
+        said = second.stderr.readline()
+        assert f"{NAME} is waiting: process {os.getpid()} has been running it since 20" in said
+        assert second.poll() is None
+        work(NAME, "the first")
+        own = record()["started"]
+    assert second.communicate(timeout=60) == ("inside\n", "")
+    assert second.returncode == 0
+    assert "the second" in Path("data/base/wands/table.csv").read_text()
+    assert read_manifest(declared(NAME).manifest)
+    assert record()["started"] > own
+
+
+def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():
+    first = elsewhere("time.sleep(600)")
+    assert first.stdout is not None
+    assert first.stdout.readline() == "inside\n"
+    first.send_signal(signal.SIGKILL)
+    first.communicate(timeout=60)
+    assert (record()["outcome"], record()["process"]) == ("running", first.pid)
+    with held(NAME):
+        assert not declared(NAME).manifest.exists()
+    run(NAME)
+    assert (record()["outcome"], record()["process"]) == ("finished", os.getpid())
+
+
+def test_code_that_changed_while_it_waited_is_not_what_runs(monkeypatch):
+    """Its modules were imported before it had the lock, and its manifest would name the new ones."""
+    import tasks.provenance.stage as door
+
+    def waits(name):
+        append("tasks/trained/model.py")
+        return held(name)
+
+    monkeypatch.setattr(door, "held", waits)
+    with pytest.raises(BadInput, match=r"tasks/trained/model\.py"), stage_run(NAME):
+        work(NAME)
+    assert not declared(NAME).manifest.exists()
+
+
+def test_parameters_are_those_of_the_moment_in_which_it_has_the_lock(monkeypatch):
+    import tasks.provenance.stage as door
+
+    def waits(name):
+        edit_params(lambda params: params["train"].update(seed=99))
+        return held(name)
+
+    monkeypatch.setattr(door, "held", waits)
+    assert run(NAME).parameters["train"]["seed"] == 99
+
+
+def test_the_lock_is_held_again_by_its_holder_and_free_after_an_error():
+    with pytest.raises(ZeroDivisionError), held("refresh"), held("refresh"):
+        stopped(ZeroDivisionError())
+    assert read_json(STATE / "locks" / "refresh.json")["process"] == os.getpid()
+    with held("refresh"):
+        pass
+
+
+def test_a_stage_without_a_data_set_is_told_how_it_is_called(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train.py"])
+    with pytest.raises(SystemExit) as ended:
+        as_stage("train", work)
+    assert ended.value.code == 2
+    assert "dataset" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["wand", "../wands", ""])
+def test_an_unknown_data_set_is_told_with_those_that_are_there(monkeypatch, key):
+    monkeypatch.setattr(sys, "argv", ["train.py", key])
+    with pytest.raises(SystemExit, match=r"^train: no (data set|stage) .*wands"):
+        as_stage("train", work)
+    assert not (STATE / "stages").exists()
+
+
+def test_a_stage_called_by_its_command_runs(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
+    as_stage("train", lambda dataset: work(f"train@{dataset}"))
+    assert record()["outcome"] == "finished"
+
+
+def by_the_system() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/base/wands/table.csv")
+
+
+def by_quota() -> None:
+    raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        by_the_system,
+        by_quota,
+        lambda: Path("/dev/full").write_text("x"),
+        lambda: write_whole(Path("table"), lambda _: pl.DataFrame({"a": range(9)}).write_csv("/dev/full")),
+        lambda: write_whole(Path("table"), lambda _: pl.DataFrame({"a": range(9)}).write_parquet("/dev/full")),
+    ],
+    ids=["the system", "a quota", "Python", "Polars, CSV", "Polars, parquet"],
+)
+def test_a_full_disk_is_told_in_words_whoever_finds_it(fill):
+    with pytest.raises(SystemExit, match=r"^train: no room is left .*make room and run the same command again"):
+        ended_in_words("train", NAME, fill)
+    assert record()["outcome"] == "failed"
+
+
+@pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "no"), ZeroDivisionError("ours")], ids=repr)
+def test_what_is_our_fault_keeps_its_traceback(error):
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        ended_in_words("train", NAME, fail)

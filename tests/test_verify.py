@@ -1,0 +1,278 @@
+"""What rotted, was edited, is missing or was added is found and named, with the commands that mend it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from flows.repro import LOCK_FILE
+from flows.verify import REFRESH, locked_stages, read_cache, remedies
+from tasks.audit.cache import md5_of_file, objects_of_stage, rotted_objects
+from tasks.audit.verification import Problem, problems_of_inputs, problems_of_outputs
+from tasks.provenance.declared import declared, stage_names
+from tasks.provenance.manifest import Manifest
+from tests.tiny_project import copy_here, edit_params, lay_out, run
+
+NAME = "train@wands"
+TABLE = Path("data/base/wands/table.csv")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A project in which every stage has finished."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        lay_out(folder)
+        for name in stage_names():
+            run(name)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _copy(finished, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copy_here(finished)
+
+
+def found() -> list[Problem]:
+    """What is wrong with the outputs of any stage."""
+    return [problem for name in stage_names() for problem in problems_of_outputs(name)[1]]
+
+
+def manifests() -> dict[str, Manifest]:
+    """Those that are whole."""
+    some = {name: problems_of_outputs(name)[0] for name in stage_names()}
+    return {name: manifest for name, manifest in some.items() if manifest}
+
+
+def flip(path: Path, bit: int = 0) -> None:
+    """Another byte in the middle, and the date as it was: as a disk does."""
+    content, date = bytearray(path.read_bytes()), path.stat().st_mtime_ns
+    content[len(content) // 2] ^= 1 << bit
+    path.write_bytes(content)
+    os.utime(path, ns=(date, date))
+
+
+def test_where_all_holds_nothing_is_found():
+    assert found() == []
+    assert list(problems_of_inputs(manifests())) == []
+
+
+def edit(path: Path) -> None:
+    path.write_text("by hand\n")
+    later = declared(NAME).manifest.stat().st_mtime + 60
+    os.utime(path, (later, later))
+
+
+@pytest.mark.parametrize(
+    ("disturb", "words"),
+    [(flip, "has rotted"), (edit, "was edited, at 20"), (Path.unlink, "is missing")],
+    ids=["rotted", "edited", "missing"],
+)
+@pytest.mark.parametrize(
+    "path", ["data/base/wands/table.csv", "data/base/wands/deep/model.json", "data/report/table.csv"]
+)
+def test_what_was_disturbed_is_named_with_its_stage(path, disturb, words):
+    disturb(Path(path))
+    (problem,) = found()
+    assert problem.path == path
+    assert problem.lost
+    assert words in problem.what
+    assert str(problem).startswith(f"{path} ({problem.stage}) ")
+
+
+def test_what_was_added_is_named():
+    Path("data/base/wands/deep/more.csv").write_text("more\n")
+    (problem,) = found()
+    assert (problem.path, problem.lost) == ("data/base/wands/deep/more.csv", True)
+    assert "was added" in problem.what
+
+
+def test_a_stage_that_has_not_finished_only_has_to_run():
+    declared(NAME).manifest.unlink()
+    (problem,) = found()
+    assert (problem.stage, problem.lost) == (NAME, False)
+    assert "has not finished" in problem.what
+
+
+@pytest.mark.parametrize("bit", [0, 7])
+def test_a_manifest_with_a_flipped_bit_is_spoilt(bit):
+    flip(declared(NAME).manifest, bit)
+    (problem,) = found()
+    assert (problem.stage, problem.lost) == (NAME, True)
+    assert "is spoilt" in problem.what
+
+
+def test_a_manifest_that_was_edited_is_spoilt():
+    path = declared(NAME).manifest
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    (problem,) = found()
+    assert "does not fit its SHA-256" in problem.what
+
+
+def test_what_was_made_of_another_input_is_named():
+    run(NAME, "otherwise\n")
+    (problem,) = problems_of_inputs(manifests())
+    assert (problem.stage, problem.path, problem.lost) == ("report", "data/report", False)
+    assert str(TABLE) in problem.what
+    assert found() == []
+
+
+def test_what_was_made_before_an_input_was_there_is_named():
+    with_more = run(NAME)
+    Path("data/base/wands/more.csv").write_text("more\n")
+    more = {"data/base/wands/more.csv": next(iter(with_more.outputs.values()))}
+    there = manifests() | {NAME: with_more.model_copy(update={"outputs": with_more.outputs | more})}
+    assert [problem.stage for problem in problems_of_inputs(there)] == ["report"]
+
+
+def test_what_was_made_of_an_input_that_its_stage_no_longer_makes_is_named():
+    there = manifests()
+    fewer = {path: file for path, file in there[NAME].outputs.items() if path != str(TABLE)}
+    there[NAME] = there[NAME].model_copy(update={"outputs": fewer})
+    assert [problem.stage for problem in problems_of_inputs(there)] == ["report"]
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A cache with an object for each file of the stage's outputs, and a list of them, as DVC keeps them; dvc.lock."""
+    folder = tmp_path / "shared cache"
+    entries = []
+    for path in sorted(Path("data/base/wands").rglob("*.*")):
+        md5 = md5_of_file(path)
+        keep(folder, md5, path.read_bytes())
+        entries.append({"md5": md5, "relpath": path.relative_to("data/base/wands").as_posix()})
+    (folder / "list").write_text(yaml.safe_dump(entries, default_flow_style=True, width=999).replace("'", '"'))
+    content = str(entries).replace("'", '"').encode()
+    (folder / "list").write_bytes(content)
+    listed = md5_of_file(folder / "list")
+    keep(folder, f"{listed}.dir", content)
+    (folder / "list").unlink()
+    lock = {
+        "schema": "2.0",
+        "stages": {NAME: {"cmd": "x", "outs": [{"path": "data/base/wands", "md5": f"{listed}.dir"}]}},
+    }
+    LOCK_FILE.write_text(yaml.safe_dump(lock))
+    return folder
+
+
+def keep(folder: Path, md5: str, content: bytes) -> None:
+    path = folder / md5[:2] / md5[2:]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def rotted(cache: Path) -> set[Path]:
+    return {path for path, bad in rotted_objects(sorted(cache.glob("??/*"))) if bad}
+
+
+def test_a_whole_cache_has_nothing_rotted(cache):
+    assert rotted(cache) == set()
+
+
+@pytest.mark.parametrize("bit", [0, 7])
+def test_every_object_that_rots_is_found(cache, bit):
+    for path in sorted(cache.glob("??/*")):
+        flip(path, bit)
+        assert rotted(cache) == {path}
+        flip(path, bit)
+
+
+def test_the_objects_of_a_stage_are_its_lists_and_what_they_list(cache):
+    assert objects_of_stage(locked_stages()[NAME], cache, set()) == set(cache.glob("??/*"))
+
+
+def test_what_a_rotted_list_lists_is_unknown(cache):
+    (listing,) = cache.glob("??/*.dir")
+    assert objects_of_stage(locked_stages()[NAME], cache, {listing}) == {listing}
+    listing.unlink()
+    assert objects_of_stage(locked_stages()[NAME], cache, set()) == {listing}
+
+
+def test_wherever_dvc_lock_is_cut_off_its_stages_can_be_asked_for(cache):
+    content = LOCK_FILE.read_bytes()
+    for length in range(0, len(content), 2):
+        LOCK_FILE.write_bytes(content[:length])
+        for locked in locked_stages().values():
+            objects_of_stage(locked, cache, set())
+    LOCK_FILE.unlink()
+    assert locked_stages() == {}
+
+
+def commands(cache: Path) -> list[str]:
+    """What is proposed for the project as it is."""
+    read = read_cache(cache, Console(quiet=True))
+    return remedies([*found(), *problems_of_inputs(manifests())], read, manifests())
+
+
+BACK = "rm -rf data/base/wands data/manifests/wands/train.json && dvc"
+
+
+def test_where_all_holds_there_is_nothing_to_do(cache):
+    assert commands(cache) == []
+
+
+def test_what_is_lost_comes_back_from_the_cache(cache):
+    flip(TABLE)
+    assert commands(cache) == [f"{BACK} checkout {NAME}"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".dir"])
+def test_what_is_lost_and_rotted_in_the_cache_is_made_again(cache, suffix):
+    flip(TABLE)
+    bad = next(path for path in sorted(cache.glob("??/*")) if path.suffix == suffix)
+    flip(bad)
+    first, second = commands(cache)
+    assert shlex.split(first) == ["rm", "-f", str(bad.relative_to(Path.cwd()))]
+    assert second == f"{BACK} repro --force --single-item {NAME}"
+
+
+def test_what_is_lost_and_not_in_the_cache_is_made_again(cache):
+    TABLE.unlink()
+    next(iter(cache.glob("??/*.dir"))).unlink()
+    assert commands(cache) == [f"{BACK} repro --force --single-item {NAME}"]
+
+
+def test_what_rotted_in_the_cache_only_goes_there_again(cache):
+    flip(next(iter(cache.glob("??/*"))))
+    assert commands(cache)[1:] == [f"dvc commit --force {NAME}"]
+
+
+def change_seed() -> None:
+    edit_params(lambda params: params["train"].update(seed=7))
+
+
+def change_calibrators() -> None:
+    edit_params(lambda params: params["train"].update(linear_text={"own": "x" * 50}))
+    run(NAME)
+    edit_params(lambda params: params["train"].update(linear_text={"own": "x" * 50 + "y"}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [change_seed, change_calibrators, lambda: Path("tasks/train.py").write_text("new\n")],
+    ids=["a parameter", "the end of a long parameter", "code"],
+)
+def test_outputs_of_other_code_or_parameters_are_not_committed_as_those_of_now(cache, change):
+    change()
+    flip(next(iter(cache.glob("??/*"))))
+    assert commands(cache)[1:] == [REFRESH]
+
+
+def test_what_only_has_to_run_is_left_to_a_refresh(cache):
+    declared("report").manifest.unlink()
+    assert commands(cache) == [REFRESH]
+
+
+def test_each_command_is_proposed_once(cache):
+    for path in (TABLE, TABLE.with_name("deep") / "model.json"):
+        flip(path)
+    declared("report").manifest.unlink()
+    declared("train@scidocs").manifest.unlink()
+    assert commands(cache) == [f"{BACK} checkout {NAME}", REFRESH]

@@ -1,0 +1,74 @@
+"""A project of two stages, laid out in a folder in no time, for what the door of a stage does."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import yaml
+
+from tasks.provenance.declared import declared
+from tasks.provenance.manifest import Manifest, read_manifest
+from tasks.provenance.stage import stage_run
+
+ROOT = Path(__file__).resolve().parent.parent
+
+STAGES = """
+stages:
+  train:
+    foreach: ${datasets}
+    do:
+      cmd: python -m tasks.train ${key}
+      deps: ["data/raw/${key}", tasks/trained, tasks/train.py]
+      params: [train, "datasets.${key}"]
+      outs: ["data/base/${key}", "data/manifests/${key}/train.json"]
+  report:
+    cmd: python -m flows.report
+    deps: [data/base, tasks/report.py]
+    params: [calibrators]
+    outs: [data/report, data/manifests/report.json]
+"""
+
+
+def lay_out(folder: Path, datasets: tuple[str, ...] = ("wands", "scidocs")) -> None:
+    """Write dvc.yaml, params.yaml, the code and the raw files into `folder`."""
+    (folder / "dvc.yaml").write_text(STAGES)
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["datasets"] = {name: params["datasets"][name] for name in datasets}
+    for entry in params["datasets"].values():
+        entry["presets"] = {"clean": entry["presets"]["clean"]}
+    params["sensitivity"] = {"calibrators": [], "alternatives": {}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    files = ["tasks/trained/model.py", "tasks/train.py", "tasks/report.py"]
+    for name in [*files, *(f"data/raw/{dataset}/rows.csv" for dataset in datasets)]:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"{name}\n")
+
+
+def copy_here(finished: Path) -> None:
+    """Copy a project that was made before, dates included, into the current folder."""
+    shutil.copytree(finished, Path.cwd(), dirs_exist_ok=True)
+
+
+def edit_params(change: Callable[[dict], object]) -> None:
+    """Change params.yaml of the current folder."""
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    change(params)
+    Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+
+def work(name: str, text: str = "made\n") -> None:
+    """What the stage does: its outputs are two small files, one of them in a folder of its own."""
+    (folder,) = declared(name).outputs
+    shutil.rmtree(folder, ignore_errors=True)
+    for file in ("table.csv", "deep/model.json"):
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text(f"{name}: {text}")
+
+
+def run(name: str, text: str = "made\n") -> Manifest:
+    """Run a stage in the current folder; its manifest."""
+    with stage_run(name):
+        work(name, text)
+    return read_manifest(declared(name).manifest)
