@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".prefect"
 
@@ -48,9 +50,9 @@ def prefect_settings() -> dict[str, str]:
 
 
 def answers(api_url: str) -> bool:
-    """Does a Prefect API answer there within half a second?"""
+    """Does a Prefect API answer there within five seconds? A dead one of this machine says so at once."""
     try:
-        with urllib.request.urlopen(f"{api_url.rstrip('/')}/health", timeout=0.5) as answer:  # noqa: S310 - http(s) as the user set it
+        with urllib.request.urlopen(f"{api_url.rstrip('/')}/health", timeout=5) as answer:  # noqa: S310 - http(s) as the user set it
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError, ValueError):
         return False
@@ -65,10 +67,19 @@ def _choose_server() -> None:
     if wanted is not None and not answers(wanted):
         print(f"no Prefect API answers at {os.environ.pop('PREFECT_API_URL')}: this run starts a server of its own")
     served = ROOT / "data" / ".state" / "server.json"
-    if wanted is None and served.exists():
+    if wanted is None and served.exists() and _is_held(served.parent / "locks" / "serve.lock"):
         url = json.loads(served.read_text(encoding="utf-8"))["api_url"]
         if answers(url):
             os.environ["PREFECT_API_URL"] = url
+
+
+def _is_held(lock: Path) -> bool:
+    """Does a living process hold it? One that was killed has left its words behind, but not its lock."""
+    try:
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 # Prefect and Great Expectations make millions of objects at import that stay: looking for garbage among them takes
@@ -76,6 +87,7 @@ def _choose_server() -> None:
 gc.set_threshold(100_000, 20, 20)
 for _name, _value in {**prefect_settings(), **SETTINGS}.items():
     os.environ.setdefault(_name, _value)
-HOME.mkdir(mode=0o700, exist_ok=True)
+HOME.mkdir(exist_ok=True)
+HOME.chmod(0o700)
 if "flows.rerank" not in sys.orig_argv:  # it needs none
     _choose_server()

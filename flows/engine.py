@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 from prefect.settings import PREFECT_API_URL
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
@@ -113,8 +114,6 @@ def code() -> dict[str, str]:
 
 def unlike(wanted_code: dict[str, str], wanted_versions: dict[str, str], server: str) -> list[str]:
     """On a worker: how it differs from the process that asks, a sentence each."""
-    import psutil  # noqa: PLC0415 - comes with Dask
-
     found_code, found_versions = code(), versions()
     started = psutil.Process().create_time()
     pairs = {

@@ -25,7 +25,7 @@ from flows.repro import (
     start_repro,
 )
 from flows.shown import print_main_table, show_headline, show_stages
-from tasks.audit.history import Moment, happened, keep_finished, moment
+from tasks.audit.history import Moment, failed_since, happened, keep_finished, moment
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, WatchedMap, load_params
 from tasks.protocol.store import REPORT, read_json
@@ -55,18 +55,27 @@ def begin() -> Moment:
     return moment()
 
 
-def repro(targets: list[str], force: bool, params: Params) -> int:
+def repro(targets: list[str], force: bool, params: Params, since: Moment) -> int:
     """Bring `targets` (everything, if none) up to date; returns DVC's exit status.
 
-    The data sets go side by side in lanes; once all have finished, a last DVC makes the report.
+    The data sets go side by side in lanes, but for those that have failed already; once all have finished, a last DVC
+    makes the report.
     """
     server, options = own_server(), ["--force"] if force else []
     finish(EARLY)
     EARLY.clear()  # when we end, their numbers may be those of others
     if targets:
         return finish([start_repro([*options, *targets], **server)])
-    if failed := finish(start_lanes("reliability", list(params.datasets), params.lanes, *options, **server)):
-        return failed
+    failed = failed_since(since)
+    lanes: list[Process] = []
+    try:
+        going_on = [name for name in params.datasets if name not in failed]
+        start_lanes(lanes, "reliability", going_on, params.lanes, *options, **server)
+        status = finish(lanes)
+    finally:
+        end(lanes)
+    if status or failed:
+        return status or 1
     return finish([start_repro([*options, "--single-item", "report"], **server)])  # the lanes have just made the rest
 
 
@@ -91,18 +100,17 @@ def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
     return wrong
 
 
-def report_with_holes(datasets: list[str], stale: set[str]) -> None:
-    """The report without the data sets that have a stale stage; it is not that of a finished stage, nor DVC's."""
-    unfinished = {stage.partition("@")[2] for stage in stale}
+def report_with_holes(missing: list[str]) -> None:
+    """The report without those data sets; it is not that of a finished stage, nor DVC's."""
     with held("report"):
         declared("report").manifest.unlink(missing_ok=True)
-        report(missing=[name for name in datasets if name in unfinished])
+        report(missing=missing)
 
 
 def bring_up_to_date(targets: list[str], force: bool, params: Params) -> list[str]:
     """Run DVC, show what became of the stages and what it changed; returns what went wrong, a sentence each."""
     since = BEGAN.pop() if BEGAN else begin()
-    failed = repro(targets, force, params)
+    failed = repro(targets, force, params, since)
     stale = stale_stages() if failed else set()
     stages = happened(since, stale)
     show_stages([one for one in stages if not targets or one.how != "skipped" or one.stage in targets])
@@ -111,7 +119,13 @@ def bring_up_to_date(targets: list[str], force: bool, params: Params) -> list[st
         wrong = wrong or ["DVC could not run a stage; its own words stand above"]
         if targets:
             return wrong
-        report_with_holes(list(params.datasets), stale)
+        holes = [name for name in params.datasets if name in {stage.partition("@")[2] for stage in stale}]
+        if not holes:
+            return wrong  # it is the report itself that failed
+        try:
+            report_with_holes(holes)
+        except BadInput as error:
+            return [*wrong, str(error)]
         return [*wrong, "the report marks what is missing"]
     if not targets or "report" in targets:
         show_headline()
@@ -129,7 +143,7 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     """
     params = load_params()
     check_targets(targets or [])
-    with held("refresh"), alive():
+    with alive(), held("refresh"):
         mark_crashed()
         wrong = bring_up_to_date(targets or [], force, params)
         if not targets or "report" in targets:
@@ -156,7 +170,7 @@ def main(
             with held("refresh"), server_needed():
                 BEGAN.append(begin())
                 if not targets and not force:
-                    EARLY.extend(start_lanes("train", list(params.datasets), params.lanes))
+                    start_lanes(EARLY, "train", list(params.datasets), params.lanes)
                 refresh(targets or [], force)
     finally:
         end(EARLY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +25,7 @@ from tasks.protocol.keys import ALTERNATIVE_OF
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.protocol.store import Base, explored_folder, read_base, runs_folder
+from tasks.provenance.lock import held
 from tasks.provenance.stage import ended_in_words
 from tasks.show import show
 from tasks.validate import known, unchanged
@@ -84,27 +86,32 @@ def cut(base: Base, params: Params, seeds: list[int] | None) -> list[ValidationR
     return cuts
 
 
+def submit_all(base: Base, params: Params, device: str, cuts: list[ValidationRows]) -> Futures:
+    """Everything that the data set asks for."""
+    steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
+    incoming = known.submit(base.name)
+    by_seed = [submit(parts, steps, base, params, device, incoming) for parts in cuts]
+    made: Futures = {"gates": {"incoming": incoming}}
+    made |= {what: {place: one for seed in by_seed for place, one in seed[what].items()} for what in by_seed[0]}
+    projected, metrics = list(made["projected"].values()), list(made["metrics"].values())
+    intervals = bound.submit(projected, metrics, base.test, params.calibrators, params.metrics)
+    return made | {"intervals": {"all seeds": intervals}}
+
+
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
     """Calibrate, project, check and measure the fixed decisions of `dataset`.
 
     Writes `data/runs/<dataset>/`, which is DVC's; of chosen seeds or calibrators, `data/explored/<dataset>/`.
     """
-    params = load_params()
-    chosen = calibrators or params.dataset(dataset).calibrators or params.calibrators
-    params = with_calibrators(params, tuple(chosen))
-    base, device = read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
-    cuts = cut(base, params, seeds)
-    steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
-    with alive(), tags(dataset, base.source):
-        incoming = known.submit(dataset)
-        by_seed = [submit(parts, steps, base, params, device, incoming) for parts in cuts]
-        made: Futures = {"gates": {"incoming": incoming}}
-        made |= {what: {place: one for seed in by_seed for place, one in seed[what].items()} for what in by_seed[0]}
-        projected, metrics = list(made["projected"].values()), list(made["metrics"].values())
-        intervals = bound.submit(projected, metrics, base.test, params.calibrators, params.metrics)
-        made["intervals"] = {"all seeds": intervals}
-        follow([one for some in made.values() for one in some.values()], dataset)
+    with alive():
+        params = load_params()
+        chosen = calibrators or params.dataset(dataset).calibrators or params.calibrators
+        params = with_calibrators(params, tuple(chosen))
+        base, device = read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
+        with tags(dataset, base.source):
+            made = submit_all(base, params, device, cut(base, params, seeds))
+            follow([one for some in made.values() for one in some.values()], dataset)
         results = {
             what: [outcome(one, f"{dataset}, {what}, {place}") for place, one in some.items()]
             for what, some in made.items()
@@ -113,8 +120,10 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
             print(f"{dataset}, {sentence}")
         kept = [fit.state.name == "Cached" for fit in made["fits"].values()]
         counts = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}
-        folder = explored_folder(dataset) if seeds or calibrators else runs_folder(dataset)
-        show(base, write_runs(base, results, params, {"device": device, **counts}, folder), folder)
+        explored = bool(seeds or calibrators)
+        folder = explored_folder(dataset) if explored else runs_folder(dataset)
+        with held(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
+            show(base, write_runs(base, results, params, {"device": device, **counts}, folder), folder)
 
 
 def main(
@@ -125,7 +134,7 @@ def main(
     """The stage `reliability` of one data set; of chosen seeds or calibrators, no stage of DVC."""
 
     def run() -> None:
-        with server_needed(), tags(dataset):
+        with server_needed(), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
             reliability.with_options(task_runner=task_runner(load_params()))(dataset, seed, calibrator)
 
     ended_in_words("reliability", None if seed or calibrator else f"reliability@{dataset}", run)

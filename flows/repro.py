@@ -25,6 +25,7 @@ LOCK_FILE = Path("dvc.lock")
 BUSY_FILE = Path(".dvc/tmp/rwlock")  # which process of DVC reads or writes what
 WRITTEN_IN = 0.5  # seconds, and more than it takes
 GROUPS = STATE / "groups"  # those that a refresh has started and not yet ended
+CLOCK = 30.0  # seconds by which a clock may be set while a process runs
 GRACE = 5.0  # seconds that a process group has to end by itself
 
 Process = subprocess.Popen[bytes]
@@ -36,18 +37,26 @@ def start_repro(targets: list[str], **environment: str) -> Process:
     environment["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
     command = [*DVC, "--wait-for-lock", "repro", "--keep-going", *targets]
     process = subprocess.Popen(command, env=os.environ | environment, start_new_session=True)  # noqa: S603 - our own
-    write_json(GROUPS / f"{process.pid}.json", {"started": psutil.Process(process.pid).create_time()})
+    write_json(
+        GROUPS / f"{process.pid}.json",
+        {"started": psutil.Process(process.pid).create_time(), "boot": psutil.boot_time()},
+    )
     return process
 
 
-def start_lanes(stage: str, datasets: list[str], lanes: int, *options: str, **environment: str) -> list[Process]:
+def start_lanes(
+    started: list[Process], stage: str, datasets: list[str], lanes: int, *options: str, **environment: str
+) -> None:
     """Deal the data sets to `lanes`, each with a DVC of its own that brings them up to `stage`; they share no stage.
+
+    Each goes into `started` at once, so that whoever ends what is there forgets none.
 
     DVC runs one stage at a time, and waits for another's lock. On a dumb terminal the bars of two lanes do not draw
     over each other.
     """
     dealt = [[f"{stage}@{name}" for name in datasets[lane::lanes]] for lane in range(lanes)]
-    return [start_repro([*options, *targets], TERM="dumb", **environment) for targets in dealt if targets]
+    for targets in filter(None, dealt):
+        started += [start_repro([*options, *targets], TERM="dumb", **environment)]
 
 
 def finish(processes: list[Process]) -> int:
@@ -74,7 +83,10 @@ def end_left_behind() -> None:
 def _is_ours(path: Path) -> bool:
     """Is the process group still the one that was started? Its number is free for others once nobody is in it."""
     try:
-        return bool(psutil.Process(int(path.stem)).create_time() == read_json(path)["started"])
+        told = read_json(path)
+        if abs(psutil.boot_time() - told["boot"]) > CLOCK:
+            return False
+        return bool(abs(psutil.Process(int(path.stem)).create_time() - told["started"]) < CLOCK)
     except psutil.NoSuchProcess:
         return True  # its first process is gone; whoever is left in it is ours
     except (BadInput, KeyError):
@@ -99,8 +111,8 @@ def _signalled(group: int, how: int) -> bool:
     """Send a signal to a process group; is there anybody in it?"""
     try:
         os.killpg(group, how)
-    except ProcessLookupError:
-        return False
+    except (ProcessLookupError, PermissionError):
+        return False  # nobody, or nobody of ours
     return True
 
 

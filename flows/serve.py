@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from prefect import flow
+from prefect import flow, tags
 from prefect.artifacts import create_markdown_artifact
 from prefect.deployments.runner import RunnerDeployment
 from prefect.runner.storage import LocalStorage
@@ -71,7 +71,8 @@ def reliabilities(
     with alive():
         for name in dict.fromkeys(datasets):
             try:
-                one(name, seeds, list(calibrators) if calibrators else None)
+                with tags(name):
+                    one(name, seeds, list(calibrators) if calibrators else None)
             except (BadInput, RunFailed) as error:
                 wrong.append(f"{name}: {error}")
     if wrong:
@@ -89,7 +90,8 @@ def rerank_fit(
     labels: str | None = None,
 ) -> None:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
-    show("fit", rerank.fit(predictions, out, calibrator, variant, seed, group, labels))
+    with alive():
+        post("fit", rerank.fit(predictions, out, calibrator, variant, seed, group, labels))
 
 
 @flow(name="rerank-apply", flow_run_name="apply/{out}")
@@ -98,13 +100,15 @@ def rerank_apply(
 ) -> None:
     """Add decision, confidence, reliability, review_rank and route to every row; a coverage (0.7), or a cut."""
     share = None if coverage is None else str(coverage)
-    show("apply", rerank.apply(map_file, predictions, out, share, cut))
+    with alive():
+        post("apply", rerank.apply(map_file, predictions, out, share, cut))
 
 
 @flow(name="rerank-evaluate", flow_run_name="evaluate/{predictions}")
 def rerank_evaluate(map_file: Path, predictions: Path, out: Path, group: str | None = None) -> None:
     """Hold the reliability against the confidence on labelled rows: a verdict, metrics in `out`, and drift."""
-    show("evaluate", rerank.evaluate(map_file, predictions, group, out))
+    with alive():
+        post("evaluate", rerank.evaluate(map_file, predictions, group, out))
 
 
 @flow(name="rerank-thresholds", flow_run_name="thresholds/{predictions}")
@@ -119,19 +123,21 @@ def rerank_thresholds(
 ) -> None:
     """The cut on reliability for a target accuracy, or for a coverage, with its guarantee."""
     share = None if coverage is None else str(coverage)
-    show("thresholds", rerank.thresholds(map_file, predictions, target_accuracy, share, confidence, group, out))
+    with alive():
+        post("thresholds", rerank.thresholds(map_file, predictions, target_accuracy, share, confidence, group, out))
 
 
 @flow(name="rerank-sql", flow_run_name="sql/{dialect}")
 def rerank_sql(map_file: Path, dialect: Dialect = "duckdb") -> None:
     """One SQL expression of the columns decision and confidence that gives the reliability."""
-    show("sql", ["```sql", rerank.sql(map_file, dialect), "```"])
+    with alive():
+        post("sql", ["```sql", rerank.sql(map_file, dialect), "```"])
 
 
 RERANK = (rerank_fit, rerank_apply, rerank_evaluate, rerank_thresholds, rerank_sql)
 
 
-def show(command: str, lines: list[str]) -> None:
+def post(command: str, lines: list[str]) -> None:
     """What a command said, on the page of its run; the artifact's own page keeps what it said before."""
     create_markdown_artifact(key=f"rerank-{command}", markdown="\n".join(f"{line}  " for line in lines))
 

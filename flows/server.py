@@ -150,4 +150,11 @@ if __name__ == "__main__":
     from prefect.server.api.server import create_app
 
     Thread(target=end_with_parent, daemon=True).start()
-    uvicorn.run(create_app(final=True), host=HOST, port=int(sys.argv[1]), headers=ONLY_US, log_level="warning")
+    uvicorn.run(
+        create_app(final=True),
+        host=HOST,
+        port=int(sys.argv[1]),
+        headers=ONLY_US,
+        log_level="warning",
+        timeout_graceful_shutdown=5,
+    )

@@ -20,9 +20,11 @@ from flows.repro import LOCK_FILE, cache_folder, is_lock_file
 from tasks.audit.cache import objects_in, objects_of_stage, rotted_objects
 from tasks.audit.changes import changes
 from tasks.audit.verification import Problem, problems_of_inputs, problems_of_outputs
+from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.protocol.store import DATA
 from tasks.provenance.declared import declared, stage_names
+from tasks.provenance.lock import held, is_held
 from tasks.provenance.manifest import Manifest, manifest_now
 from tasks.provenance.stage import in_a_sentence
 
@@ -98,6 +100,13 @@ def remedies(problems: list[Problem], cache: Cache, manifests: Mapping[str, Mani
     return commands
 
 
+def check_quiet() -> None:
+    """BadInput while a stage runs: what it has not written yet would be called missing."""
+    running = [name for name in stage_names() if is_held(name)]
+    if running:
+        raise BadInput(f"{', '.join(running)} is running; look again when it has ended")
+
+
 def strangers() -> list[str]:
     """What lies under data/ beside the data sets of params.yaml, as of one that was taken out of it."""
     known = {*load_params().datasets, "report.json"}
@@ -105,7 +114,8 @@ def strangers() -> list[str]:
 
 
 if __name__ == "__main__":
-    with in_a_sentence("verify"):
+    with in_a_sentence("verify"), held("refresh"):
+        check_quiet()
         wrong, mending = verify()
     for path in strangers():
         print(f"{path} belongs to no data set of params.yaml: left alone")

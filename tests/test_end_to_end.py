@@ -13,10 +13,12 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import httpx
 import numpy as np
 import polars as pl
 import pytest
 import yaml
+from filelock import FileLock
 
 from flows import rerank
 from flows.server import wait_until_healthy
@@ -118,10 +120,11 @@ def server(project, first_run):
         port = probe.getsockname()[1]
     environment = os.environ | {"PREFECT_HOME": str(project / ".prefect")}
     command = [sys.executable, "-m", "flows.server", str(port)]
-    with subprocess.Popen(command, cwd=project, env=environment, stdin=subprocess.PIPE) as process:
+    served = FileLock(project / "data/.state/locks/serve.lock")
+    with served, subprocess.Popen(command, cwd=project, env=environment, stdin=subprocess.PIPE) as process:
         wait_until_healthy(process, f"http://127.0.0.1:{port}/api")
         write_json(project / "data/.state/server.json", {"api_url": f"http://127.0.0.1:{port}/api"})
-        yield
+        yield f"http://127.0.0.1:{port}/api"
         process.terminate()
 
 
@@ -158,6 +161,12 @@ def test_the_guard_sees_a_call_to_another_host(tmp_path, call):
     code = ["-c", f"import socket; {call}"]
     subprocess.run([sys.executable, *code], env=os.environ | guarded(report), capture_output=True, check=False)
     assert report.read_text().startswith(("192.0.2.1", "example.org"))
+
+
+@pytest.mark.parametrize("origin", ["https://example.org", "http://localhost:8000", "null"])
+def test_no_page_of_another_host_may_ask_the_server(server, origin):
+    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
+    assert "access-control-allow-origin" not in httpx.options(f"{server}/deployments/filter", headers=asked).headers
 
 
 def test_the_printed_table_says_what_is_simulated_and_where_the_report_is(first_run, project):
@@ -336,6 +345,7 @@ def test_a_set_that_fails_is_a_marked_hole_and_the_others_finish(project):
     printed = run(project, "flows.refresh", status=1)
     assert "refresh: not all went well:" in printed
     assert re.search(r"^  train@mine: .*superb", printed, re.MULTILINE)
+    assert printed.count("Running stage 'train@mine'") == 1  # the same bytes would go in again
     assert "the report marks what is missing" in printed
     assert "my_map: The map no longer holds for" in printed
     assert artifacts(project)["map-my-map"].startswith("The map no longer holds")

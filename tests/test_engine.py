@@ -39,9 +39,7 @@ def dask(monkeypatch):
 def loaded_code(monkeypatch):
     """As a worker that was started in the project's folder, after the last change."""
     monkeypatch.chdir(ROOT)
-    process = ModuleType("psutil")
-    process.Process = lambda: Started(time.time())
-    monkeypatch.setitem(sys.modules, "psutil", process)
+    monkeypatch.setattr(engine.psutil, "Process", lambda: Started(time.time()))
 
 
 class Started:
@@ -133,9 +131,7 @@ def test_a_worker_that_holds_the_code_of_yesterday_says_so(tmp_path, monkeypatch
     (tmp_path / "flows/engine.py").write_text("\n")
     monkeypatch.chdir(tmp_path)
     answering(monkeypatch)
-    started = ModuleType("psutil")
-    started.Process = lambda: Started(time.time() - 60)
-    monkeypatch.setitem(sys.modules, "psutil", started)
+    monkeypatch.setattr(engine.psutil, "Process", lambda: Started(time.time() - 60))
     os.utime("flows/engine.py", (0, 0))  # as a copy that keeps its date
     told = engine.unlike(engine.code(), engine.versions(), SERVER)
     assert told == ["it started before a change of flows/engine.py, flows/reliability.py"]

@@ -131,7 +131,7 @@ def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else():
     left, other = group(GROUPS["a child"]), group(GROUPS["a child"])
     for process, off in ((left, 0.0), (other, 60.0)):
         began = psutil.Process(process.pid).create_time()
-        write_json(repro.GROUPS / f"{process.pid}.json", {"started": began + off})
+        write_json(repro.GROUPS / f"{process.pid}.json", {"started": began + off, "boot": psutil.boot_time()})
     repro.end_left_behind()
     assert members(left) == []
     assert len(members(other)) == 2
@@ -145,7 +145,7 @@ def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else():
 def test_every_data_set_is_in_one_lane(monkeypatch, lanes):
     started = []
     monkeypatch.setattr(repro, "start_repro", lambda targets, **environment: started.append((targets, environment)))
-    start_lanes("train", ["a", "b", "c"], lanes, "--force", PREFECT_API_URL="x")
+    start_lanes([], "train", ["a", "b", "c"], lanes, "--force", PREFECT_API_URL="x")
     assert sorted(target for targets, _ in started for target in targets if target != "--force") == [
         "train@a",
         "train@b",

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from filelock import FileLock
 
 from flows import SETTINGS, prefect_settings
 
@@ -79,6 +80,21 @@ def test_the_state_of_runs_is_for_this_user_alone(tmp_path):
     assert (tmp_path / ".prefect").stat().st_mode & 0o077 == 0
 
 
+def test_setting_up_a_copy_without_git_lets_dvc_work_there(tmp_path):
+    (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "core.no_scm" in line]
+    shutil.copytree(ROOT / ".dvc", tmp_path / ".dvc", ignore=shutil.ignore_patterns("cache", "tmp", "config.local"))
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    environment = os.environ | {
+        "GIT_CEILING_DIRECTORIES": str(tmp_path.parent),
+        "BIN": str(Path(sys.executable).parent),
+    }
+    dvc = [sys.executable, "-m", "dvc", "status"]
+    assert subprocess.run(dvc, cwd=tmp_path, env=environment, capture_output=True, check=False).returncode != 0
+    recipe = line.strip().lstrip("@").replace("$(BIN)", "$BIN")
+    subprocess.run(["sh", "-c", recipe], cwd=tmp_path, env=environment, check=True)
+    assert subprocess.run(dvc, cwd=tmp_path, env=environment, capture_output=True, check=False).returncode == 0
+
+
 def test_a_server_of_this_project_is_found_where_it_lives_and_left_aside_where_it_is_dead(tmp_path):
     shutil.copytree(ROOT / "flows", tmp_path / "flows")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -87,11 +103,15 @@ def test_a_server_of_this_project_is_found_where_it_lives_and_left_aside_where_i
         url = f"http://127.0.0.1:{server.server_port}/api"
         (tmp_path / "data/.state").mkdir(parents=True)
         (tmp_path / "data/.state/server.json").write_text(json.dumps({"api_url": url}))
-        code = "print(os.environ.get('PREFECT_API_URL'))"
-        assert after_import(code, tmp_path) == url
-        assert after_import(code, tmp_path, PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
+        code, lock = "print(os.environ.get('PREFECT_API_URL'))", tmp_path / "data/.state/locks/serve.lock"
+        lock.parent.mkdir()
+        with FileLock(lock):
+            assert after_import(code, tmp_path) == url
+            assert after_import(code, tmp_path, PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
+        assert after_import(code, tmp_path) == "None"  # whoever answers there now is another project's
         server.shutdown()
-    assert after_import(code, tmp_path) == "None"
+    with FileLock(lock):
+        assert after_import(code, tmp_path) == "None"
 
 
 class Healthy(BaseHTTPRequestHandler):

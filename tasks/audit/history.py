@@ -76,6 +76,13 @@ def _happened(name: str, since: Moment, there: Manifest | None, stale: bool) -> 
     return Happened(name, "failed", seconds, f"{reason} (why it ran: {why(before, manifest_now(declared(name)))})")
 
 
+def failed_since(since: Moment) -> set[str]:
+    """The data sets with a stage that has failed since then."""
+    records = {name: read_record(name) for name in stage_names()}
+    failed = {name for name, one in records.items() if one and one.started >= since.at and one.outcome == "failed"}
+    return {name.partition("@")[2] for name in failed}
+
+
 def _read(path: Path) -> dict[str, Any] | None:
     try:
         return read_json(path)

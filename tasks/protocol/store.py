@@ -18,7 +18,7 @@ from tasks.protocol.errors import BadInput
 
 DATA = Path("data")
 REPORT = DATA / "report"
-NO_ROOM = os.strerror(errno.ENOSPC)
+DISK_FULL = os.strerror(errno.ENOSPC)
 STATE = DATA / ".state"  # locks and records of this machine's runs; no stage reads it
 
 
@@ -55,8 +55,8 @@ def write_whole(path: Path, write: Callable[[Path], object]) -> None:
         write(partial)
         partial.replace(path)
     except (pl.exceptions.ComputeError, OSError) as error:
-        if NO_ROOM in str(error):  # Polars says it in words only
-            raise OSError(errno.ENOSPC, NO_ROOM, str(path)) from None
+        if DISK_FULL in str(error):  # Polars says it in words only
+            raise OSError(errno.ENOSPC, DISK_FULL, str(path)) from None
         raise
     finally:
         partial.unlink(missing_ok=True)

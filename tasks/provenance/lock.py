@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 from filelock import FileLock, Timeout
 
@@ -34,6 +35,19 @@ def held(name: str) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def is_held(name: str) -> bool:
+    """Does a living process hold the lock `name`?"""
+    lock = FileLock(STATE / "locks" / f"{name}.lock")
+    lock_file = Path(lock.lock_file)
+    if not lock_file.exists():
+        return False
+    try:
+        with lock.acquire(timeout=0):
+            return False
+    except Timeout:
+        return True
 
 
 def _who(name: str) -> str:

@@ -56,21 +56,14 @@ def test_of_two_runs_at_once_the_second_says_who_runs_and_waits(project, finishe
     assert project.results() == finished.results()
 
 
-def test_what_outlives_a_killed_run_does_no_harm_to_the_next(project, finished, tmp_path):
+def test_what_outlives_a_killed_run_is_ended_by_the_next(project, finished, tmp_path):
     go_on = tmp_path / "go on"
     first = project.start("flows.refresh", faults=(held("replace", "data/base/wands/logits.parquet", go_on),))
     wait_for(first.struck, "a stage in the middle of a write")
     (stage,) = [process for process in first.processes() if {"tasks.train", "wands"} <= set(process.cmdline())]
     first.kill_command()
-    second = project.start("flows.refresh")
-    wait_for(
-        lambda: str(stage.pid) in second.printed() or "blocked by" in second.printed(), "word of who is in the way"
-    )
-    go_on.touch()
-    ended, printed = second.ended()
-    assert "Traceback" not in printed
-    if ended:  # it said who was in the way; once that has ended, the same command finishes
-        project.run("flows.refresh")
+    assert "Traceback" not in project.run("flows.refresh")
+    assert not stage.is_running()
     assert project.results() == finished.results()
 
 
