@@ -32,7 +32,7 @@ repro: setup
 	$(BIN)/python -m flows.refresh
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder # long files first
 
 # What needs a program that pip does not install; each test says what it misses, and fails.
 # PySpark has a folder of its own: beside it, importing Great Expectations ends the process.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -25,6 +25,7 @@ from flows.server import wait_until_healthy
 from tasks.protocol.decisions import decide
 from tasks.protocol.store import write_json
 from tasks.tables import TABLES
+from tests.project_copy import copy_project, write_own_pairs
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -51,54 +52,37 @@ def stages_run(printed: str) -> set[str]:
 def project(tmp_path_factory):
     """The project with two small sets: a twin of wands, and a file of judged pairs of one's own."""
     folder = tmp_path_factory.mktemp("project")
-    for name in ("flows", "tasks"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
-        shutil.copy(ROOT / name, folder / name)
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params["calibrators"] = ["uncal", "ts"]
-    params["rivals"] = {"calibrators": ["matrix"], "rows": [100, 400]}
-    params["sensitivity"] = {"calibrators": [], "alternatives": {"ece_25_bins": {"metrics": {"ece_bins": 25}}}}
-    params["metrics"] |= {"spread_permutations": 50, "resamples": 300}
-    params["datasets"] = {
-        "wands": params["datasets"]["wands"] | {"rows": 6000},
-        "mine": {
-            "reader": "files",
-            "source": "files",
-            "path": "mine.csv",
-            "split": {"by": "row", "validation": 0.3, "test": 0.3},
-            "options": {
-                "labels": ["bad", "good"],
-                "pairs": {
-                    "path": "mine.csv",
-                    "group": "query",
-                    "query": "query",
-                    "candidate": "title",
-                    "label": "grade",
+
+    def change(params: dict[str, Any]) -> None:
+        params["calibrators"] = ["uncal", "ts"]
+        params["rivals"] = {"calibrators": ["matrix"], "rows": [100, 400]}
+        params["sensitivity"] = {"calibrators": [], "alternatives": {"ece_25_bins": {"metrics": {"ece_bins": 25}}}}
+        params["metrics"] |= {"spread_permutations": 50, "resamples": 300}
+        params["datasets"] = {
+            "wands": params["datasets"]["wands"] | {"rows": 6000},
+            "mine": {
+                "reader": "files",
+                "source": "files",
+                "path": "mine.csv",
+                "split": {"by": "row", "validation": 0.3, "test": 0.3},
+                "options": {
+                    "labels": ["bad", "good"],
+                    "pairs": {
+                        "path": "mine.csv",
+                        "group": "query",
+                        "query": "query",
+                        "candidate": "title",
+                        "label": "grade",
+                    },
                 },
             },
-        },
-    }
-    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+        }
+
+    copy_project(folder, change)
     write_own_pairs(folder / "mine.csv", seed=0)
     run(folder, "dvc", "init", "-q", "--no-scm")
     run(folder, "dvc", "config", "core.analytics", "false")
     return folder
-
-
-def write_own_pairs(path: Path, seed: int) -> None:
-    """Judged pairs in which one word makes a candidate good, mostly."""
-    generator = np.random.default_rng(seed)
-    words = np.array(["lamp", "desk", "chair", "sofa", "rug"])
-    picked = generator.integers(0, 5, 900)
-    good = generator.random(900) < np.where(picked < 2, 0.8, 0.25)
-    pl.DataFrame(
-        {
-            "query": [f"query {row % 90}" for row in range(900)],
-            "title": [f"{words[word]} number {row}" for row, word in enumerate(picked)],
-            "grade": np.where(good, "good", "bad"),
-        }
-    ).write_csv(path)
 
 
 def guarded(report: Path) -> dict[str, str]:

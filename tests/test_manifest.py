@@ -16,7 +16,7 @@ from tasks.protocol.errors import BadInput
 from tasks.protocol.store import write_json
 from tasks.provenance.declared import declared
 from tasks.provenance.manifest import hashed, manifest_now, read_manifest, sealed
-from tests.tiny_project import copy_here, edit_params, lay_out, run
+from tests.tiny_project import copy_here, edit_params, finished_in, run
 
 NAME = "train@wands"
 PATH = Path("data/manifests/wands/train.json")
@@ -25,12 +25,7 @@ PATH = Path("data/manifests/wands/train.json")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A project with a finished stage."""
-    folder = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        lay_out(folder)
-        run(NAME)
-    return folder
+    return finished_in(tmp_path_factory.mktemp("finished"), NAME)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tasks.audit.cache import md5_of_file, objects_of_stage, rotted_objects
 from tasks.audit.verification import Problem, problems_of_inputs, problems_of_outputs
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.manifest import Manifest
-from tests.tiny_project import copy_here, edit_params, lay_out, run
+from tests.tiny_project import copy_here, edit_params, finished_in, run
 
 NAME = "train@wands"
 TABLE = Path("data/base/wands/table.csv")
@@ -25,13 +25,7 @@ TABLE = Path("data/base/wands/table.csv")
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A project in which every stage has finished."""
-    folder = tmp_path_factory.mktemp("finished")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        lay_out(folder)
-        for name in stage_names():
-            run(name)
-    return folder
+    return finished_in(tmp_path_factory.mktemp("finished"))
 
 
 @pytest.fixture(autouse=True)

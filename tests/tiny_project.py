@@ -6,9 +6,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import yaml
 
-from tasks.provenance.declared import declared
+from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.manifest import Manifest, read_manifest
 from tasks.provenance.stage import stage_run
 
@@ -44,6 +45,16 @@ def lay_out(folder: Path, datasets: tuple[str, ...] = ("wands", "scidocs")) -> N
     for name in [*files, *(f"data/raw/{dataset}/rows.csv" for dataset in datasets)]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"{name}\n")
+
+
+def finished_in(folder: Path, *stages: str) -> Path:
+    """Lay out a project in `folder` and run `stages`, all of them if none is named; returns the folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        lay_out(folder)
+        for name in stages or stage_names():
+            run(name)
+    return folder
 
 
 def copy_here(finished: Path) -> None:

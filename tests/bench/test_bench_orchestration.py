@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -11,10 +10,13 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 import yaml
+
+from tests.project_copy import copy_project
 
 pytestmark = pytest.mark.bench
 
@@ -77,14 +79,12 @@ class Copy:
 def copy(tmp_path_factory) -> Copy:
     """With twins of wands and scidocs at half the size, and without slow calibrators; brought up to date once."""
     folder = tmp_path_factory.mktemp("project")
-    for name in ("flows", "tasks"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
-        shutil.copy(ROOT / name, folder / name)
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params["datasets"] = {name: params["datasets"][name] | {"rows": 5000} for name in ("wands", "scidocs")}
-    params["calibrators"], params["sensitivity"]["calibrators"] = ["uncal", "ts", "diag", "spline"], []
-    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+    def change(params: dict[str, Any]) -> None:
+        params["datasets"] = {name: params["datasets"][name] | {"rows": 5000} for name in ("wands", "scidocs")}
+        params["calibrators"], params["sensitivity"]["calibrators"] = ["uncal", "ts", "diag", "spline"], []
+
+    copy_project(folder, change)
     made = Copy(folder)
     made.run("-m", "dvc", "init", "-q", "--no-scm")
     made.run("-m", "flows.refresh")

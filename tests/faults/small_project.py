@@ -11,18 +11,17 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
 import psutil
 import yaml
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.project_copy import ROOT, copy_project, write_own_pairs
+
 INJECTED = Path(__file__).resolve().parent / "injected"
 MADE = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
 OF_THE_RUN = {"written", "calibrators_fitted", "calibrators_reused"}  # fields of run.json that tell how it was made
@@ -217,21 +216,17 @@ def make_project(folder: Path) -> None:
 
     It is a copy without `.git`, set up as `make setup` does it.
     """
-    for name in ("flows", "tasks"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    copy_project(folder, small)
     (folder / ".dvc").mkdir()
-    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml", ".dvc/config"):
-        shutil.copy(ROOT / name, folder / name)
+    shutil.copy(ROOT / ".dvc/config", folder / ".dvc/config")
     (folder / ".dvc/config.local").write_text("[core]\n    no_scm = true\n")
-    params = small(yaml.safe_load((ROOT / "params.yaml").read_text()))
-    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     write_own_pairs(folder / "mine.csv")
 
 
-def small(params: dict[str, Any]) -> Mapping[str, Any]:
-    """params.yaml with little to compute."""
+def small(params: dict[str, Any]) -> None:
+    """Leave little to compute."""
     pairs = {"path": "mine.csv", "group": "query", "query": "query", "candidate": "title", "label": "grade"}
-    return params | {
+    params |= {
         "seeds": [1, 2],
         "calibrators": ["uncal", "ts"],
         "rivals": {"calibrators": ["vector"], "rows": [100]},
@@ -249,18 +244,3 @@ def small(params: dict[str, Any]) -> Mapping[str, Any]:
             },
         },
     }
-
-
-def write_own_pairs(path: Path) -> None:
-    """Judged pairs in which one word makes a candidate good, mostly."""
-    generator = np.random.default_rng(0)
-    words = np.array(["lamp", "desk", "chair", "sofa", "rug"])
-    picked = generator.integers(0, 5, 900)
-    good = generator.random(900) < np.where(picked < 2, 0.8, 0.25)
-    pl.DataFrame(
-        {
-            "query": [f"query {row % 90}" for row in range(900)],
-            "title": [f"{words[word]} number {row}" for row, word in enumerate(picked)],
-            "grade": np.where(good, "good", "bad"),
-        }
-    ).write_csv(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,11 +12,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 import yaml
+
+from tests.project_copy import copy_project
 
 pytestmark = pytest.mark.system
 
@@ -95,17 +97,15 @@ def wait_for(url: str) -> None:
 def project(tmp_path_factory) -> Path:
     """The project with a small twin of wands, up to its base predictor."""
     folder = tmp_path_factory.mktemp("project")
-    for name in ("flows", "tasks"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
-        shutil.copy(ROOT / name, folder / name)
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params["calibrators"] = ["ts", "smart"]
-    params["rivals"] = {"calibrators": ["matrix"], "rows": [100, 400]}
-    params["sensitivity"] = {"calibrators": [], "alternatives": {}}
-    params["metrics"] |= {"spread_permutations": 50, "resamples": 300}
-    params["datasets"] = {"wands": params["datasets"]["wands"] | {"rows": 6000}}
-    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+    def change(params: dict[str, Any]) -> None:
+        params["calibrators"] = ["ts", "smart"]
+        params["rivals"] = {"calibrators": ["matrix"], "rows": [100, 400]}
+        params["sensitivity"] = {"calibrators": [], "alternatives": {}}
+        params["metrics"] |= {"spread_permutations": 50, "resamples": 300}
+        params["datasets"] = {"wands": params["datasets"]["wands"] | {"rows": 6000}}
+
+    copy_project(folder, change)
     for stage in ("tasks.download", "tasks.train"):
         run(folder, stage, "wands")
     return folder

@@ -18,9 +18,11 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
+
+from tests.project_copy import copy_project
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = {"chromium": "chromium", "chromedriver": "chromium-driver"}  # and the Debian package of each
@@ -41,14 +43,12 @@ def environment() -> dict[str, str]:
 def project(tmp_path_factory) -> Path:
     """The project with two small twins, trained."""
     folder = tmp_path_factory.mktemp("project")
-    for name in ("flows", "tasks"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
-        shutil.copy(ROOT / name, folder / name)
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params["datasets"] = {name: params["datasets"][name] | {"rows": 6000} for name in ("wands", "scidocs")}
-    params |= {"schedule": {"refresh": "0 5 * * *"}}  # all calibrators: a stage is to last longer than clicks
-    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+    def change(params: dict[str, Any]) -> None:
+        params["datasets"] = {name: params["datasets"][name] | {"rows": 6000} for name in ("wands", "scidocs")}
+        params |= {"schedule": {"refresh": "0 5 * * *"}}  # all calibrators: a stage is to last longer than clicks
+
+    copy_project(folder, change)
     for command in ("init -q --no-scm", "config core.analytics false", "repro -q train"):
         subprocess.run([sys.executable, "-m", "dvc", *command.split()], cwd=folder, env=environment(), check=True)
     return folder
