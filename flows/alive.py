@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import httpx
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, TaskRunFilter
@@ -20,6 +20,7 @@ from prefect.states import Crashed, State
 
 from tasks.protocol.errors import RunFailed
 from tasks.protocol.store import STATE
+from tasks.provenance.lock import is_held
 
 RUNS = STATE / "runs"  # a lock for each run, held by its process and by nobody else
 
@@ -49,13 +50,7 @@ def server_needed() -> Iterator[None]:
 
 def mark_crashed() -> int:
     """Set to Crashed the runs of this project whose process is gone, and their tasks; returns how many runs."""
-    dead = []
-    for path in sorted(RUNS.glob("*-*-*-*-*.lock")):
-        try:
-            with FileLock(path, timeout=0):
-                dead.append(path)
-        except Timeout:
-            pass  # it lives
+    dead = [path for path in sorted(RUNS.glob("*-*-*-*-*.lock")) if not is_held(path)]
     with get_client(sync_client=True) as client:
         return sum(_crash(client, path) for path in dead)
 

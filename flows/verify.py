@@ -22,7 +22,7 @@ from tasks.audit.changes import changes
 from tasks.audit.verification import Problem, problems_of_inputs, problems_of_outputs
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
-from tasks.protocol.store import DATA
+from tasks.protocol.store import DATA, STATE
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.lock import held, is_held
 from tasks.provenance.manifest import Manifest, manifest_now
@@ -102,7 +102,7 @@ def remedies(problems: list[Problem], cache: Cache, manifests: Mapping[str, Mani
 
 def check_quiet() -> None:
     """BadInput while a stage runs: what it has not written yet would be called missing."""
-    running = [name for name in stage_names() if is_held(name)]
+    running = [name for name in stage_names() if is_held(STATE / "locks" / f"{name}.lock")]
     if running:
         raise BadInput(f"{', '.join(running)} is running; look again when it has ended")
 

@@ -12,6 +12,16 @@ import polars as pl
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+OWN_PAIRS = {  # an entry of `datasets` for what `write_own_pairs` writes into mine.csv
+    "reader": "files",
+    "source": "files",
+    "path": "mine.csv",
+    "split": {"by": "row", "validation": 0.3, "test": 0.3},
+    "options": {
+        "labels": ["bad", "good"],
+        "pairs": {"path": "mine.csv", "group": "query", "query": "query", "candidate": "title", "label": "grade"},
+    },
+}
 
 
 def copy_project(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:

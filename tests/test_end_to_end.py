@@ -25,7 +25,7 @@ from flows.server import wait_until_healthy
 from tasks.protocol.decisions import decide
 from tasks.protocol.store import write_json
 from tasks.tables import TABLES
-from tests.project_copy import copy_project, write_own_pairs
+from tests.project_copy import OWN_PAIRS, copy_project, write_own_pairs
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -60,22 +60,7 @@ def project(tmp_path_factory):
         params["metrics"] |= {"spread_permutations": 50, "resamples": 300}
         params["datasets"] = {
             "wands": params["datasets"]["wands"] | {"rows": 6000},
-            "mine": {
-                "reader": "files",
-                "source": "files",
-                "path": "mine.csv",
-                "split": {"by": "row", "validation": 0.3, "test": 0.3},
-                "options": {
-                    "labels": ["bad", "good"],
-                    "pairs": {
-                        "path": "mine.csv",
-                        "group": "query",
-                        "query": "query",
-                        "candidate": "title",
-                        "label": "grade",
-                    },
-                },
-            },
+            "mine": OWN_PAIRS,
         }
 
     copy_project(folder, change)

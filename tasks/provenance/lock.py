@@ -37,14 +37,12 @@ def held(name: str) -> Iterator[None]:
         lock.release()
 
 
-def is_held(name: str) -> bool:
-    """Does a living process hold the lock `name`?"""
-    lock = FileLock(STATE / "locks" / f"{name}.lock")
-    lock_file = Path(lock.lock_file)
-    if not lock_file.exists():
+def is_held(lock: Path) -> bool:
+    """Does a living process hold the file `lock`? A killed one leaves it there, but does not hold it."""
+    if not lock.exists():
         return False
     try:
-        with lock.acquire(timeout=0):
+        with FileLock(lock, timeout=0):
             return False
     except Timeout:
         return True

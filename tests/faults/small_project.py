@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import yaml
 
-from tests.project_copy import ROOT, copy_project, write_own_pairs
+from tests.project_copy import OWN_PAIRS, ROOT, copy_project, write_own_pairs
 
 INJECTED = Path(__file__).resolve().parent / "injected"
 MADE = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
@@ -225,7 +225,6 @@ def make_project(folder: Path) -> None:
 
 def small(params: dict[str, Any]) -> None:
     """Leave little to compute."""
-    pairs = {"path": "mine.csv", "group": "query", "query": "query", "candidate": "title", "label": "grade"}
     params |= {
         "seeds": [1, 2],
         "calibrators": ["uncal", "ts"],
@@ -235,12 +234,6 @@ def small(params: dict[str, Any]) -> None:
         "projection": params["projection"] | {"epochs": 40},
         "datasets": {
             "wands": params["datasets"]["wands"] | {"rows": 3000},
-            "mine": {
-                "reader": "files",
-                "source": "files",
-                "path": "mine.csv",
-                "split": {"by": "row", "validation": 0.3, "test": 0.3},
-                "options": {"labels": ["bad", "good"], "pairs": pairs},
-            },
+            "mine": OWN_PAIRS,
         },
     }
