@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
 
-.PHONY: setup demo repro test test-system test-faults bench lint real-sets clean
+.PHONY: setup demo repro test test-system test-faults bench lint official-small real-sets clean
 
 setup: $(VENV)/.ready
 
@@ -56,7 +56,19 @@ lint: setup
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) .prefect real-sets data/raw data/base data/runs data/report data/manifests data/explored data/demo data/.state
+	rm -rf $(VENV) .prefect real-sets official-small data/raw data/base data/runs data/report data/manifests data/explored data/demo data/.state
+
+# The small official sets, as we guess that the paper used them, in a clone of this commit beside it. It needs internet;
+# started again, it downloads only what is not there yet.
+official-small: setup
+	@test -d official-small || git clone --quiet --no-checkout . official-small
+	@git -C official-small fetch --quiet origin HEAD && git -C official-small checkout --quiet --force --detach FETCH_HEAD
+	@$(BIN)/python -c "import yaml; \
+		params = yaml.safe_load(open('params.yaml')); \
+		params['datasets'] = {name: params['datasets'][name] | {'source': 'official', 'preset': 'paper_guess'} \
+			for name in ('alloprof_rerank', 'wands', 'scidocs')}; \
+		yaml.safe_dump(params, open('official-small/params.yaml', 'w'), sort_keys=False)"
+	cd official-small && $(BIN)/python -m flows.refresh
 
 # The example on real data: a clone of this commit with the data sets of flows/real_sets.yaml, read from REAL_DATA
 real-sets: setup

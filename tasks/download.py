@@ -1,108 +1,128 @@
-"""DVC verb: bring the raw files of one data set to `data/raw/<d>/`, from where params.yaml says and nowhere else."""
+"""DVC verb: bring the raw files of one data set to `data/raw/<d>/`, from where params.yaml says and nowhere else.
+
+They are put together in `data/.state/downloads/<d>/` and take their place in one step, when all are there and verified.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+
+import stamina
 
 from tasks.datasets import dataset_named
 from tasks.datasets.base import Dataset
 from tasks.datasets.files import paths
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import DatasetParams, load_params
-from tasks.protocol.store import raw_folder, read_json, write_json, write_whole
+from tasks.protocol.store import downloads_folder, raw_folder, read_json, write_json
 from tasks.provenance.hashing import sha256_of_file
 from tasks.provenance.manifest import files_in
 from tasks.provenance.stage import as_stage
 from tasks.simulation import simulate
+from tasks.sources.gather import gather
+from tasks.sources.origin import Origin
+
+DOWNLOADED = ("official", "hub")
+SOURCE = "source.json"
 
 
-def bring(source: Path, folder: Path) -> None:
-    """Copy `source` into `folder`, whole or not at all; BadInput if it is not there."""
-    if not source.is_file():
-        raise BadInput(f"{source} is not there; mend its path in params.yaml, or put the file in that place")
-    write_whole(folder / source.name, lambda partial: shutil.copyfile(source, partial))
+def bring(own: Path, wanted: list[str], folder: Path, name: str) -> dict[str, str]:
+    """Copy one's own files into `folder`; path -> where it came from. BadInput if one is not there."""
+    if own.is_file() and wanted != [own.name]:
+        raise BadInput(f"{name}: path is the file {own}, but options name {', '.join(wanted)}; give their folder")
+    named = [own] if own.is_file() else [own / path for path in wanted]
+    for source in named:
+        if not source.is_file():
+            raise BadInput(f"{source} is not there; mend its path in params.yaml, or put the file in that place")
+        shutil.copyfile(source, folder / source.name)
+    return {source.name: str(source) for source in named}
 
 
-def mirror_files(dataset: Dataset, name: str, folder: Path) -> None:
-    """Copy the official files from `DATA_MIRROR/<d>/` and check each against its published size and SHA-256."""
-    mirror = os.environ.get("DATA_MIRROR")
-    if mirror is None:
-        wanted = ", ".join(file.path for file in dataset.files)
-        raise BadInput(
-            f"{name}: downloading from the official source is not built yet; fetch {wanted} from {dataset.homepage} "
-            f"(revision {dataset.revision}), put them in <folder>/{name}/ and set DATA_MIRROR=<folder>"
-        )
-    for file in dataset.files:
-        found = sorted((Path(mirror) / name).glob(file.path))
-        if not found:
-            raise BadInput(f"{name}: {Path(mirror) / name / file.path} is not there; fetch it from {dataset.homepage}")
-        for source in found:
-            size, wrong = source.stat().st_size, f"{name}: {source} is not the official file of {dataset.homepage}"
-            if file.size is not None and size != file.size:
-                raise BadInput(f"{wrong}: it has {size} bytes, not {file.size}; fetch it again")
-            if file.sha256 is not None and (found_hash := sha256_of_file(source)) != file.sha256:
-                raise BadInput(f"{wrong}: its SHA-256 is {found_hash}, not {file.sha256}; fetch it again")
-            target = folder / source.relative_to(Path(mirror) / name).parent
-            target.mkdir(parents=True, exist_ok=True)
-            bring(source, target)
-
-
-def fill(name: str, dataset: Dataset, params: DatasetParams, folder: Path) -> str:
-    """Put the raw files in `folder`; returns the origin in words."""
+def made(name: str, dataset: Dataset, params: DatasetParams, folder: Path) -> tuple[str, dict[str, str]]:
+    """Fill `folder` with a twin or with one's own files; returns the origin in words, and that of each file."""
     if params.source == "simulated":
         assert params.rows is not None
         assert params.residual is not None
         simulate(params.reader, folder, rows=params.rows, residual=params.residual, seed=params.seed)
-        return f"simulated twin of {dataset.title}: {params.rows} rows, residual {params.residual}, seed {params.seed}"
-    if params.source == "files":
-        own = Path(params.path)
-        wanted = paths(params.chosen.options)
-        if own.is_file() and wanted != [own.name]:
-            raise BadInput(f"{name}: path is the file {own}, but options name {', '.join(wanted)}; give their folder")
-        named = [own] if own.is_file() else [own / path for path in wanted]
-        for path in named:
-            bring(path, folder)
-        return ", ".join(str(path) for path in named)
-    if params.source == "official":
-        mirror_files(dataset, name, folder)
-        return f"{dataset.homepage} through DATA_MIRROR"
-    raise BadInput(f"{name}: source `hub` is not built yet; use `files` with a downloaded parquet file")
+        told = f"simulated twin of {dataset.title}: {params.rows} rows, residual {params.residual}, seed {params.seed}"
+        return told, {}
+    brought = bring(Path(params.path), paths(params.chosen.options), folder, name)
+    return ", ".join(brought.values()), brought
+
+
+def is_here(folder: Path, origin: Origin) -> bool:
+    """Does `folder` hold the files of `origin`, and no other, as they were when they were verified?"""
+    if not (folder / SOURCE).is_file():
+        return False
+    about = read_json(folder / SOURCE)
+    recorded = {one["path"]: one["sha256"] for one in about["files"]}
+    if about.get("pinned") != pinned(origin):
+        return False
+    found = [path for path in files_in([folder]) if path != folder / SOURCE]
+    return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in found} == recorded
+
+
+def pinned(origin: Origin) -> str:
+    """What tells this origin from another one: place, revision, files."""
+    return hashlib.sha256(repr(origin).encode()).hexdigest()[:16]
 
 
 def main(name: str) -> None:
-    """Download, simulate or link the raw files of `name`, then write `source.json` beside them."""
+    """Download, simulate or copy the raw files of `name`, with `source.json` beside them."""
     params = load_params().dataset(name)
     dataset = dataset_named(name, params.reader, params.chosen.options)
+    origin = dataset.origin(params.chosen.options) if params.source in DOWNLOADED else None
     folder = raw_folder(name)
-    about = folder / "source.json"
-    if folder.exists() and (
-        not about.exists() or read_json(about)["source"] != params.source or params.source != "official"
-    ):
-        shutil.rmtree(folder)  # nothing of another source may stay behind; only a download goes on where it was cut
-    folder.mkdir(parents=True, exist_ok=True)
-    origin = fill(name, dataset, params, folder)
-    files = [path for path in files_in([folder]) if path != about]
-    write_json(
-        about,
-        {
-            "dataset": name,
-            "source": params.source,
-            "origin": origin,
-            "revision": dataset.revision if params.source == "official" else None,
-            "licence": dataset.licence if params.source == "official" else None,
-            "files": [
-                {
-                    "path": path.relative_to(folder).as_posix(),
-                    "size": path.stat().st_size,
-                    "sha256": sha256_of_file(path),
-                }
-                for path in files
-            ],
-        },
-    )
+    if origin is not None and is_here(folder, origin):
+        print(f"{name}: {folder} holds revision {origin.revision} already, unchanged since it was verified", flush=True)
+        return
+    aside = downloads_folder(name) / (pinned(origin) if origin else "made")
+    for other in downloads_folder(name).glob("*"):
+        if origin is None or other != aside:
+            shutil.rmtree(other)  # a cut download of another revision, or what a killed process had made
+    aside.mkdir(parents=True, exist_ok=True)
+    if origin is None:
+        told, brought = made(name, dataset, params, aside)
+    else:
+        print(f"{name}: downloads {dataset.title} from {origin.homepage}. {origin.licence}: {origin.terms}", flush=True)
+        told, brought = origin.homepage, gather(name, origin, aside, os.environ.get("DATA_MIRROR"))
+    write_json(aside / SOURCE, described(name, params.source, told, origin, aside, brought))
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside.replace(folder)
+
+
+def described(
+    name: str, source: str, told: str, origin: Origin | None, folder: Path, brought: Mapping[str, str]
+) -> dict[str, object]:
+    """What `source.json` says."""
+    listed = []
+    for path in files_in([folder]):
+        place = path.relative_to(folder).as_posix()
+        about = {"path": place, "size": path.stat().st_size, "sha256": sha256_of_file(path)}
+        listed.append(about | ({"from": brought[place]} if place in brought else {}))
+    return {
+        "dataset": name,
+        "source": source,
+        "origin": told,
+        "revision": origin and origin.revision,
+        "licence": origin and origin.licence,
+        "terms": origin and origin.terms,
+        "pinned": origin and pinned(origin),
+        "files": listed,
+    }
+
+
+def said(details: stamina.instrumentation.RetryDetails) -> None:
+    """A wait before another try, to whoever watches."""
+    print(f"another try in {details.wait_for:.0f} s: {details.caused_by}", flush=True)
 
 
 if __name__ == "__main__":
+    stamina.instrumentation.set_on_retry_hooks([said])
     as_stage("download", main)

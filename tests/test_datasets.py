@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples.official import WRITERS, svmlight_line
+from samples.official import PAGE, POINTER, WRITERS, svmlight_line
 from sklearn.datasets import load_svmlight_file
 
 from tasks.datasets import DATASETS
@@ -29,6 +29,7 @@ from tasks.datasets.svmlight import read_svmlight
 from tasks.datasets.wands import read_queries
 from tasks.protocol.errors import BadInput
 from tasks.protocol.splits import draw_splits
+from tasks.sources.origin import Origin, Published, RawFile
 
 REAL = Path(os.environ.get("REAL_DATA", ""))
 real_data = pytest.mark.skipif("REAL_DATA" not in os.environ, reason="REAL_DATA names no folder")
@@ -44,7 +45,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def read(raw: Path, name: str, **options: Any) -> pl.DataFrame:
-    return DATASETS[name].read(raw / name, options)
+    return DATASETS[name].read(raw / name, options).pairs
 
 
 # What holds for all six ------------------------------------------------------------------------------------------
@@ -59,14 +60,34 @@ def test_the_data_sets_are_those_of_the_paper_in_its_order():
 def test_a_data_set_says_where_it_comes_from(name: str):
     dataset = DATASETS[name]
     assert dataset.name == name
-    for text in (dataset.title, dataset.domain, dataset.task, dataset.licence, dataset.bibkey, dataset.revision):
+    for text in (dataset.title, dataset.domain, dataset.task, dataset.bibkey):
         assert text
-    assert dataset.homepage.startswith("https://")
-    assert dataset.files
-    assert all(file.url or file.sha256 for file in dataset.files)
-    assert len({file.path for file in dataset.files}) == len(dataset.files)
-    for file in dataset.files:
-        assert file.sha256 is None or len(file.sha256) == 64
+    for origin in dataset.origins.values():
+        assert all((origin.licence, origin.terms.endswith("."), origin.revision, origin.files, origin.published))
+        assert origin.homepage.startswith("https://")
+        assert len({file.path for file in origin.files}) == len(origin.files)
+        # a file has an address of its own, or lies in the one repository or archive
+        homes = [origin.repository, origin.archive] + [file.url for file in origin.files]
+        assert sum(map(bool, homes)) == (len(origin.files) if origin.files[0].url else 1)
+        assert origin.repository is None or re.fullmatch("[0-9a-f]{40}", origin.revision)
+        for file in (*origin.files, *([origin.archive] if origin.archive else [])):
+            assert file.sha256 is None or re.fullmatch("[0-9a-f]{64}", file.sha256)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_options_choose_among_the_origins(name: str):
+    dataset = DATASETS[name]
+    assert dataset.origin({}) is next(iter(dataset.origins.values()))  # the one that is used by default comes first
+    if dataset.origin_option:
+        for key, origin in dataset.origins.items():
+            assert dataset.origin({dataset.origin_option: key}) is origin
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_origins_are_plain_values(name: str):
+    origins = DATASETS[name].origins
+    names = {"Origin": Origin, "RawFile": RawFile, "Published": Published}
+    assert eval(repr(dict(origins)), names) == origins  # a test may put others in their place
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -180,7 +201,9 @@ def test_alloprof_ids_become_texts_and_an_id_in_both_lists_goes(raw: Path):
 
 def test_queries_with_one_kind_of_candidates_go_unless_asked_for(raw: Path):
     both = read(raw, "esci_rerank_us")
-    assert both["group"].unique().sort().to_list() == ["blank a", "blank b", "blank c", "lamp a", "lamp b", "lamp c"]
+    assert both["group"].unique().sort().to_list() == [
+        *("blank a", "blank b", "blank c", "lamp a", "lamp b", "lamp c", "many of c")
+    ]
     everything = read(raw, "esci_rerank_us", require_both=False)
     assert {"only good a", "only bad c"} <= set(everything["group"])
     assert not everything["group"].str.ends_with(" d").any()  # another locale
@@ -337,8 +360,6 @@ FOLD = "MSLR-WEB10K/Fold1"
 QUERIES = "queries/train-00000-of-00001.parquet"
 DOCUMENTS = "documents/test-00000-of-00001.parquet"
 US = "us/test-00000-of-00001.parquet"
-POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 51286808\n".encode()
-PAGE = b"<!DOCTYPE html>\n<html><body>404: Not Found</body></html>"
 
 Change = Callable[[bytes], bytes]
 
@@ -496,9 +517,8 @@ def test_bad_input_is_named(raw: Path, tmp_path: Path, broken: str):
 @pytest.mark.parametrize("name", WRITERS)
 def test_each_declared_file_is_missed(raw: Path, tmp_path: Path, name: str):
     shutil.copytree(raw / name, tmp_path / name)
-    present = [file.path for file in DATASETS[name].files if list((raw / name).rglob(file.path))]
-    assert present
-    for pattern in present:
+    for pattern in [file.path for file in DATASETS[name].origin({}).files]:
+        assert any((raw / name).rglob(pattern))
         taken = {path: path.read_bytes() for path in (tmp_path / name).rglob(pattern)}
         for path in taken:
             path.unlink()

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
+from official_sets import known
 from samples.official import WRITERS
 
 from tasks import download
@@ -82,11 +83,12 @@ def official(tmp_path, monkeypatch):
     folder = tmp_path / "mirror" / "wands"
     folder.mkdir(parents=True)
     WRITERS["wands"](folder)
+    origin = DATASETS["wands"].origins["github"]
+    # where nobody answers: what the mirror lacks cannot come from elsewhere
     files = tuple(
-        replace(file, size=(folder / file.path).stat().st_size, sha256=sha256_of_file(folder / file.path))
-        for file in DATASETS["wands"].files
+        known(replace(file, url=f"http://127.0.0.1:9/{file.path}"), folder / file.path) for file in origin.files
     )
-    monkeypatch.setitem(DATASETS, "wands", replace(DATASETS["wands"], files=files))
+    monkeypatch.setitem(DATASETS, "wands", replace(DATASETS["wands"], origins={"github": replace(origin, files=files)}))
     return folder
 
 
@@ -96,7 +98,7 @@ def test_a_mirror_is_read_where_it_holds_the_official_files(project, official, m
     download.main("wands")
     about = read_json(raw_folder("wands") / "source.json")
     assert about["licence"] == "MIT"
-    assert about["revision"] == DATASETS["wands"].revision
+    assert about["revision"] == DATASETS["wands"].origin({}).revision
     assert {file["path"] for file in about["files"]} == {
         f"dataset/{name}.csv" for name in ("query", "product", "label")
     }
@@ -109,7 +111,10 @@ def spoil(path: Path) -> None:
 
 
 SPOILT = {
-    "a file that is missing": (lambda folder: (folder / "dataset/label.csv").unlink(), "label.csv is not there"),
+    "a file that is missing": (
+        lambda folder: (folder / "dataset/label.csv").unlink(),
+        "label.csv cannot be downloaded",
+    ),
     "a file that is cut off": (lambda folder: (folder / "dataset/label.csv").write_text("id"), "it has 2 bytes, not"),
     "a file with a flipped bit": (lambda folder: spoil(folder / "dataset/label.csv"), "its SHA-256 is"),
 }
@@ -127,8 +132,7 @@ def test_a_mirror_that_is_not_the_official_set_is_refused(project, official, mon
 
 
 REFUSED = {
-    "official files without a mirror": ({"source": "official"}, "DATA_MIRROR"),
-    "the hub": ({"source": "hub"}, "not built yet"),
+    "the hub without its reader": ({"source": "hub"}, "source `hub` and reader `hub` go together"),
     "an unknown reader": ({"reader": "wand"}, "no reader 'wand'"),
     "a file that is not there": ({"path": "nowhere.csv", **OWN}, "nowhere"),
 }

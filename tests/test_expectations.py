@@ -20,11 +20,14 @@ from hypothesis import strategies as st
 
 import tasks.expectations.check as checking
 from tasks.expectations.check import GateFailed, check, expectation_types
+from tasks.expectations.contract import check_contract
 from tasks.expectations.invariants import Outgoing, _run, check_unchanged
 from tasks.expectations.pairs import _class_mix, check_pairs, outline
 from tasks.metrics.probability import accuracy
 from tasks.protocol.decisions import decide
+from tasks.protocol.errors import BadInput
 from tasks.protocol.splits import draw_splits
+from tasks.sources.origin import Published
 
 # great_expectations imports two modules that Python itself calls outdated
 pytestmark = pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning")
@@ -393,6 +396,55 @@ def test_rows_that_do_not_match_are_never_compared() -> None:
 def test_no_calibrator_is_no_pass() -> None:
     with pytest.raises(ValueError, match="no calibrator to check"):
         check_unchanged([], labels=np.zeros(3, dtype=int), seed0_accuracy=1.0, ece_bins=15, coordinates=PLACE)
+
+
+# ------------------------------------------------------------------------------ the contract of an official set
+
+STATED = (Published("queries", 480, verified=True), Published("rows", 9, verified=False))
+
+
+def contract(labels: list[int], counts: dict[str, int], *, features: int = 0, width: int = 0) -> dict[str, object]:
+    pairs = pl.DataFrame({"label": labels})
+    if width:
+        rows = np.zeros((len(labels), width), dtype=np.float32)
+        pairs = pairs.with_columns(pl.Series("features", rows))
+    return check_contract(
+        pairs, counts, published=STATED, n_labels=3, features=features, coordinates={"dataset": "wands"}
+    )
+
+
+def test_official_files_that_hold_what_is_published_pass() -> None:
+    record = contract([0, 1, 2], {"queries": 480, "rows": 9})
+    assert all(one["success"] for check in record["checks"] for one in check["expectations"])
+
+
+def test_a_verified_count_that_is_not_met_stops_the_run() -> None:
+    with pytest.raises(GateFailed, match=r"`contract` is closed for dataset wands(.|\n)*published = 480, found = 479"):
+        contract([0, 1, 2], {"queries": 479, "rows": 9})
+
+
+def test_a_recalled_count_that_is_not_met_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    record = contract([0, 1, 2], {"queries": 480, "rows": 8})
+    assert record["success"]
+    recalled = record["checks"][1]["expectations"][1]
+    assert (recalled["severity"], recalled["success"]) == ("warning", False)
+    assert "published = 9, found = 8" in caplog.text
+
+
+def test_a_label_that_never_occurs_stops_the_run() -> None:
+    with pytest.raises(GateFailed, match="labels that occur: published = 3, found = 2"):
+        contract([0, 2, 2], {"queries": 480, "rows": 9})
+
+
+def test_another_number_of_features_stops_the_run() -> None:
+    contract([0, 1, 2], {"queries": 480, "rows": 9}, features=136, width=136)
+    with pytest.raises(GateFailed, match="features of a row: published = 136, found = 135"):
+        contract([0, 1, 2], {"queries": 480, "rows": 9}, features=136, width=135)
+
+
+def test_what_no_reader_counts_is_never_taken_for_met() -> None:
+    with pytest.raises(BadInput, match="wands: its reader does not count queries"):
+        contract([0, 1, 2], {"rows": 9})
 
 
 # ---------------------------------------------------------------------------------------------- the gate itself

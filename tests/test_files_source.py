@@ -16,7 +16,7 @@ import pytest
 
 from tasks.datasets import dataset_named
 from tasks.datasets.base import TEXT_SCHEMA
-from tasks.datasets.files import files_dataset, paths, read
+from tasks.datasets.files import files_dataset, paths
 from tasks.protocol.errors import BadInput
 
 ROWS = [
@@ -43,6 +43,10 @@ def bytes_of(name: str, rows: list[dict[str, Any]]) -> bytes:
     return buffer.getvalue()
 
 
+def read(folder: Path, options: dict[str, Any]) -> pl.DataFrame:
+    return files_dataset("mine", options).read(folder, options).pairs
+
+
 def pairs(path: Any, **changes: Any) -> dict[str, Any]:
     """Options for tables with the columns of ROWS; a change to None takes the entry away."""
     entries = {"path": path, **COLUMNS, **changes}
@@ -67,7 +71,7 @@ def test_every_format_gives_the_same_pairs(tmp_path: Path, name: str):
 def test_the_data_set_is_what_its_options_say():
     options = pairs("a.csv") | {"title": "Our shop", "licence": "ours"}
     dataset = files_dataset("shop", options)
-    assert (dataset.name, dataset.title, dataset.licence) == ("shop", "Our shop", "ours")
+    assert (dataset.name, dataset.title, dataset.origin({}).licence) == ("shop", "Our shop", "ours")
     assert (dataset.labels, dataset.features) == (tuple(LABELS), 0)
     assert dataset_named("shop", "files", options) == dataset
     with pytest.raises(BadInput, match="no reader 'shop'"):

@@ -31,7 +31,7 @@ def decided(name: str) -> tuple[dict[str, FixedDecisions], DatasetParams]:
     sets = yaml.safe_load((ROOT / "flows/real_sets.yaml").read_text().replace("REAL_DATA", os.environ["REAL_DATA"]))
     entry = DatasetParams.model_validate(sets[name])
     path, split = Path(entry.path), entry.chosen.split
-    frame = files_dataset(name, entry.options).read(path.parent if path.is_file() else path, entry.options)
+    frame = files_dataset(name, entry.options).read(path.parent if path.is_file() else path, entry.options).pairs
     if frame["split"].null_count():
         frame = draw_splits(frame, by=split.by, shares=split.shares, seed=entry.seed)
     parts = {part: frame.filter(pl.col("split") == part) for part in ("train", "validation", "test")}

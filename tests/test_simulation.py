@@ -47,7 +47,7 @@ def frames(folders):
 
 
 def read(name: str, folder: Path) -> pl.DataFrame:
-    return DATASETS[name].read(folder, {"locale": "all"} if name == "amazon_esci" else {})
+    return DATASETS[name].read(folder, {"locale": "all"} if name == "amazon_esci" else {}).pairs
 
 
 def truth(folder: Path) -> pl.DataFrame:

@@ -188,6 +188,23 @@ def test_robustness_reads_the_uncalibrated_bases_and_adds_the_rivals():
     assert set(table["dataset"]) == {"mslr_web10k"}
 
 
+def counted(source: str) -> Runs:
+    published = [{"what": "queries", "value": 480, "verified": True}, {"what": "rows", "value": 9, "verified": False}]
+    about = {"published": published, "counts": {"queries": 480, "rows": 3}, "dropped": {"repeated": 2}}
+    return as_runs(("wands",), source=source, facts=({"dataset": "wands", "source": source, "labels": ["a"], **about},))
+
+
+@pytest.mark.parametrize(("source", "holds"), [("official", [True, False, None]), ("simulated", [None, None, None])])
+def test_published_counts_stand_beside_those_found_and_a_twin_is_held_to_none(source, holds):
+    table = TABLES["counts"](counted(source))
+    assert table["count"].to_list() == ["queries", "rows", "pairs left out: repeated"]
+    assert table["found"].to_list() == [480, 3, 2]
+    assert table["evidence"].to_list() == ["verified", "recalled", None]
+    assert table["share"].to_list() == [1.0, 3 / 9, None]
+    assert table["holds"].to_list() == holds
+    assert set(table["source"]) == {source}
+
+
 def test_own_sets_stand_in_the_main_table_and_in_no_average(runs):
     own = as_runs((*PAPER_DATASETS, "tickets"))
     assert TABLES["main"](own)["dataset"][-1] == "tickets"

@@ -31,7 +31,7 @@ def twin_of_files(name: str, folder: Path, *, residual: float, seed: int = 0) ->
     entry = PARAMS.dataset(name)
     simulate(name, folder, rows=entry.rows, residual=residual, seed=seed)
     dataset, split = DATASETS[name], entry.chosen.split
-    frame = dataset.read(folder, entry.chosen.options)
+    frame = dataset.read(folder, entry.chosen.options).pairs
     if frame["split"].null_count():
         frame = draw_splits(frame, by=split.by, shares=split.shares, seed=seed)
     parts = {part: frame.filter(pl.col("split") == part) for part in ("train", "validation", "test")}

@@ -10,6 +10,7 @@ from tasks.datasets.amazon_esci import AMAZON_ESCI
 from tasks.datasets.base import Dataset
 from tasks.datasets.esci_rerank_us import ESCI_RERANK_US
 from tasks.datasets.files import files_dataset
+from tasks.datasets.hub import hub_dataset
 from tasks.datasets.mslr_web10k import MSLR_WEB10K
 from tasks.datasets.scidocs import SCIDOCS
 from tasks.datasets.wands import WANDS
@@ -21,14 +22,15 @@ DATASETS: dict[str, Dataset] = {
 
 
 def dataset_named(name: str, reader: str, options: Mapping[str, Any]) -> Dataset:
-    """The declared set that `reader` names, or, for the reader `files`, the one that `options` describe.
+    """The declared set that `reader` names, or, for the readers `files` and `hub`, the one that `options` describe.
 
     Raises
     ------
     BadInput: there is no such reader; it lists those there are.
     """
-    if reader == "files":
-        return files_dataset(name, options)
+    own = {"files": files_dataset, "hub": hub_dataset}
+    if reader in own:
+        return own[reader](name, options)
     if reader not in DATASETS:
-        raise BadInput(f"{name}: no reader {reader!r}; there are {', '.join(DATASETS)} and files")
+        raise BadInput(f"{name}: no reader {reader!r}; there are {', '.join([*DATASETS, *own])}")
     return DATASETS[reader]

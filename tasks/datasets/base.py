@@ -9,6 +9,8 @@ from typing import Any
 
 import polars as pl
 
+from tasks.sources.origin import Origin
+
 # The frame that every reader returns: one row for each judged pair, in a fixed order.
 TEXT_SCHEMA = {
     "pair": pl.String,  # names the pair within its data set; never a feature
@@ -22,25 +24,20 @@ TEXT_SCHEMA = {
 
 
 @dataclass(frozen=True)
-class RawFile:
-    """One file of the official source, relative to `raw/<d>/`; `size` in bytes and `sha256` where known.
+class Judged:
+    """What a reader makes of its raw files."""
 
-    `path` may be a pattern (`us/train-*.parquet`) where the source does not say in how many parts it comes.
-    `hf://datasets/<id>@<revision>/<path>` is a file of the Hugging Face hub; a file without `url` comes in an archive.
-    """
-
-    path: str
-    url: str | None = None
-    size: int | None = None
-    sha256: str | None = None
+    pairs: pl.DataFrame  # of TEXT_SCHEMA, or with `features`
+    counts: Mapping[str, int] = field(default_factory=dict)  # of the raw files, as `Origin.published` names them
+    dropped: Mapping[str, int] = field(default_factory=dict)  # pairs left out, by the rule that left them out
 
 
 @dataclass(frozen=True)
 class Dataset:
     """A data set as a declared value; the one thing it does is to read its own raw files.
 
-    `read(folder, options)` returns a frame of TEXT_SCHEMA (or with `features`), raising BadInput where a file is
-    missing, truncated or holds something else. `options` are the reader's own knobs from params.yaml.
+    `read(folder, options)` raises BadInput where a file is missing, truncated or holds something else. `options` are
+    the reader's own knobs from params.yaml.
     """
 
     name: str  # the key used everywhere: DVC, Prefect, params.yaml, paths
@@ -48,16 +45,20 @@ class Dataset:
     domain: str
     task: str
     labels: tuple[str, ...]  # index = label
-    licence: str
     bibkey: str
-    homepage: str
-    revision: str  # pinned commit, or what identifies the bytes
-    files: tuple[RawFile, ...]
-    read: Callable[[Path, Mapping[str, Any]], pl.DataFrame]
+    origins: Mapping[str, Origin]  # its official places, the one that is used by default first
+    read: Callable[[Path, Mapping[str, Any]], Judged]
     features: int = 0  # number of ready-made features; 0 means text
     options: Mapping[str, Any] = field(default_factory=dict)  # the reader's knobs with their defaults
+    origin_option: str | None = None  # the knob that says which of `origins`; without one there is one
 
     @property
     def n_labels(self) -> int:
         """K."""
         return len(self.labels)
+
+    def origin(self, options: Mapping[str, Any]) -> Origin:
+        """The official place that these options read."""
+        if self.origin_option is None:
+            return next(iter(self.origins.values()))
+        return self.origins[str({**self.options, **options}[self.origin_option])]

@@ -1,41 +1,80 @@
-"""ESCI-Rerank-US: the Shopping Queries Dataset (Reddy et al., 2022) as binary reranking, in MTEB's first layout.
+"""ESCI-Rerank-US: the Shopping Queries Dataset (Reddy et al., 2022) as binary reranking.
 
-Raw: `us/{train,test}-*.parquet`, a row `query, positive (list of texts), negative (list of texts)`. How the four labels
-became two is not documented there. Many queries have candidates of one kind only; as in MTEB's second layout they
-are left out unless `require_both` is false.
+Raw, in MTEB's first layout: `us/{train,test}-*.parquet`, a row `query, positive (list of texts), negative (list of
+texts)`. How the four labels became two is not documented there. Many queries have candidates of one kind only; as in
+MTEB's second layout they are left out unless `require_both` is false. That layout (`v2`) may hold test queries alone;
+then all of them are drawn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
-from tasks.datasets.base import Dataset, RawFile
-from tasks.datasets.lists import COLUMNS, LABELS, ListOptions, exploded, list_pairs, refuse_nulls
+from tasks.datasets.base import Dataset, Judged
+from tasks.datasets.lists import LABELS, ListOptions, exploded, list_counts, list_pairs, load_lists
 from tasks.datasets.options import checked
-from tasks.datasets.raw import located, read_parquet
+from tasks.datasets.raw import located
+from tasks.datasets.retrieval import read_retrieval
+from tasks.sources.origin import Origin, Published, RawFile
 
-REVISION = "237f74be0503482b4e8bc1b83778c7a87ea93fd8"
+TERMS = "Apache-2.0: use, change and pass on, with the licence and its notices."
+ORIGINS: dict[str, Origin] = {
+    "v1": Origin(
+        homepage="https://huggingface.co/datasets/mteb/esci",
+        revision="237f74be0503482b4e8bc1b83778c7a87ea93fd8",
+        repository="mteb/esci",
+        licence="Apache-2.0",
+        terms=TERMS,
+        files=(RawFile(path="us/train-*.parquet"), RawFile(path="us/test-*.parquet")),
+        published=(
+            Published("train queries", 70_925, verified=True),
+            Published("test queries", 21_296, verified=True),
+            Published("test pairs", 214_838, verified=True),
+            Published("test positives", 189_375, verified=True),
+            Published("test negatives", 25_463, verified=True),
+        ),
+    ),
+    "v2": Origin(
+        homepage="https://huggingface.co/datasets/mteb/ESCIReranking",
+        revision="dc2cfaf4fcbf238806a02ae8607786e88112463e",
+        repository="mteb/ESCIReranking",
+        licence="Apache-2.0",
+        terms=TERMS,
+        files=tuple(RawFile(path=f"us-{kind}/*.parquet") for kind in ("corpus", "queries", "qrels", "top_ranked")),
+        published=(
+            Published("test queries", 6_694, verified=True),
+            Published("test pairs", 87_202, verified=True),
+            Published("test positives", 63_235, verified=True),
+            Published("test negatives", 23_967, verified=True),
+            Published("test distinct texts", 75_084, verified=True),
+        ),
+    ),
+}
 SPLITS = {"train": None, "test": "test"}
 
 
 class EsciRerankOptions(ListOptions):
-    """As for every reranking set, but queries need both kinds of candidates."""
+    """As for every reranking set, but queries need both kinds of candidates; and the layout."""
 
     require_both: bool = True
+    layout: Literal["v1", "v2"] = "v1"
 
 
-def read(folder: Path, options: Mapping[str, Any]) -> pl.DataFrame:
-    """One row for each listed product text; rows of the train files have no split yet."""
+def read(folder: Path, options: Mapping[str, Any]) -> Judged:
+    """One row for each judged product text; rows of the train files have no split yet."""
     chosen = checked(EsciRerankOptions, options, "esci_rerank_us")
-    parts = []
+    if chosen.layout == "v2":
+        return read_retrieval(folder, "esci_rerank_us", chosen, SPLITS, prefix="us-")
+    parts, counts = [], dict[str, int]()
     for part, split in SPLITS.items():
-        for shard, path in enumerate(located(folder, f"us/{part}-*.parquet")):
-            parts.append(exploded(refuse_nulls(read_parquet(path, COLUMNS), path), f"{part}-{shard}", split))
-    return list_pairs(parts, "esci_rerank_us", chosen)
+        shards = [load_lists(path) for path in located(folder, f"us/{part}-*.parquet")]
+        counts |= list_counts(pl.concat(shards), part)
+        parts += [exploded(rows, f"{part}-{shard}", split) for shard, rows in enumerate(shards)]
+    return list_pairs(parts, "esci_rerank_us", chosen, counts)
 
 
 ESCI_RERANK_US = Dataset(
@@ -44,14 +83,9 @@ ESCI_RERANK_US = Dataset(
     domain="E-commerce reranking",
     task="Query-product candidate reranking",
     labels=LABELS,
-    licence="Apache-2.0",
     bibkey="reddy2022shopping",
-    homepage="https://huggingface.co/datasets/mteb/esci",
-    revision=REVISION,
-    files=tuple(
-        RawFile(path=f"us/{part}-*.parquet", url=f"hf://datasets/mteb/esci@{REVISION}/us/{part}-*.parquet")
-        for part in SPLITS
-    ),
+    origins=ORIGINS,
+    origin_option="layout",
     read=read,
     options=EsciRerankOptions().model_dump(),
 )

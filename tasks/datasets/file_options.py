@@ -1,16 +1,26 @@
-"""The options of a data set of one's own: which files, which columns, which labels in which order."""
+"""The options of a data set of one's own: its files or its repository, its columns, its labels in order."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tasks.datasets.options import Options
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")  # each also with .gz
+# what a repository of the hub is read from: its data files and the card that says which is which
+DATA_FILES = (
+    *(
+        f"*{ending}{zipped}"
+        for ending in (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
+        for zipped in ("", ".gz")
+    ),
+    "README.md",
+)
 
 Name = Annotated[str, Field(min_length=1)]
 Columns = Name | Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -39,20 +49,25 @@ class Lookup(Options):
     text: Columns
 
 
-class Pairs(Located):
-    """Tables of text pairs: which columns say what. Several text columns are joined, a space between them."""
+class PairColumns(Options):
+    """Which columns of a table of text pairs say what. Several text columns are joined, a space between them."""
 
     group: Name  # what must not straddle splits: the query or its id
-    query: Columns  # the text, or with `queries` the column of its id
-    candidate: Columns  # the text, or with `candidates` the column of its id
+    query: Columns  # the text, or where it is looked up the column of its id
+    candidate: Columns
     label: Name
+    pair: Name | None = None  # a column of unique ids; without it a pair is named by file and row
+    drop_empty: bool = False  # leave out pairs without a text, which are refused otherwise
+
+
+class Pairs(Located, PairColumns):
+    """Tables of text pairs."""
+
     split: Name | None = None
     # where the split column has other names: {dev: validation}
     splits: Mapping[str, Place] = Field(default_factory=dict)
-    pair: Name | None = None  # a column of unique ids; without it a pair is named by file and row
     queries: Lookup | None = None
     candidates: Lookup | None = None
-    drop_empty: bool = False  # leave out pairs without a text, which are refused otherwise
 
     @model_validator(mode="after")
     def _consistent(self) -> Pairs:
@@ -76,15 +91,26 @@ class Features(Located):
     width: Annotated[int, Field(ge=1)]  # number of features; a file that never names the last one would hide it
 
 
-class FilesOptions(Options):
-    """`options` of a data set whose reader is `files`."""
+class OwnOptions(Options):
+    """What every data set of one's own says about itself."""
 
     labels: Annotated[tuple[Name, ...], Field(min_length=2)]  # names, index = label: from irrelevant to exact
-    pairs: Pairs | None = None
-    features: Features | None = None
     title: str | None = None
     domain: str = "own data"
     task: str = "relevance prediction"
+
+    @model_validator(mode="after")
+    def _labels_differ(self) -> OwnOptions:
+        if len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"labels must differ from each other: {', '.join(self.labels)}")
+        return self
+
+
+class FilesOptions(OwnOptions):
+    """`options` of a data set whose reader is `files`."""
+
+    pairs: Pairs | None = None
+    features: Features | None = None
     licence: str = "not stated"
     homepage: str = ""
 
@@ -92,8 +118,6 @@ class FilesOptions(Options):
     def _consistent(self) -> FilesOptions:
         if (self.pairs is None) == (self.features is None):
             raise ValueError("give either `pairs` (tables of texts) or `features` (svmlight)")
-        if len(set(self.labels)) < len(self.labels):
-            raise ValueError(f"labels must differ from each other: {', '.join(self.labels)}")
         names = [PurePath(path).name for path in self.paths]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
@@ -108,6 +132,26 @@ class FilesOptions(Options):
         assert self.pairs is not None
         lookups = [lookup.path for lookup in (self.pairs.queries, self.pairs.candidates) if lookup is not None]
         return [path for _, path in self.pairs.parts] + lookups
+
+
+class HubOptions(OwnOptions, PairColumns):
+    """`options` of a data set whose reader is `hub`."""
+
+    id: Annotated[str, Field(pattern=r"^([\w.-]+/)?[\w.-]+$")]  # owner/name, as the hub shows it
+    revision: Name  # a commit, so that the same data come again
+    config: Name | None = None
+    files: Annotated[tuple[Name, ...], Field(min_length=1)] = DATA_FILES  # patterns of what is downloaded
+    splits: Annotated[Mapping[Name, Place], Field(min_length=1)]  # their split -> ours; others are not read
+
+    @field_validator("revision")
+    @classmethod
+    def _is_a_commit(cls, revision: str) -> str:
+        if not re.fullmatch(r"[0-9a-f]{40}", revision):
+            raise ValueError(
+                "a revision is a commit, 40 hexadecimal digits, since a branch or a tag may move; the hub shows it"
+                " under `Files and versions`, `History`, with a button to copy it"
+            )
+        return revision
 
 
 def several(columns: str | tuple[str, ...]) -> tuple[str, ...]:

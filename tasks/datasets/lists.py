@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 from pydantic import Field
 
+from tasks.datasets.base import Judged
+from tasks.datasets.loading import load_file
 from tasks.datasets.options import Options
 from tasks.datasets.pairs import kept_pairs, normalised
 from tasks.datasets.raw import ROW, forbid
@@ -29,13 +31,26 @@ class ListOptions(Options):
     require_both: bool = False  # drop queries that have no positive or no negative candidate left
 
 
-def refuse_nulls(rows: pl.DataFrame, path: Path) -> pl.DataFrame:
-    """`rows` as they are; BadInput where a query or one of its lists is null (a list may be empty)."""
+def load_lists(path: Path) -> pl.DataFrame:
+    """ROW and COLUMNS of a file; BadInput where a query or one of its lists is null (a list may be empty)."""
+    rows = load_file(path, COLUMNS)
     for column in COLUMNS:
         forbid(
             rows, pl.col(column).is_null(), path, column, "every row needs a query and two lists; an empty one is []"
         )
     return rows
+
+
+def list_counts(rows: pl.DataFrame, part: str) -> dict[str, int]:
+    """What `rows` of COLUMNS hold, before any rule or option."""
+    positives, negatives = (int(rows[column].list.len().sum()) for column in ("positive", "negative"))
+    return {
+        f"{part} queries": len(rows),
+        f"{part} distinct queries": rows["query"].n_unique(),
+        f"{part} pairs": positives + negatives,
+        f"{part} positives": positives,
+        f"{part} negatives": negatives,
+    }
 
 
 def exploded(rows: pl.DataFrame, part: str, split: str | None) -> pl.DataFrame:
@@ -60,21 +75,24 @@ def exploded(rows: pl.DataFrame, part: str, split: str | None) -> pl.DataFrame:
     )
 
 
-def list_pairs(parts: Iterable[pl.DataFrame], name: str, options: ListOptions) -> pl.DataFrame:
-    """The pairs of all `parts` (each from `exploded`) that pass the rules and the caps.
+def list_pairs(parts: Iterable[pl.DataFrame], name: str, options: ListOptions, counts: Mapping[str, int]) -> Judged:
+    """The pairs of all `parts` (in the columns of TEXT_SCHEMA) that pass the rules and the caps.
 
-    The lists put positives first, so the pairs of a query are shuffled: neither a model that reads rows in order nor
-    a ranking that breaks ties by order may profit. The same draw chooses what a cap keeps, so that a smaller cap
+    The sources put positives first, so the pairs of a query are shuffled: neither a model that reads rows in order
+    nor a ranking that breaks ties by order may profit. The same draw chooses what a cap keeps, so that a smaller cap
     keeps a part of what a larger one keeps.
     """
-    frame = kept_pairs(pl.concat(parts), name, lists=True)
+    frame, dropped = kept_pairs(pl.concat(parts), name, lists=True)
     draw = np.random.default_rng(0).random(len(frame))
     query = pl.col("group").rle_id()  # rows of one query stand together
     frame = frame.with_columns(draw=draw, query_place=query).sort("query_place", "draw").drop("query_place")
+    kept = len(frame)
     for label, cap in enumerate((options.cap_negative, options.cap_positive)):
         if cap is not None:
             rank = pl.col("draw").rank("ordinal").over("group", "label")
             frame = frame.filter((pl.col("label") != label) | (rank <= cap))
+    capped = len(frame)
     if options.require_both:
         frame = frame.filter(pl.col("label").n_unique().over("group") == len(LISTS))
-    return frame.drop("draw")
+    left_out = {"over a cap": kept - capped, "of a query with one kind of candidates": capped - len(frame)}
+    return Judged(frame.drop("draw"), counts, dropped | left_out)

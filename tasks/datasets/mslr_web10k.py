@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
+import numpy as np
 import polars as pl
 from pydantic import Field
 
-from tasks.datasets.base import Dataset, RawFile
+from tasks.datasets.base import Dataset, Judged
 from tasks.datasets.options import Options, checked
 from tasks.datasets.raw import ROW, label_codes, located_one
 from tasks.datasets.svmlight import read_svmlight
+from tasks.sources.origin import Origin, Published, RawFile
+
+T = TypeVar("T")
 
 FEATURES = 136
 LABELS = ("0", "1", "2", "3", "4")
@@ -37,18 +41,58 @@ TRAINS = (
     "6c1677cf9b2ed491e26ac6b8c8ca7dfae9c1a375e2bce8cba6df36ab67ce5836",
     "4249797a2f0f46bff279973f0fb055d4a78f67f337769eabd56e82332c044794",
 )
-ARCHIVE = RawFile(  # holds the files of every fold
-    path="MSLR-WEB10K.zip",
-    url="https://api.onedrive.com/v1.0/shares/s!AtsMfWUz5l8nbOIoJ6Ks0bEMp78/root/content",
-    size=1_234_144_912,
-    sha256="2902142ea33f18c59414f654212de5063033b707d5c3939556124b1120d3a0ba",
-)
+# rows of the fold's train file, and of the fifths
+TRAIN_ROWS = (723_412, 716_683, 719_111, 718_768, 722_602)
+FIFTH_ROWS = (241_988, 239_093, 242_331, 235_259, 241_521)
+GRADE_ROWS = (624_263, 386_280, 159_451, 21_317, 8_881)  # of all three files together
+FOLD_1_GRADE_ROWS = {
+    "train": (377_957, 232_569, 95_082, 12_658, 5_146),
+    "vali": (121_522, 75_815, 31_910, 4_209, 1_803),
+    "test": (124_784, 77_896, 32_459, 4_450, 1_932),
+}
+QUERIES = {"train": 6_000, "vali": 2_000, "test": 2_000}
 
 
-def fold_files(fold: int) -> tuple[RawFile, ...]:
-    """The three files of fold 1..5: vali is the fourth fifth from the fold's own, test the fifth, train the others."""
-    hashes = {"train": TRAINS[fold - 1], "vali": FIFTHS[(fold + 2) % 5], "test": FIFTHS[(fold + 3) % 5]}
-    return tuple(RawFile(path=f"Fold{fold}/{part}.txt", sha256=sha256) for part, sha256 in hashes.items())
+def fold_of(fold: int, trains: tuple[T, ...], fifths: tuple[T, ...]) -> dict[str, T]:
+    """What belongs to the files of fold 1..5: vali is the fourth fifth from the fold's own, test the fifth."""
+    return {"train": trains[fold - 1], "vali": fifths[(fold + 2) % 5], "test": fifths[(fold + 3) % 5]}
+
+
+def published(fold: int) -> tuple[Published, ...]:
+    """Rows are recalled and add up; queries were read for the first fold."""
+    rows = {f"{part} rows": count for part, count in fold_of(fold, TRAIN_ROWS, FIFTH_ROWS).items()}
+    rows |= {"rows": sum(GRADE_ROWS)} | {f"rows of grade {grade}": count for grade, count in enumerate(GRADE_ROWS)}
+    if fold == 1:
+        rows |= {
+            f"{part} rows of grade {grade}": count
+            for part, counts in FOLD_1_GRADE_ROWS.items()
+            for grade, count in enumerate(counts)
+        }
+    queries = (Published(f"{part} queries", count, verified=fold == 1) for part, count in QUERIES.items())
+    return (*queries, *(Published(what, count, verified=False) for what, count in rows.items()))
+
+
+ORIGINS: dict[str, Origin] = {
+    str(fold): Origin(
+        homepage="https://www.microsoft.com/en-us/research/project/mslr/",
+        revision="MSLR-WEB10K.zip, SHA-256 2902142ea33f18c5",
+        licence="Microsoft Research terms",
+        terms="Microsoft asks you to accept its terms on the page before you use the data; no leave to pass the files"
+        " on was found, so keep them to yourself.",
+        files=tuple(
+            RawFile(path=f"Fold{fold}/{part}.txt", sha256=sha256)
+            for part, sha256 in fold_of(fold, TRAINS, FIFTHS).items()
+        ),
+        archive=RawFile(
+            path="MSLR-WEB10K.zip",
+            url="https://api.onedrive.com/v1.0/shares/s!AtsMfWUz5l8nbOIoJ6Ks0bEMp78/root/content",
+            size=1_234_144_912,
+            sha256="2902142ea33f18c59414f654212de5063033b707d5c3939556124b1120d3a0ba",
+        ),
+        published=published(fold),
+    )
+    for fold in range(1, 6)
+}
 
 
 class MslrOptions(Options):
@@ -57,13 +101,22 @@ class MslrOptions(Options):
     fold: Annotated[int, Field(ge=1, le=5)] = 1
 
 
-def read(folder: Path, options: Mapping[str, Any]) -> pl.DataFrame:
+def read(folder: Path, options: Mapping[str, Any]) -> Judged:
     """One row for each line; `pair` is `<file>:<line>`, `group` the query's id."""
-    chosen = checked(MslrOptions, options, "mslr_web10k")
-    parts = [
-        read_part(located_one(folder, f"Fold{chosen.fold}/{part}.txt"), part, split) for part, split in SPLITS.items()
-    ]
-    return pl.concat(parts)
+    fold = checked(MslrOptions, options, "mslr_web10k").fold
+    parts = {
+        part: read_part(located_one(folder, f"Fold{fold}/{part}.txt"), part, split) for part, split in SPLITS.items()
+    }
+    counts = {f"{part} {what}": count for part, frame in parts.items() for what, count in counted(frame).items()}
+    pairs = pl.concat(parts.values())
+    return Judged(pairs, counts | counted(pairs))
+
+
+def counted(frame: pl.DataFrame) -> dict[str, int]:
+    """Rows, queries and rows of each grade."""
+    grades = np.bincount(frame["label"], minlength=len(LABELS))
+    by_grade = {f"rows of grade {grade}": int(count) for grade, count in enumerate(grades)}
+    return {"rows": len(frame), "queries": frame["group"].n_unique(), **by_grade}
 
 
 def read_part(path: Path, part: str, split: str) -> pl.DataFrame:
@@ -85,11 +138,9 @@ MSLR_WEB10K = Dataset(
     domain="Web search",
     task="Learning-to-rank relevance prediction",
     labels=LABELS,
-    licence="Microsoft Research terms",  # no leave to pass rows on was found
     bibkey="microsoft2010mslr",
-    homepage="https://www.microsoft.com/en-us/research/project/mslr/",
-    revision="MSLR-WEB10K.zip, SHA-256 2902142ea33f18c5",
-    files=fold_files(1),  # out of ARCHIVE; the fold that is read by default
+    origins=ORIGINS,
+    origin_option="fold",
     read=read,
     features=FEATURES,
     options=MslrOptions().model_dump(),

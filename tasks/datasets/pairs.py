@@ -13,6 +13,7 @@ The rules, the same for every official set:
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -22,7 +23,7 @@ from tasks.protocol.errors import BadInput
 logger = logging.getLogger(__name__)
 
 
-def joined_text(columns: list[str]) -> pl.Expr:
+def joined_text(columns: Sequence[str]) -> pl.Expr:
     """The texts of several columns in one, a space between them; what is null or empty leaves no trace."""
     texts = [pl.when(pl.col(column).str.strip_chars() != "").then(pl.col(column)) for column in columns]
     return pl.concat_str(texts, separator=" ", ignore_nulls=True)
@@ -34,10 +35,11 @@ def normalised(column: str) -> pl.Expr:
     return text.str.replace_all(r"\s+", " ").str.strip_chars()
 
 
-def kept_pairs(frame: pl.DataFrame, name: str, *, lists: bool = False) -> pl.DataFrame:
+def kept_pairs(frame: pl.DataFrame, name: str, *, lists: bool = False) -> tuple[pl.DataFrame, dict[str, int]]:
     """The pairs of `frame`, which has the columns of TEXT_SCHEMA, that pass the rules above, in their order.
 
-    `lists`: the labels are two lists of texts for each query. The counts of what was dropped go to the log.
+    `lists`: the labels are two lists of texts for each query. How many pairs each rule dropped is returned beside
+    them, and goes to the log.
     """
     text = pl.col("candidate").hash()  # stands for the text within this call: equal texts, equal hashes
     rules = {
@@ -56,7 +58,7 @@ def kept_pairs(frame: pl.DataFrame, name: str, *, lists: bool = False) -> pl.Dat
     logger.info("%s: %d of %d pairs kept; dropped: %s", name, len(frame), pairs, counts, extra={"dropped": dropped})
     if frame.is_empty():
         raise BadInput(f"{name}: none of {pairs} pairs is left ({counts}); the raw files do not belong together")
-    return frame.select(pl.col(column).cast(dtype) for column, dtype in TEXT_SCHEMA.items())
+    return frame.select(pl.col(column).cast(dtype) for column, dtype in TEXT_SCHEMA.items()), dropped
 
 
 def has_text(column: str) -> pl.Expr:

@@ -11,10 +11,10 @@ from pathlib import Path
 import polars as pl
 
 from tasks.protocol.errors import BadInput
+from tasks.sources.contents import HEAD, no_data
 
 ROW = "(row)"  # the column that counts the rows of a raw file from 1, for messages and for pair names
 
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 GZIP = b"\x1f\x8b"
 FETCH = "delete it and run the download stage again, or fetch the file anew"
 
@@ -51,13 +51,13 @@ def opened(path: Path) -> Path | bytes:
     if not path.is_file():
         raise BadInput(f"{path} is missing: run the download stage, or put the file there by hand")
     with path.open("rb") as handle:
-        head = handle.read(1024)
+        head = handle.read(HEAD)
     if head.startswith(GZIP):
         try:
             content = gzip.decompress(path.read_bytes())
         except (EOFError, OSError, zlib.error) as error:
             raise BadInput(f"{path} is a cut or corrupt gzip file ({error}); {FETCH}") from None
-        _refuse_no_data(path, content[:1024])
+        _refuse_no_data(path, content[:HEAD])
         return content
     _refuse_no_data(path, head)
     if path.suffix == ".gz":
@@ -66,15 +66,8 @@ def opened(path: Path) -> Path | bytes:
 
 
 def _refuse_no_data(path: Path, head: bytes) -> None:
-    """BadInput for what often stands where data should: nothing, a Git LFS pointer, a page in HTML."""
-    if not head.strip():
-        raise BadInput(f"{path} is empty; {FETCH}")
-    if head.startswith(LFS_POINTER):
-        raise BadInput(
-            f"{path} is a Git LFS pointer, not the file that it points to; run `git lfs pull` there, or {FETCH}"
-        )
-    if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        raise BadInput(f"{path} is a web page (it begins with {head.strip()[:15]!r}), not data; {FETCH}")
+    if (instead := no_data(head)) is not None:
+        raise BadInput(f"{path} {instead}; {FETCH}")
 
 
 def read_table(path: Path, columns: Iterable[str], separator: str) -> pl.DataFrame:
@@ -83,9 +76,9 @@ def read_table(path: Path, columns: Iterable[str], separator: str) -> pl.DataFra
     try:
         frame = pl.read_csv(source, separator=separator, infer_schema=False).with_row_index(ROW, offset=1)
     except pl.exceptions.PolarsError as error:
-        raise BadInput(f"{path} is not a whole table ({_first_line(error)}); {FETCH}") from None
+        raise BadInput(f"{path} is not a whole table ({first_line(error)}); {FETCH}") from None
     wanted = list(dict.fromkeys(columns))
-    _require(path, frame.columns, wanted)
+    require(path, frame.columns, wanted)
     frame = frame.filter(~pl.all_horizontal(pl.exclude(ROW).is_null())).select(ROW, *wanted)
     if frame.is_empty():
         raise BadInput(f"{path} holds no row below its header; {FETCH}")
@@ -98,9 +91,9 @@ def read_json_lines(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
     try:
         frame = pl.read_ndjson(source, infer_schema_length=None)
     except pl.exceptions.PolarsError as error:
-        line = _bad_json_line(source)
-        raise BadInput(f"{path}{line} is not one JSON object per line ({_first_line(error)}); {FETCH}") from None
-    return _typed(path, frame.lazy().with_row_index(ROW, offset=1), frame.schema, columns).collect()
+        line = bad_json_line(source)
+        raise BadInput(f"{path}{line} is not one JSON object per line ({first_line(error)}); {FETCH}") from None
+    return typed(path, frame.lazy().with_row_index(ROW, offset=1), frame.schema, columns).collect()
 
 
 def read_parquet(
@@ -112,15 +105,23 @@ def read_parquet(
     source = opened(path)
     try:
         lazy = pl.scan_parquet(source, row_index_name=ROW, row_index_offset=1)
-        typed = _typed(path, lazy, lazy.collect_schema(), columns)
-        return narrow(typed).collect(engine="streaming")
+        return narrow(typed(path, lazy, lazy.collect_schema(), columns)).collect(engine="streaming")
     except pl.exceptions.PolarsError as error:
-        raise BadInput(f"{path} is not a whole parquet file ({_first_line(error)}); {FETCH}") from None
+        raise BadInput(f"{path} is not a whole parquet file ({first_line(error)}); {FETCH}") from None
 
 
-def _typed(path: Path, lazy: pl.LazyFrame, schema: pl.Schema, columns: Mapping[str, str]) -> pl.LazyFrame:
-    """ROW and the wanted columns, cast to their kind; BadInput where one is missing or of another kind."""
-    _require(path, schema.names(), columns)
+def parquet_columns(path: Path) -> list[str]:
+    """The names of the columns of a parquet file."""
+    source = opened(path)
+    try:
+        return list(pl.read_parquet_schema(source))
+    except pl.exceptions.PolarsError as error:
+        raise BadInput(f"{path} is not a whole parquet file ({first_line(error)}); {FETCH}") from None
+
+
+def typed(path: Path, lazy: pl.LazyFrame, schema: pl.Schema, columns: Mapping[str, str]) -> pl.LazyFrame:
+    """ROW and the wanted columns, cast to their kind; BadInput where one is missing or of another kind, or no row."""
+    require(path, schema.names(), columns)
     if lazy.select(pl.len()).collect().item() == 0:
         raise BadInput(f"{path} holds no row; {FETCH}")
     for column, kind in columns.items():
@@ -130,7 +131,8 @@ def _typed(path: Path, lazy: pl.LazyFrame, schema: pl.Schema, columns: Mapping[s
     return lazy.select(ROW, *casts)
 
 
-def _require(path: Path, found: Sequence[str], wanted: Iterable[str]) -> None:
+def require(path: Path, found: Sequence[str], wanted: Iterable[str]) -> None:
+    """BadInput that names the columns that are wanted and not found, and those there are."""
     missing = [column for column in wanted if column not in found]
     if missing:
         have = ", ".join(column for column in found if column != ROW)
@@ -161,11 +163,12 @@ def label_codes(
     return pl.col(column).replace_strict(codes, return_dtype=pl.Int8)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of what a library says, as long as a message can bear."""
     return str(error).strip().split("\n")[0][:200]
 
 
-def _bad_json_line(source: Path | bytes) -> str:
+def bad_json_line(source: Path | bytes) -> str:
     """', line 17', the first line that is no JSON object; empty where every line is one."""
     content = source if isinstance(source, bytes) else source.read_bytes()
     for number, line in enumerate(content.splitlines(), start=1):

@@ -12,13 +12,38 @@ from typing import Any, Literal
 
 import polars as pl
 
-from tasks.datasets.base import Dataset, RawFile
+from tasks.datasets.base import Dataset, Judged
 from tasks.datasets.options import Options, checked
 from tasks.datasets.pairs import joined_text, kept_pairs
 from tasks.datasets.raw import forbid, label_codes, located_one, read_table
 from tasks.protocol.errors import BadInput
+from tasks.sources.origin import Origin, Published, RawFile
 
 REVISION = "3b74dcf4ba29ab8ff3e6a50b5b09fc627cb882b5"
+ORIGINS: dict[str, Origin] = {
+    "github": Origin(
+        homepage="https://github.com/wayfair/WANDS",
+        revision=REVISION,
+        licence="MIT",
+        terms="MIT: use, change and pass on, with the copyright notice.",
+        files=tuple(
+            RawFile(
+                path=f"dataset/{name}.csv",
+                url=f"https://raw.githubusercontent.com/wayfair/WANDS/{REVISION}/dataset/{name}.csv",
+                size=size,
+            )
+            for name, size in (("query", 19_942), ("product", None), ("label", None))
+        ),
+        published=(
+            Published("queries", 480, verified=True),
+            Published("products", 42_994, verified=True),
+            Published("rows", 233_448, verified=True),
+            Published("rows of Irrelevant", 61_201, verified=False),
+            Published("rows of Partial", 146_633, verified=False),
+            Published("rows of Exact", 25_614, verified=False),
+        ),
+    )
+}
 LABELS = ("Irrelevant", "Partial", "Exact")
 
 TextField = Literal[
@@ -32,7 +57,7 @@ class WandsOptions(Options):
     text_fields: tuple[TextField, ...] = ("product_name", "product_description")
 
 
-def read(folder: Path, options: Mapping[str, Any]) -> pl.DataFrame:
+def read(folder: Path, options: Mapping[str, Any]) -> Judged:
     """One row for each label, in the order of label.csv; `pair` is its id, `group` the query's id."""
     chosen = checked(WandsOptions, options, "wands")
     label = read_labels(located_one(folder, "label.csv"))
@@ -48,12 +73,12 @@ def read(folder: Path, options: Mapping[str, Any]) -> pl.DataFrame:
     pairs = label.join(query, on="query_id", how="left", maintain_order="left").join(
         product, on="product_id", how="left", maintain_order="left"
     )
-    return kept_pairs(
-        pairs.select(
-            pl.lit(None, dtype=pl.String).alias("split"), "pair", "query", "candidate", "label", group="query_id"
-        ),
-        "wands",
-    )
+    open_split = pl.lit(None, dtype=pl.String).alias("split")
+    pairs = pairs.select(open_split, "pair", "query", "candidate", "label", group="query_id")
+    counts = {"queries": len(query), "products": len(product), "rows": len(label)}
+    counts |= {f"rows of {name}": int((label["label"] == code).sum()) for code, name in enumerate(LABELS)}
+    kept, dropped = kept_pairs(pairs, "wands")
+    return Judged(kept, counts, dropped)
 
 
 def read_labels(path: Path) -> pl.DataFrame:
@@ -78,7 +103,7 @@ def read_products(path: Path, text_fields: tuple[str, ...]) -> pl.DataFrame:
     """product.csv: `product_id, candidate`."""
     frame = read_table(path, ("product_id", *text_fields), "\t")
     forbid(frame, pl.col("product_id").is_duplicated(), path, "product_id", "a product must stand there once")
-    return frame.select("product_id", candidate=joined_text(list(text_fields)))
+    return frame.select("product_id", candidate=joined_text(text_fields))
 
 
 WANDS = Dataset(
@@ -87,18 +112,8 @@ WANDS = Dataset(
     domain="E-commerce search",
     task="Product search relevance prediction",
     labels=LABELS,
-    licence="MIT",
     bibkey="chen2022wands",
-    homepage="https://github.com/wayfair/WANDS",
-    revision=REVISION,
-    files=tuple(
-        RawFile(
-            path=f"dataset/{name}.csv",
-            url=f"https://raw.githubusercontent.com/wayfair/WANDS/{REVISION}/dataset/{name}.csv",
-            size=size,
-        )
-        for name, size in (("query", 19_942), ("product", None), ("label", None))
-    ),
+    origins=ORIGINS,
     read=read,
     options=WandsOptions().model_dump(),
 )

@@ -19,6 +19,8 @@ from tasks.protocol.errors import RunFailed
 
 ROWS_NAMED = 3  # violating rows that a message and a record name
 
+logger = logging.getLogger(__name__)
+
 # Its context is global to the process and not safe for threads: one context, one validation at a time.
 _ONE_AT_A_TIME = Lock()
 
@@ -43,7 +45,8 @@ def check(
     """Hold `frame` against `expectations`; return the JSON-able record of what was expected and observed.
 
     Nulls and NaN satisfy every expectation but `ExpectColumnValuesToNotBeNull`, so a column needs that one too.
-    An empty frame never passes: every expectation would hold for no row at all.
+    An empty frame never passes: every expectation would hold for no row at all. An expectation of the severity
+    `warning` closes no gate: what violates it is recorded, and goes to the log.
 
     Parameters
     ----------
@@ -61,12 +64,14 @@ def check(
     results = _validate(frame, expectations)
     observed = [_observed(result, frame, named_by) for result in results]
     where = {name: _plain(value) for name, value in coordinates.items()}
-    success = all(one["success"] for one in observed)
+    success = all(one["success"] or one["severity"] == "warning" for one in observed)
     record = {"gate": gate, "coordinates": where, "success": success, "rows": len(frame), "expectations": observed}
+    place = ", ".join(f"{name} {value}" for name, value in where.items())
+    violated = [_sentence(one) for one in observed if not one["success"]]
     if not success:
-        place = ", ".join(f"{name} {value}" for name, value in where.items())
-        violated = [_sentence(one) for one in observed if not one["success"]]
         raise GateFailed("\n".join([f"gate `{gate}` is closed for {place}", *violated, remedy]), record)
+    if violated:
+        logger.warning("\n".join([f"gate `{gate}` lets pass with a warning for {place}", *violated]))
     return record
 
 
@@ -129,6 +134,7 @@ def _observed(result: Any, frame: pl.DataFrame, named_by: str | None) -> dict[st
         "type": configuration.type,
         "columns": _columns(configuration),
         "description": configuration.description,
+        "severity": configuration.severity.value,
         "success": bool(result.success),
         "observed": {
             "value": _plain(seen.get("observed_value")),

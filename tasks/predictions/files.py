@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from tasks.predictions.formats import CsvPredictions, JsonLinesPredictions, ParquetPredictions, Predictions, reading
 from tasks.protocol.errors import BadInput
+from tasks.sources.contents import HEAD, no_data
 
 FORMATS: dict[str, type[Predictions]] = {
     ".parquet": ParquetPredictions,
     ".csv": CsvPredictions,
     ".jsonl": JsonLinesPredictions,
 }
-LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 PLAIN = (
     pa.types.is_integer,
     pa.types.is_floating,
@@ -42,13 +42,11 @@ def opened(path: Path) -> Predictions:
     check_suffix(path)
     try:
         with path.open("rb") as handle:
-            head = handle.read(1024)
+            head = handle.read(HEAD)
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-    if not head.strip():
-        raise BadInput(f"{path} is empty; write the predictions anew")
-    if head.startswith(LFS_POINTER):
-        raise BadInput(f"{path} is a Git LFS pointer, not the file that it points to; run `git lfs pull` there")
+    if (instead := no_data(head)) is not None:
+        raise BadInput(f"{path} {instead}; write the predictions anew")
     predictions = FORMATS[path.suffix].of(path)
     with reading(path, path.suffix[1:]):  # a name may not be UTF-8
         names = predictions.schema.names

@@ -141,9 +141,9 @@ class DatasetParams(_Frozen):
     The latter stands in the entry itself, or, for a set with several accepted ways, in the preset that it names.
     """
 
-    reader: str  # the file in tasks/datasets that reads it; `files` for your own
+    reader: str  # the file in tasks/datasets that reads it; `files` or `hub` for your own
     source: Literal["simulated", "official", "hub", "files"]
-    path: str  # what the raw files are made from: the code of a twin, or one's own file or folder
+    path: str  # what on this machine the raw files are made from: the code of a twin or of a reader, or one's own files
     rows: Annotated[int, Field(ge=100)] | None = None
     residual: Annotated[float, Field(ge=0)] | None = None
     seed: int = 0  # of the twin and of drawn splits
@@ -164,8 +164,9 @@ class DatasetParams(_Frozen):
             raise ValueError("say how it is split: give `split`, or `preset` and `presets`")
         if self.source == "simulated" and (self.rows is None or self.residual is None):
             raise ValueError("a simulated set needs `rows` and `residual`")
-        if (self.source == "files") != (self.reader == "files"):
-            raise ValueError("source `files` and reader `files` go together")
+        for own in ("files", "hub"):
+            if (self.source == own) != (self.reader == own):
+                raise ValueError(f"source `{own}` and reader `{own}` go together")
         return self
 
     @property

@@ -27,6 +27,11 @@ def raw_folder(dataset: str) -> Path:
     return DATA / "raw" / dataset
 
 
+def downloads_folder(dataset: str) -> Path:
+    """Where raw files are put together until all are there; what a cut download left stays here."""
+    return STATE / "downloads" / dataset
+
+
 def base_folder(dataset: str) -> Path:
     """The base predictor and its seed-0 logits."""
     return DATA / "base" / dataset

@@ -56,6 +56,11 @@ LAYOUTS = {
         f"Means over protocol seeds. {BOLD}",
     ),
     "datasets": Layout("Data sets, and what was realised of them.", 3, "Class priors in the order of the labels."),
+    "counts": Layout(
+        "What is published about each data set, and what its raw files hold.",
+        3,
+        "A verified count that is not met stops the run, a recalled one is a warning. Twins are smaller on purpose.",
+    ),
     "robustness": Layout(
         "MSLR-WEB10K under a stronger base predictor.", 3, "Bases with a calibrator's name are ours. Means over seeds."
     ),

@@ -1,0 +1,107 @@
+"""Judged pairs of one's own, whatever brings them: which column says what, and what is refused.
+
+Rows are kept as they are given and in their order: what cannot be used is refused by file and row, never left out
+unasked.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+import polars as pl
+
+from tasks.datasets.base import TEXT_SCHEMA, Judged
+from tasks.datasets.file_options import PairColumns, Place, several
+from tasks.datasets.pairs import has_text, joined_text
+from tasks.datasets.raw import ROW, forbid, label_codes
+from tasks.protocol.errors import BadInput
+
+logger = logging.getLogger(__name__)
+
+
+class Wanted(NamedTuple):
+    """The columns that pairs are made of: our name -> theirs."""
+
+    keys: Mapping[str, str]  # may hold numbers or truth values
+    texts: Mapping[str, tuple[str, ...]]  # hold texts, to be joined
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Their columns, and what each must hold."""
+        columns = [column for joined in self.texts.values() for column in joined]
+        return {**dict.fromkeys(self.keys.values(), "text or number"), **dict.fromkeys(columns, "text")}
+
+
+def wanted(source: PairColumns, split: str | None = None, ids: Collection[str] = ()) -> Wanted:
+    """What is wanted of a table; of `query` and `candidate`, those in `ids` are no texts but ids to be looked up."""
+    optional = {name: column for name, column in (("split", split), ("pair", source.pair)) if column}
+    sides = {"query": several(source.query), "candidate": several(source.candidate)}
+    keys = {"group": source.group, "label": source.label, **optional}
+    keys |= {side: columns[0] for side, columns in sides.items() if side in ids}
+    return Wanted(keys, {side: columns for side, columns in sides.items() if side not in ids})
+
+
+def named(frame: pl.DataFrame, columns: Wanted, name: str) -> pl.DataFrame:
+    """ROW and `group, label, split, pair, query, candidate`; a pair without an id is named `<name>:<row>`."""
+    return frame.select(
+        ROW,
+        *(pl.col(theirs).alias(ours) for ours, theirs in columns.keys.items()),
+        *(joined_text(joined).alias(side) for side, joined in columns.texts.items()),
+        *([] if "split" in columns.keys else [pl.lit(None, dtype=pl.String).alias("split")]),
+        *([] if "pair" in columns.keys else [pl.format("{}:{}", pl.lit(name), ROW).alias("pair")]),
+    )
+
+
+def checked_rows(frame: pl.DataFrame, source: PairColumns, path: Path) -> pl.DataFrame:
+    """The rows that have a group and two texts; BadInput where one has not, unless `drop_empty` lets texts go."""
+    for column, called in (("group", source.group), ("pair", source.pair)):
+        forbid(frame, pl.col(column).is_null(), path, column, "every row needs one", called=called)
+    if source.drop_empty:
+        whole = frame.filter(has_text("query") & has_text("candidate"))
+        logger.info("%s: %d of %d pairs have no text and are left out", path, len(frame) - len(whole), len(frame))
+        return whole
+    advice = "give it a text, or leave such pairs out with `drop_empty: true`"
+    for side, columns in (("query", source.query), ("candidate", source.candidate)):
+        forbid(frame, ~has_text(side), path, side, advice, called=", ".join(several(columns)))
+    return frame
+
+
+def placed(frame: pl.DataFrame, places: Mapping[str, Place], path: Path, called: str) -> pl.DataFrame:
+    """`frame` with its column `split` in our names, or in those that `places` maps; null is still to be drawn."""
+    known_places = {place: place for place in get_args(Place)} | dict(places)
+    known = pl.col("split").is_in(list(known_places)) | pl.col("split").is_null()
+    advice = f"it must be one of {', '.join(known_places)}; `splits` maps other names to them"
+    forbid(frame, ~known, path, "split", advice, called=called)
+    ours = pl.col("split").replace_strict(known_places, return_dtype=pl.String, default=None)
+    return frame.with_columns(pl.when(ours != "drawn").then(ours).alias("split"))
+
+
+def coded(frames: Mapping[Path, pl.DataFrame], labels: tuple[str, ...], called: str = "label") -> list[pl.DataFrame]:
+    """`frames` (path -> rows with text labels) with labels 0..K-1; BadInput names the first row outside of them.
+
+    Labels are given as names or as numbers 0..K-1, in all files alike: as whichever accepts more of the rows.
+    """
+    plain = pl.col("label").str.replace(r"^\+?(-?\d+)\.0+$", "$1")  # 2.0 is 2
+    frames = {path: frame.with_columns(plain) for path, frame in frames.items()}
+    found = pl.concat([frame["label"] for frame in frames.values()])
+    names = {name: code for code, name in enumerate(labels)}
+    numbers = {str(code): code for code in range(len(labels))}
+    codes = max((names, numbers), key=lambda accepted: int(found.is_in(list(accepted)).sum()))
+    return [
+        frame.with_columns(label_codes(frame, "label", codes, path, called=called).alias("label"))
+        for path, frame in frames.items()
+    ]
+
+
+def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tuple[str, ...], folder: Path) -> Judged:
+    """The rows of TEXT_SCHEMA of `frames` (path -> rows from `named`, their `split` in our names), checked."""
+    whole = {path: checked_rows(frame, source, path) for path, frame in frames.items()}
+    rows = pl.concat(frame.select(*TEXT_SCHEMA) for frame in coded(whole, labels, source.label))
+    repeated = rows.filter(pl.col("pair").is_duplicated())
+    if not repeated.is_empty():
+        raise BadInput(f"{folder}: the pair id {repeated['pair'][0]!r} is given more than once; each must be unique")
+    given = sum(map(len, frames.values()))
+    return Judged(rows, counts={"rows": given}, dropped={"without text": given - len(rows)})

@@ -1,0 +1,71 @@
+"""The contract of an official data set: its labels, its features, and the counts that are published about it.
+
+A count that was read in an official copy stops the run where it is not met; one that was only recalled is a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from tasks.expectations.check import check, expectation_types
+from tasks.protocol.errors import BadInput
+from tasks.sources.origin import Published
+
+REMEDY = (
+    "These raw files are not the official ones that the data set is pinned to, or its reader misreads them: delete "
+    "them and run the download stage again. Nothing was trained on them."
+)
+
+
+def check_contract(
+    pairs: pl.DataFrame,
+    counts: Mapping[str, int],
+    *,
+    published: Sequence[Published],
+    n_labels: int,
+    features: int,
+    coordinates: Mapping[str, object],
+) -> dict[str, Any]:
+    """Hold what a reader made of official files against what is declared and published; return the gate's record.
+
+    Parameters
+    ----------
+    pairs: judged pairs as the reader returns them; `features` where there are any.
+    counts: what the reader counted in the raw files, under the names of `published`.
+    n_labels: K; each of 0..K-1 must occur, and no other label.
+    features: width of the ready-made features; 0 for texts.
+
+    Raises
+    ------
+    GateFailed: names the data set and each count that is not as it must be.
+    BadInput: the reader has not counted what is published.
+    """
+    uncounted = [one.what for one in published if one.what not in counts]
+    if uncounted:
+        raise BadInput(f"{coordinates['dataset']}: its reader does not count {', '.join(uncounted)}")
+    width = pairs["features"].dtype.shape[0] if "features" in pairs.columns else 0  # type: ignore[attr-defined]
+    declared = [("labels that occur", n_labels, pairs["label"].n_unique()), ("features of a row", features, width)]
+    rows = [(what, expected, found, True) for what, expected, found in declared]
+    rows += [(one.what, one.value, counts[one.what], one.verified) for one in published]
+    frame = pl.DataFrame(rows, schema=("count", "published", "found", "verified"), orient="row")
+    sure, recalled = frame.filter("verified"), frame.filter(~pl.col("verified"))
+    checks = [
+        check(sure, _of_counts("critical"), gate="contract", named_by="count", coordinates=coordinates, remedy=REMEDY)
+    ]
+    if not recalled.is_empty():
+        checks.append(
+            check(recalled, _of_counts("warning"), gate="contract: recalled", named_by="count", coordinates=coordinates)
+        )
+    return {"gate": "contract", "coordinates": checks[0]["coordinates"], "success": True, "checks": checks}
+
+
+def _of_counts(severity: str) -> list[Any]:
+    sentence = "the official files hold what is published about them"
+    return [
+        expectation_types().ExpectColumnPairValuesToBeEqual(
+            column_A="published", column_B="found", severity=severity, description=sentence
+        )
+    ]
