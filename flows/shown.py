@@ -38,7 +38,7 @@ def show_stages(stages: list[Happened]) -> None:
         alike[one.how, one.why].append(one.stage)
     for (how, why), names in alike.items():
         if how != "skipped":
-            print(f"{', '.join(names)} {how}: {why}")
+            print(f"{', '.join(names)} {how}: {why.splitlines()[0]}")  # all of it stands where it was told
     skipped = sum(one.how == "skipped" for one in stages)
     print(f"{skipped} of {len(stages)} stages were up to date" if skipped else "no stage was up to date")
 

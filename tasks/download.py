@@ -88,7 +88,8 @@ def main(name: str) -> None:
     if origin is None:
         told, brought = made(name, dataset, params, aside)
     else:
-        print(f"{name}: downloads {dataset.title} from {origin.homepage}. {origin.licence}: {origin.terms}", flush=True)
+        print(f"{name}: downloads {dataset.title} from {origin.homepage}", flush=True)
+        print(f"Licence: {origin.licence}. {origin.terms}", flush=True)
         told, brought = origin.homepage, gather(name, origin, aside, os.environ.get("DATA_MIRROR"))
     write_json(aside / SOURCE, described(name, params.source, told, origin, aside, brought))
     if folder.exists():

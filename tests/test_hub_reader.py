@@ -86,7 +86,7 @@ def test_the_data_set_is_what_its_options_say():
     assert (origin.repository, origin.revision) == ("shop/judged", COMMIT)
     assert origin.homepage == "https://huggingface.co/datasets/shop/judged"
     patterns = [file.path for file in origin.files]
-    assert {"*.parquet", "*.csv.gz", "README.md"} <= set(patterns)
+    assert {"**/*.parquet", "**/*.csv.gz", "README.md"} <= set(patterns)
     assert not [pattern for pattern in patterns if pattern.endswith(".py")]
     chosen = dataset_named("shop", "hub", {**OPTIONS, "files": ["en/*"]}).origin({})
     assert [file.path for file in chosen.files] == ["en/*"]

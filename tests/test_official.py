@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 import yaml
 from official_pages import Cut, Html, LfsPointer, Status, Wrong
 from official_server import OfficialServer
 from official_sets import CHOICES, internet, preset, served
+from project_copy import write_own_pairs
 
 from tasks import download, train
 from tasks.datasets import DATASETS
@@ -181,3 +184,30 @@ def test_a_mirror_of_all_raw_folders_needs_no_internet(project, server, tmp_path
     download.main("wands")
     assert server.requests == []
     assert (raw_folder("wands") / "dataset/label.csv").is_file()
+
+
+def test_a_set_of_ones_own_comes_from_the_hub_to_logits(server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "shop"
+    (folder / "data").mkdir(parents=True)
+    write_own_pairs(tmp_path / "mine.csv")
+    pl.read_csv(tmp_path / "mine.csv").write_parquet(folder / "data/train-00000-of-00001.parquet")
+    (folder / "README.md").write_text("---\nlicense: mit\n---\nJudged pairs of a shop.\n")
+    (folder / "logo.png").write_bytes(b"not a table")
+    server.repository("me/shop-judgements", "0123456789abcdef0123456789abcdef01234567", folder)
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    params["datasets"] = yaml.safe_load(hub_example())
+    Path("params.yaml").write_text(yaml.safe_dump(params))
+    download.main("shop")
+    about = read_json(raw_folder("shop") / "source.json")
+    assert (about["source"], about["licence"]) == ("hub", "see the data set's card")
+    assert [one["path"] for one in about["files"]] == ["README.md", "data/train-00000-of-00001.parquet"]
+    train.main("shop")
+    assert sum(read_json(base_folder("shop") / "base.json")["rows"].values()) == 900
+
+
+def hub_example() -> str:
+    """The example of the README, with the columns that `write_own_pairs` has."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.DOTALL | re.MULTILINE)
+    (example,) = [block for block in blocks if "source: hub" in block]
+    return example.replace("group: query_id", "group: query")

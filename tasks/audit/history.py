@@ -73,7 +73,9 @@ def _happened(name: str, since: Moment, there: Manifest | None, stale: bool) -> 
             return Happened(name, "failed", seconds, "it finished, but DVC could not keep what it made")
         return Happened(name, "ran", seconds, why(before, there))
     reason = record.reason or "its process ended without a word: it was killed, or the disk was full"
-    return Happened(name, "failed", seconds, f"{reason} (why it ran: {why(before, manifest_now(declared(name)))})")
+    first, *more = reason.split("\n")
+    ran = f"{first} (why it ran: {why(before, manifest_now(declared(name)))})"
+    return Happened(name, "failed", seconds, "\n".join([ran, *more]))
 
 
 def failed_since(since: Moment) -> set[str]:

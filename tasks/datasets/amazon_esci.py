@@ -37,7 +37,7 @@ ORIGINS: dict[str, Origin] = {
         homepage="https://github.com/amazon-science/esci-data",
         revision=REVISION,
         licence="Apache-2.0",
-        terms="Apache-2.0: use, change and pass on, with the licence and its notices.",
+        terms="Use, change and pass on, with the licence and its notices.",
         files=tuple(
             RawFile(
                 path=f"{FOLDER}/{name}",

@@ -21,7 +21,7 @@ from tasks.datasets.raw import located
 from tasks.datasets.retrieval import read_retrieval
 from tasks.sources.origin import Origin, Published, RawFile
 
-TERMS = "Apache-2.0: use, change and pass on, with the licence and its notices."
+TERMS = "Use, change and pass on, with the licence and its notices."
 ORIGINS: dict[str, Origin] = {
     "v1": Origin(
         homepage="https://huggingface.co/datasets/mteb/esci",

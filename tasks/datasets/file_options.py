@@ -15,7 +15,7 @@ FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")  # each also with .g
 # what a repository of the hub is read from: its data files and the card that says which is which
 DATA_FILES = (
     *(
-        f"*{ending}{zipped}"
+        f"**/*{ending}{zipped}"
         for ending in (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
         for zipped in ("", ".gz")
     ),
@@ -140,7 +140,8 @@ class HubOptions(OwnOptions, PairColumns):
     id: Annotated[str, Field(pattern=r"^([\w.-]+/)?[\w.-]+$")]  # owner/name, as the hub shows it
     revision: Name  # a commit, so that the same data come again
     config: Name | None = None
-    files: Annotated[tuple[Name, ...], Field(min_length=1)] = DATA_FILES  # patterns of what is downloaded
+    # patterns of what is downloaded (`**/` is in any folder); without any, every table there is
+    files: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     splits: Annotated[Mapping[Name, Place], Field(min_length=1)]  # their split -> ours; others are not read
 
     @field_validator("revision")

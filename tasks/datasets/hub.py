@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from tasks.datasets.base import Dataset, Judged
-from tasks.datasets.file_options import HubOptions
+from tasks.datasets.file_options import DATA_FILES, HubOptions
 from tasks.datasets.loading import hub_library, load_repository
 from tasks.datasets.options import checked
 from tasks.datasets.own import Wanted, judged, named, wanted
@@ -29,7 +29,7 @@ def hub_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
         revision=chosen.revision,
         licence="see the data set's card",
         terms="Whoever published the data set says on its card how it may be used.",
-        files=tuple(RawFile(path=pattern) for pattern in chosen.files),
+        files=tuple(RawFile(path, required=chosen.files is not None) for path in chosen.files or DATA_FILES),
         repository=chosen.id,
     )
     return Dataset(

@@ -21,7 +21,7 @@ from tasks.datasets.raw import located_one
 from tasks.datasets.retrieval import read_retrieval
 from tasks.sources.origin import Origin, Published, RawFile
 
-TERMS = "CC BY 4.0: use, change and pass on, with attribution."
+TERMS = "Use, change and pass on, with attribution."
 ORIGINS: dict[str, Origin] = {
     "mteb": Origin(
         homepage="https://huggingface.co/datasets/mteb/scidocs-reranking",
@@ -41,7 +41,7 @@ ORIGINS: dict[str, Origin] = {
         homepage="https://github.com/beir-cellar/beir",
         revision="scidocs.zip, MD5 38121350fc3a4d2f48850f6aff52e4a9",
         licence="CC BY-SA 4.0",
-        terms="CC BY-SA 4.0: use, change and pass on, with attribution and under the same licence.",
+        terms="Use, change and pass on, with attribution and under the same licence.",
         files=tuple(RawFile(path=f"scidocs/{name}") for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")),
         archive=RawFile(
             path="scidocs.zip",

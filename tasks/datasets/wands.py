@@ -25,7 +25,7 @@ ORIGINS: dict[str, Origin] = {
         homepage="https://github.com/wayfair/WANDS",
         revision=REVISION,
         licence="MIT",
-        terms="MIT: use, change and pass on, with the copyright notice.",
+        terms="Use, change and pass on, with the copyright notice.",
         files=tuple(
             RawFile(
                 path=f"dataset/{name}.csv",

@@ -24,7 +24,7 @@ def gather(name: str, origin: Origin, folder: Path, mirror: str | None) -> dict[
     try:
         brought = from_mirror(mirror, name, origin.revision, origin.files, folder) if mirror else {}
         lacking = [file for file in origin.files if not any(map(file.fits, brought))]
-        if lacking:
+        if any(file.required for file in lacking) or not brought:
             brought |= _from_source(name, origin, lacking, folder, mirror)
         _check_parts(brought)
     except BadInput as error:

@@ -65,11 +65,17 @@ def _listed(repository: str, revision: str, files: list[RawFile]) -> list[RawFil
         raise BadInput(f"what the hub answers for {place} at {revision} is no list of its files ({error})") from None
     there = {one.rfilename: one for one in described.siblings or ()}
     wanted = [path for path in there if any(file.fits(path) for file in files)]
-    for file in files:
-        if not any(map(file.fits, wanted)):
-            raise BadInput(f"{place} at {revision} holds no {file.path}; it holds {', '.join(sorted(there)[:20])}")
+    if missing := _missing(files, wanted):
+        raise BadInput(f"{place} at {revision} holds no {missing}; it holds {', '.join(sorted(there)[:20])}")
     at = partial(hf_hub_url, repository, repo_type="dataset", revision=revision)
     return [_described(there[path], at(path)) for path in wanted]
+
+
+def _missing(files: list[RawFile], found: Iterable[str]) -> str:
+    """The patterns that nothing found fits, where something must."""
+    found = list(found)
+    without = [file for file in files if not any(map(file.fits, found))]
+    return ", ".join(file.path for file in without if file.required or len(without) == len(files))
 
 
 def _described(sibling: Any, url: str) -> RawFile:
@@ -88,11 +94,10 @@ def _cached(repository: str, revision: str, files: list[RawFile]) -> list[RawFil
     found = {
         path.relative_to(snapshot).as_posix(): path.resolve().name for path in snapshot.rglob("*") if path.is_file()
     }
-    for file in files:
-        if not any(map(file.fits, found)):
-            raise BadInput(
-                f"HF_HUB_OFFLINE is set, and {snapshot} holds no {file.path}; unset it to download, or set DATA_MIRROR"
-            )
+    if missing := _missing(files, found):
+        raise BadInput(
+            f"HF_HUB_OFFLINE is set, and {snapshot} holds no {missing}; unset it to download, or set DATA_MIRROR"
+        )
     return [
         RawFile(path, sha256=name) if len(name) == SHA256 else RawFile(path, git_blob=name)
         for path, name in found.items()

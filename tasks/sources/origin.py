@@ -20,6 +20,7 @@ class RawFile:
     sha256: str | None = None
     md5: str | None = None
     git_blob: str | None = None  # the SHA-1 that git gives its content; the hub states it for its smaller files
+    required: bool = True  # else it is taken where there is one
 
     def fits(self, path: str) -> bool:
         """Is `path`, as a server names it, one that this file may have? None that leads out of a folder is."""
