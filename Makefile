@@ -61,6 +61,7 @@ clean:
 # The small official sets, as we guess that the paper used them, in a clone of this commit beside it. It needs internet;
 # started again, it downloads only what is not there yet.
 official-small: setup
+	@git rev-parse -q --git-dir >/dev/null || { echo "make: official-small clones this project: it needs a git checkout"; exit 1; }
 	@test -d official-small || git clone --quiet --no-checkout . official-small
 	@git -C official-small fetch --quiet origin HEAD && git -C official-small checkout --quiet --force --detach FETCH_HEAD
 	@$(BIN)/python -c "import yaml; \
@@ -68,7 +69,8 @@ official-small: setup
 		params['datasets'] = {name: params['datasets'][name] | {'source': 'official', 'preset': 'paper_guess'} \
 			for name in ('alloprof_rerank', 'wands', 'scidocs')}; \
 		yaml.safe_dump(params, open('official-small/params.yaml', 'w'), sort_keys=False)"
-	cd official-small && $(BIN)/python -m flows.refresh
+	cd official-small && $(if $(filter-out http://% https://%,$(DATA_MIRROR)),DATA_MIRROR="$(abspath $(DATA_MIRROR))") \
+		$(BIN)/python -m flows.refresh
 
 # The example on real data: a clone of this commit with the data sets of flows/real_sets.yaml, read from REAL_DATA
 real-sets: setup

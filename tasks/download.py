@@ -6,6 +6,7 @@ They are put together in `data/.state/downloads/<d>/` and take their place in on
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Mapping
@@ -24,14 +25,14 @@ from tasks.provenance.manifest import files_in
 from tasks.provenance.stage import as_stage
 from tasks.simulation import simulate
 from tasks.sources.gather import gather
-from tasks.sources.origin import Origin
+from tasks.sources.origin import Brought, Origin
 
 DOWNLOADED = ("official", "hub")
 SOURCE = "source.json"
 
 
-def bring(own: Path, wanted: list[str], folder: Path, name: str) -> dict[str, str]:
-    """Copy one's own files into `folder`; path -> where it came from. BadInput if one is not there."""
+def bring(own: Path, wanted: list[str], folder: Path, name: str) -> dict[str, Brought]:
+    """Copy one's own files into `folder`. BadInput if one is not there."""
     if own.is_file() and wanted != [own.name]:
         raise BadInput(f"{name}: path is the file {own}, but options name {', '.join(wanted)}; give their folder")
     named = [own] if own.is_file() else [own / path for path in wanted]
@@ -39,10 +40,10 @@ def bring(own: Path, wanted: list[str], folder: Path, name: str) -> dict[str, st
         if not source.is_file():
             raise BadInput(f"{source} is not there; mend its path in params.yaml, or put the file in that place")
         shutil.copyfile(source, folder / source.name)
-    return {source.name: str(source) for source in named}
+    return {source.name: Brought(str(source), "nothing") for source in named}
 
 
-def made(name: str, dataset: Dataset, params: DatasetParams, folder: Path) -> tuple[str, dict[str, str]]:
+def made(name: str, dataset: Dataset, params: DatasetParams, folder: Path) -> tuple[str, dict[str, Brought]]:
     """Fill `folder` with a twin or with one's own files; returns the origin in words, and that of each file."""
     if params.source == "simulated":
         assert params.rows is not None
@@ -51,7 +52,7 @@ def made(name: str, dataset: Dataset, params: DatasetParams, folder: Path) -> tu
         told = f"simulated twin of {dataset.title}: {params.rows} rows, residual {params.residual}, seed {params.seed}"
         return told, {}
     brought = bring(Path(params.path), paths(params.chosen.options), folder, name)
-    return ", ".join(brought.values()), brought
+    return ", ".join(one.source for one in brought.values()), brought
 
 
 def is_here(folder: Path, origin: Origin) -> bool:
@@ -67,8 +68,24 @@ def is_here(folder: Path, origin: Origin) -> bool:
 
 
 def pinned(origin: Origin) -> str:
-    """What tells this origin from another one: place, revision, files."""
-    return hashlib.sha256(repr(origin).encode()).hexdigest()[:16]
+    """What tells the bytes of this origin from those of another: place, revision, files."""
+    files = [*origin.files, *([origin.archive] if origin.archive else [])]
+    told = [origin.repository, origin.revision, [(file.path, file.url, file.size, file.sha256) for file in files]]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+def aside_folder(name: str, origin: Origin | None, mirror: str | None) -> Path:
+    """Where the raw files are put together; what another origin, or another mirror, left there goes.
+
+    A file without a known hash must not be taken for one of another place.
+    """
+    key = "made" if origin is None else hashlib.sha256(f"{pinned(origin)} {mirror}".encode()).hexdigest()[:16]
+    aside = downloads_folder(name) / key
+    for other in downloads_folder(name).glob("*"):
+        if origin is None or other != aside:
+            shutil.rmtree(other)
+    aside.mkdir(parents=True, exist_ok=True)
+    return aside
 
 
 def main(name: str) -> None:
@@ -80,17 +97,14 @@ def main(name: str) -> None:
     if origin is not None and is_here(folder, origin):
         print(f"{name}: {folder} holds revision {origin.revision} already, unchanged since it was verified", flush=True)
         return
-    aside = downloads_folder(name) / (pinned(origin) if origin else "made")
-    for other in downloads_folder(name).glob("*"):
-        if origin is None or other != aside:
-            shutil.rmtree(other)  # a cut download of another revision, or what a killed process had made
-    aside.mkdir(parents=True, exist_ok=True)
+    mirror = os.environ.get("DATA_MIRROR")
+    aside = aside_folder(name, origin, mirror)
     if origin is None:
         told, brought = made(name, dataset, params, aside)
     else:
         print(f"{name}: downloads {dataset.title} from {origin.homepage}", flush=True)
         print(f"Licence: {origin.licence}. {origin.terms}", flush=True)
-        told, brought = origin.homepage, gather(name, origin, aside, os.environ.get("DATA_MIRROR"))
+        told, brought = origin.homepage, gather(list(dict.fromkeys((name, dataset.name))), origin, aside, mirror)
     write_json(aside / SOURCE, described(name, params.source, told, origin, aside, brought))
     if folder.exists():
         shutil.rmtree(folder)
@@ -99,14 +113,16 @@ def main(name: str) -> None:
 
 
 def described(
-    name: str, source: str, told: str, origin: Origin | None, folder: Path, brought: Mapping[str, str]
+    name: str, source: str, told: str, origin: Origin | None, folder: Path, brought: Mapping[str, Brought]
 ) -> dict[str, object]:
     """What `source.json` says."""
     listed = []
     for path in files_in([folder]):
         place = path.relative_to(folder).as_posix()
         about = {"path": place, "size": path.stat().st_size, "sha256": sha256_of_file(path)}
-        listed.append(about | ({"from": brought[place]} if place in brought else {}))
+        if place in brought:
+            about |= {"from": brought[place].source, "verified_by": brought[place].verified_by}
+        listed.append(about)
     return {
         "dataset": name,
         "source": source,

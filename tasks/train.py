@@ -86,7 +86,8 @@ def by_split(frame: pl.DataFrame, name: str) -> dict[str, pl.DataFrame]:
     for split, part in parts.items():
         if part.is_empty():
             raise BadInput(
-                f"{name}: no pair is in the split {split}; mend `split` of {name} in params.yaml or its data"
+                f"{name}: no pair is in the split {split}: its files name none, or none is left. In params.yaml, give "
+                f"`split` of {name} a share for it (`{split}: 0.2`), or mend the data"
             )
     return parts
 

@@ -51,10 +51,10 @@ def test_a_first_run(before):
 
 def test_a_parameter_is_told_from_what_to_what(before):
     edit_params(lambda params: params["train"].update(seed=7))
-    edit_params(lambda params: params["datasets"]["wands"]["presets"]["clean"]["split"].update(by="row"))
+    edit_params(lambda params: params["datasets"]["wands"]["presets"]["twin"]["split"].update(by="row"))
     assert changes(before, there()) == [
         "train.seed: 0 → 7",
-        "datasets.wands.presets.clean.split.by: 'group' → 'row'",
+        "datasets.wands.presets.twin.split.by: 'group' → 'row'",
     ]
 
 

@@ -5,25 +5,30 @@ from __future__ import annotations
 import gzip
 import io
 import logging
+import math
 import os
 import random
 import re
 import shutil
 import tempfile
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from samples.official import PAGE, POINTER, WRITERS, svmlight_line
 from sklearn.datasets import load_svmlight_file
 
 from tasks.datasets import DATASETS
-from tasks.datasets.base import TEXT_SCHEMA
+from tasks.datasets.base import TEXT_SCHEMA, Judged
+from tasks.datasets.lists import ListOptions, exploded, list_pairs
 from tasks.datasets.mslr_web10k import read_part
 from tasks.datasets.svmlight import read_svmlight
 from tasks.datasets.wands import read_queries
@@ -131,21 +136,21 @@ def test_defaults_are_declared(raw: Path, name: str):
 
 def test_esci_is_joined_on_locale_and_id(raw: Path):
     frame = read(raw, "amazon_esci", locale="all")
-    assert frame["pair"].to_list() == ["0", "1", "3", "4", "5", "6", "7"]  # 2 has no product
+    assert frame["pair"].to_list() == ["0", "1", "3", "4", "5", "6", "7", "8", "9"]  # 2 has no product
     by_pair = dict(zip(frame["pair"], frame["candidate"], strict=True))
     assert by_pair["0"] == "Lamp bright"
     assert by_pair["5"] == "Lámpara"
-    assert frame["label"].to_list() == [0, 1, 2, 0, 0, 3, 0]
-    assert frame["split"].to_list() == [None, None, "test", "test", None, "test", None]
+    assert frame["label"].to_list() == [0, 1, 2, 0, 0, 3, 0, 0, 1]
+    assert frame["split"].to_list() == [None, None, "test", "test", None, "test", None, None, None]
     assert frame["query"][0] == " !desk lamp"
 
 
 @pytest.mark.parametrize(
     ("options", "pairs"),
     [
-        ({}, "01347"),
+        ({}, "0134789"),
         ({"version": "small"}, "01"),
-        ({"version": "large_only"}, "347"),
+        ({"version": "large_only"}, "34789"),
         ({"version": "large_only", "locale": "jp"}, "6"),
         ({"version": "small", "locale": "es"}, "5"),
     ],
@@ -163,7 +168,33 @@ def test_esci_text_fields_are_joined_as_far_as_they_exist(raw: Path):
         "Lamp red bright",
         "Joiner Oak chair brown four legs",
         "Weaver Rug",
+        "Rug",
+        "Rug",
     ]
+
+
+def test_esci_files_are_those_that_pandas_and_arrow_leave(raw: Path):
+    examples, products = (pq.read_schema(raw / "amazon_esci" / name) for name in (EXAMPLES, PRODUCTS))
+    assert examples.names[-1] == "__index_level_0__"
+    assert examples.field("query").type == pa.large_string()
+    assert products.field("product_title").type == pa.string()
+
+
+def test_a_query_in_both_splits_of_esci_is_only_tested_and_that_is_said(raw: Path, caplog: pytest.LogCaptureFixture):
+    dropped = DATASETS["amazon_esci"].read(raw / "amazon_esci", {}).dropped
+    assert dropped == {"without text": 1, "of a query that is tested": 1}
+    (said,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert said.message == "amazon_esci: 1 pairs of the train split are of a query that is tested, left out"
+    caplog.clear()
+    read(raw, "amazon_esci", version="small")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("name", "group", "text", "labels"), [("amazon_esci", "14", "Rug", [0, 0, 1]), ("wands", "2", "vase", [1, 2, 2])]
+)
+def test_graded_products_of_one_text_were_judged_apart(raw: Path, name: str, group: str, text: str, labels: list[int]):
+    assert read(raw, name).filter(group=group, candidate=text)["label"].sort().to_list() == labels
 
 
 def test_mslr_keeps_its_three_files_apart(raw: Path):
@@ -196,6 +227,7 @@ def test_alloprof_ids_become_texts_and_an_id_in_both_lists_goes(raw: Path):
     assert first["label"].to_list() == [0, 0, 1]
     assert first["candidate"][2] == "Leçon 0\nles égalités\n"
     assert not frame["candidate"].str.contains(r"^d\d").any()  # ids never become a text
+    assert set(frame.filter(pl.col("candidate").str.len_chars() > 20_000)["split"]) == {None, "test"}  # shared
     assert frame.group_by("split").len().sort("split")["len"].to_list() == [3 + 11 * 12, 5 * 11]
 
 
@@ -234,6 +266,56 @@ def test_caps_hold_for_each_query_and_keep_a_part_of_what_larger_caps_keep(raw: 
     assert set(small["group"]) == set(read(raw, name)["group"])
 
 
+KINDS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=4).filter(
+    lambda sizes: any(map(sum, sizes))
+)
+RATIOS = st.integers(1, 50).map(lambda tenths: tenths / 10)
+CAPS = st.none() | st.integers(1, 12)
+
+
+def with_ratio(sizes: list[tuple[int, int]], **options: Any) -> Judged:
+    """Queries with so many positives and negatives each, through the rules of the list sets."""
+    lists = [
+        (f"q{query}", *([f"{kind} {query} {place}" for place in range(size)] for kind, size in both.items()))
+        for query, both in enumerate({"good": positives, "bad": negatives} for positives, negatives in sizes)
+    ]
+    schema = {"query": pl.String, "positive": pl.List(pl.String), "negative": pl.List(pl.String)}
+    rows = pl.DataFrame(lists, schema=schema, orient="row").with_row_index("(row)", offset=1)
+    return list_pairs([exploded(rows, "train", None)], "made_up", ListOptions(**options), {})
+
+
+@settings(deadline=None, max_examples=60)
+@example(sizes=[(25, 60)], ratio=2.2, more=0.1, positive=None, negative=None)  # a product of floats is above 55
+@given(sizes=KINDS, ratio=RATIOS, more=RATIOS, positive=CAPS, negative=CAPS)
+def test_negatives_are_so_many_for_each_positive_that_is_kept(
+    sizes: list[tuple[int, int]], ratio: float, more: float, positive: int | None, negative: int | None
+):
+    caps = {"cap_positive": positive, "cap_negative": negative}
+    found = with_ratio(sizes, negatives_per_positive=ratio, **caps)
+    for query, (positives, negatives) in enumerate(sizes):
+        labels = found.pairs.filter(group=f"q{query}")["label"]
+        kept = min(positives, positive or positives)
+        most = math.ceil(kept * Fraction(str(ratio)))  # of exact numbers
+        assert (labels == 1).sum() == kept
+        assert (labels == 0).sum() == min(negatives, negative or negatives, most)
+    assert len(found.pairs) + sum(found.dropped.values()) == sum(map(sum, sizes))
+    assert found.dropped["over a cap"] == sum(found.dropped.values())
+    larger = with_ratio(sizes, negatives_per_positive=ratio + more, **caps).pairs
+    assert set(found.pairs["pair"]) <= set(larger["pair"]) <= set(with_ratio(sizes, **caps).pairs["pair"])
+    assert found.pairs["pair"].to_list() == [pair for pair in larger["pair"] if pair in set(found.pairs["pair"])]
+
+
+def test_many_positives_are_counted_right():
+    labels = with_ratio([(300, 1200)], negatives_per_positive=2).pairs["label"]
+    assert labels.value_counts().sort("label")["count"].to_list() == [600, 300]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, math.inf, math.nan, "many"])
+def test_a_ratio_that_is_none_is_refused(raw: Path, wrong: Any):
+    with pytest.raises(BadInput, match="negatives_per_positive"):
+        read(raw, "scidocs", negatives_per_positive=wrong)
+
+
 @pytest.mark.parametrize("name", ["alloprof_rerank", "esci_rerank_us", "scidocs"])
 def test_the_order_of_candidates_does_not_tell_the_label(raw: Path, name: str):
     frame = read(raw, name)
@@ -244,12 +326,12 @@ def test_the_order_of_candidates_does_not_tell_the_label(raw: Path, name: str):
 
 def test_wands_survives_inch_marks_tabs_and_accents(raw: Path):
     frame = read(raw, "wands")
-    assert frame["pair"].to_list() == ["0", "1", "5", "6", "9"]
-    assert frame["query"].to_list() == ['48" desk', '48" desk', "décor", "décor", "décor"]
+    assert frame["pair"].to_list() == ["0", "1", "5", "6", "9", "11", "13"]
+    assert frame["query"].to_list() == ['48" desk'] * 2 + ["décor"] * 5
     assert frame["candidate"][0] == 'desk 48 " wide made of "oak"\tand\nsteel'
     assert frame["candidate"][1] == "vase"
-    assert frame["label"].to_list() == [2, 0, 2, 0, 1]
-    assert frame["split"].null_count() == 5
+    assert frame["label"].to_list() == [2, 0, 2, 0, 1, 2, 1]
+    assert frame["split"].null_count() == 7
 
 
 def test_wands_reads_the_column_with_a_space_in_its_name(raw: Path):
@@ -447,7 +529,7 @@ BROKEN = {  # what is broken: data set, file, the change, what the message must 
         replaced("Partial", "Partly"),
         r"row 5, column 'label': found 'Partly'",
     ),
-    "a label that is cut": ("wands", "dataset/label.csv", lambda c: c[:-4], r"row 5, column 'label': found 'Part'"),
+    "a label that is cut": ("wands", "dataset/label.csv", lambda c: c[:-4], r"row 7, column 'label': found 'Part'"),
     "a null label": (
         "amazon_esci",
         EXAMPLES,

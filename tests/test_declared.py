@@ -26,7 +26,7 @@ def project(tmp_path_factory):
     for name, path in {"mine": "./mine.csv", "beside": "../own/pairs", "2024": "/elsewhere/pairs.csv"}.items():
         params["datasets"][name] = OWN | {"path": path}
     for entry in params["datasets"].values():  # less to read, each time
-        entry |= {"presets": {"clean": {"split": {"by": "row"}}}, "preset": "clean"}
+        entry |= {"presets": {"twin": {"split": {"by": "row"}}}, "preset": "twin"}
     params["sensitivity"] = {"calibrators": [], "alternatives": {}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     return folder

@@ -113,7 +113,7 @@ def spoil(path: Path) -> None:
 SPOILT = {
     "a file that is missing": (
         lambda folder: (folder / "dataset/label.csv").unlink(),
-        "label.csv cannot be downloaded",
+        "label.csv: 127.0.0.1 cannot be reached",
     ),
     "a file that is cut off": (lambda folder: (folder / "dataset/label.csv").write_text("id"), "it has 2 bytes, not"),
     "a file with a flipped bit": (lambda folder: spoil(folder / "dataset/label.csv"), "its SHA-256 is"),

@@ -436,6 +436,11 @@ def test_a_label_that_never_occurs_stops_the_run() -> None:
         contract([0, 2, 2], {"queries": 480, "rows": 9})
 
 
+def test_a_label_that_is_not_declared_stops_the_run() -> None:
+    with pytest.raises(GateFailed, match="rows of no such label: published = 0, found = 1"):
+        contract([0, 1, 2, 3], {"queries": 480, "rows": 9})
+
+
 def test_another_number_of_features_stops_the_run() -> None:
     contract([0, 1, 2], {"queries": 480, "rows": 9}, features=136, width=136)
     with pytest.raises(GateFailed, match="features of a row: published = 136, found = 135"):

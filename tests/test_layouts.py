@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
 import os
+import re
+import resource
 import subprocess
 import sys
+import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +25,19 @@ from samples.retrieval import write_esci_rerank_2, write_retrieval
 from tasks.datasets import DATASETS
 from tasks.datasets.base import TEXT_SCHEMA, Judged
 from tasks.datasets.lists import COLUMNS
-from tasks.datasets.loading import load_file
+from tasks.datasets.loading import hub_library, load_file, load_repository
 from tasks.datasets.raw import read_json_lines, read_parquet
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.splits import draw_splits
+from tasks.provenance.stage import in_a_sentence
 
 ROOT = Path(__file__).resolve().parent.parent
 ALL = list(LAYOUTS)
 RETRIEVAL = [("alloprof_rerank", "c"), ("esci_rerank_us", "v2"), ("scidocs", "beir"), ("scidocs", "mteb2")]
 LISTS = [(name, origin) for name, origin in ALL if name in ("alloprof_rerank", "esci_rerank_us", "scidocs")]
 ROWS = [("lamp", ["bright lamp", "table lamp"], ["rug", "old rug"]), ("rug", ["old rug"], ["lamp", "vase"])]
+MANY_ROWS = pl.DataFrame({"query": map(str, range(3000)), "positive": [["good"]] * 3000, "negative": [["bad"]] * 3000})
 
 
 @pytest.fixture(scope="session")
@@ -93,9 +99,9 @@ def test_every_pair_is_kept_or_dropped_by_a_rule(raw: Path, name: str, origin: s
 def test_counts_are_those_of_the_raw_files_whatever_is_asked_for(raw: Path):
     counts = read(raw, "amazon_esci", "github").counts
     assert read(raw, "amazon_esci", "github", version="small", locale="es").counts == counts
-    assert (counts["rows"], counts["products"], counts["rows of I"]) == (8, 6, 2)
+    assert (counts["rows"], counts["products"], counts["rows of I"]) == (11, 8, 3)
     assert (counts["us small train queries"], counts["us small train rows"]) == (1, 3)
-    assert (counts["us large train queries"], counts["us large train rows"]) == (2, 4)
+    assert (counts["us large train queries"], counts["us large train rows"]) == (3, 7)
     assert (counts["jp small test rows"], counts["jp large test rows"], counts["es small train rows"]) == (0, 1, 1)
     capped = read(raw, "alloprof_rerank", "b", cap_negative=1).counts
     assert capped == read(raw, "alloprof_rerank", "b").counts
@@ -129,6 +135,36 @@ def test_both_generations_of_alloprof_ask_the_same_test_questions(raw: Path):
     tested = b.filter(split="test").select(columns).sort(columns)
     assert tested.equals(c.filter(pl.col("group").is_in(tested["group"].implode())).select(columns).sort(columns))
     assert c["split"].null_count() == len(c)  # no split is given: all are drawn
+
+
+def both_kinds(counts: Mapping[str, int]) -> list[int]:
+    return [counts[f"test {what} with both kinds"] for what in ("queries", "pairs of queries", "positives of queries")]
+
+
+def test_the_second_layout_of_esci_rerank_is_what_the_first_has_of_queries_with_both_kinds(raw: Path):
+    first, second = (read(raw, "esci_rerank_us", origin).counts for origin in ("v1", "v2"))
+    assert both_kinds(first) == [second[f"test {what}"] for what in ("queries", "pairs", "positives")]
+    assert first["test queries"] > second["test queries"]
+    lists, retrieval = (
+        {one.what: one.value for one in DATASETS["esci_rerank_us"].origins[origin].published} for origin in ("v1", "v2")
+    )
+    assert both_kinds(lists) == [retrieval[f"test {what}"] for what in ("queries", "pairs", "positives")]
+
+
+def test_the_second_layout_of_scidocs_publishes_what_the_first_does():
+    first, second = (set(DATASETS["scidocs"].origins[origin].published) for origin in ("mteb", "mteb2"))
+    assert {one for one in first if one.verified} == second
+
+
+def test_texts_that_differ_in_outer_white_space_only_count_as_one(raw: Path, tmp_path: Path):
+    rows = [("lamp", ["rug ", "rug", " "], ["\nrug", "vase", ""])]
+    write_retrieval(tmp_path / "esci_rerank_us-v2", {"train": rows, "test": rows}, prefix="us-")
+    assert read(tmp_path, "esci_rerank_us", "v2").counts["test distinct texts"] == 3  # rug, vase, none
+    LAYOUTS["alloprof_rerank", "b"](tmp_path / "alloprof_rerank-b")
+    text = pl.when(pl.col("doc_id") == "d1").then(pl.lit("Leçon 0\nles égalités \u00a0")).otherwise("text")
+    rewritten(tmp_path, "documents", lambda frame: frame.with_columns(text.alias("text")))  # d1 is d0, nearly
+    before, after = (read(folder, "alloprof_rerank", "b").counts["test distinct texts"] for folder in (raw, tmp_path))
+    assert after == before - 1
 
 
 # MTEB's second layout --------------------------------------------------------------------------------------------
@@ -288,7 +324,8 @@ def test_beir_joins_title_and_abstract_and_keeps_scores_of_zero(raw: Path):
         ("test:4", "warmth", "On wings Birds & bees: a «study».", 0),
     ]
     assert found.pairs["split"].null_count() == 5
-    expected = {"queries": 3, "documents": 4, "pairs": 5, "positives": 2, "negatives": 3, "distinct texts": 3}
+    # only the queries that were judged
+    expected = {"queries": 2, "documents": 4, "pairs": 5, "positives": 2, "negatives": 3, "distinct texts": 3}
     assert found.counts == expected
 
 
@@ -345,6 +382,41 @@ def test_lines_of_other_columns_are_named(tmp_path: Path, row: dict[str, Any], s
         BadInput, match=rf"test\.jsonl\.gz is not one JSON object per line with query, positive, negative .*{says}"
     ):
         load_file(path, COLUMNS)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_as_that_and_by_its_folder(
+    raw: Path, monkeypatch: pytest.MonkeyPatch, number: int, tmp_path: Path
+):
+    library = hub_library()
+
+    def no_room(*_: Any, **__: Any) -> None:
+        raise library.exceptions.DatasetGenerationError("failed") from OSError(number, "no room")
+
+    monkeypatch.setattr(library, "load_dataset", no_room)
+    readers: list[Callable[[], Any]] = [
+        lambda: load_file(raw / "esci_rerank_us-v1/us/test-00000-of-00001.parquet", COLUMNS),
+        lambda: load_repository(raw / "esci_rerank_us-v1", "mteb/esci", "us"),
+    ]
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    said = rf"train: no room is left on the disk \(.*TMPDIR.*{re.escape(str(tmp_path))}.*make room"
+    for reader in readers:
+        with pytest.raises(SystemExit, match=said), in_a_sentence("train"):
+            reader()
+
+
+def test_what_stops_the_library_from_writing_is_no_corrupt_file(tmp_path: Path):
+    path = tmp_path / "test.parquet"
+    MANY_ROWS.write_parquet(path)
+    hub_library()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size // 2, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as failed:
+            load_file(path, COLUMNS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert failed.value.errno == errno.EFBIG
 
 
 def test_reading_asks_nobody_on_the_network_and_leaves_nothing_behind(raw: Path, tmp_path: Path):

@@ -437,6 +437,17 @@ def test_scaling_uses_training_rows_only():
     np.testing.assert_allclose(model(far)[:200], model(train), rtol=1e-12)
 
 
+def test_features_are_shaped_as_the_formula_says_and_left_as_they_are():
+    train, labels = heavy(), drawn(200)
+    train[0] = [0.0, -0.0, 1e300, -1e-300]
+    before = train.copy()
+    model = fit_features(train, labels)
+    logits = model(train)
+    np.testing.assert_array_equal(train, before)
+    shaped = np.sign(train) * np.log1p(np.abs(train))
+    np.testing.assert_array_equal(model.model((shaped - model.mean) * model.per_spread), logits)
+
+
 def test_a_feature_that_is_constant_in_training_counts_for_nothing():
     train, labels = heavy(), drawn(200)
     train[:, 2] = 0.1  # its mean over rows is not exactly 0.1

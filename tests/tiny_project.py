@@ -38,7 +38,7 @@ def lay_out(folder: Path, datasets: tuple[str, ...] = ("wands", "scidocs")) -> N
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["datasets"] = {name: params["datasets"][name] for name in datasets}
     for entry in params["datasets"].values():
-        entry["presets"] = {"clean": entry["presets"]["clean"]}
+        entry["presets"] = {"twin": entry["presets"]["twin"]}
     params["sensitivity"] = {"calibrators": [], "alternatives": {}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     files = ["tasks/trained/model.py", "tasks/train.py", "tasks/report.py"]

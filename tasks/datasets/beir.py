@@ -24,5 +24,5 @@ def read_beir(folder: Path, name: str, options: ListOptions) -> Judged:
     judged = read_table(path, JUDGED, "\t")
     score = label_codes(judged, "score", {"0": 0, "1": 1}, path)
     found = with_texts(judged.select(ROW, "query-id", "corpus-id", score), queries, corpus, path)
-    counts = {**judged_counts(found), "queries": len(queries), "documents": len(corpus)}
+    counts = {**judged_counts(found), "documents": len(corpus)}
     return list_pairs([judged_pairs(found, "test", None)], name, options, counts)

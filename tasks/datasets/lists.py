@@ -21,6 +21,7 @@ LISTS = ("negative", "positive")  # index = label
 COLUMNS = {"query": "text", "positive": "list of texts", "negative": "list of texts"}
 
 Count = Annotated[int, Field(ge=1)]
+Ratio = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class ListOptions(Options):
@@ -28,6 +29,7 @@ class ListOptions(Options):
 
     cap_positive: Count | None = None  # positive candidates per query that are kept at most
     cap_negative: Count | None = None
+    negatives_per_positive: Ratio | None = None  # negatives for each positive of a query at most, after the caps
     require_both: bool = False  # drop queries that have no positive or no negative candidate left
 
 
@@ -43,14 +45,25 @@ def load_lists(path: Path) -> pl.DataFrame:
 
 def list_counts(rows: pl.DataFrame, part: str) -> dict[str, int]:
     """What `rows` of COLUMNS hold, before any rule or option."""
-    positives, negatives = (int(rows[column].list.len().sum()) for column in ("positive", "negative"))
+    sizes = rows.select(pl.col(column).list.len() for column in LISTS)
+    both = sizes.filter(pl.min_horizontal(LISTS) > 0)
+    negatives, positives = (int(sizes[column].sum()) for column in LISTS)
+    negatives_of_both, positives_of_both = (int(both[column].sum()) for column in LISTS)
     return {
         f"{part} queries": len(rows),
         f"{part} distinct queries": rows["query"].n_unique(),
         f"{part} pairs": positives + negatives,
         f"{part} positives": positives,
         f"{part} negatives": negatives,
+        f"{part} queries with both kinds": len(both),
+        f"{part} pairs of queries with both kinds": positives_of_both + negatives_of_both,
+        f"{part} positives of queries with both kinds": positives_of_both,
     }
+
+
+def distinct_texts(texts: pl.Series) -> int:
+    """How many texts differ as MTEB counts them: white space at their ends makes no other text."""
+    return texts.str.strip_chars().n_unique()
 
 
 def exploded(rows: pl.DataFrame, part: str, split: str | None) -> pl.DataFrame:
@@ -79,20 +92,32 @@ def list_pairs(parts: Iterable[pl.DataFrame], name: str, options: ListOptions, c
     """The pairs of all `parts` (in the columns of TEXT_SCHEMA) that pass the rules and the caps.
 
     The sources put positives first, so the pairs of a query are shuffled: neither a model that reads rows in order
-    nor a ranking that breaks ties by order may profit. The same draw chooses what a cap keeps, so that a smaller cap
-    keeps a part of what a larger one keeps.
+    nor a ranking that breaks ties by order may profit. The same draw chooses what a cap keeps.
     """
     frame, dropped = kept_pairs(pl.concat(parts), name, lists=True)
     draw = np.random.default_rng(0).random(len(frame))
     query = pl.col("group").rle_id()  # rows of one query stand together
     frame = frame.with_columns(draw=draw, query_place=query).sort("query_place", "draw").drop("query_place")
     kept = len(frame)
-    for label, cap in enumerate((options.cap_negative, options.cap_positive)):
-        if cap is not None:
-            rank = pl.col("draw").rank("ordinal").over("group", "label")
-            frame = frame.filter((pl.col("label") != label) | (rank <= cap))
+    frame = under_caps(frame, options)
     capped = len(frame)
     if options.require_both:
         frame = frame.filter(pl.col("label").n_unique().over("group") == len(LISTS))
     left_out = {"over a cap": kept - capped, "of a query with one kind of candidates": capped - len(frame)}
     return Judged(frame.drop("draw"), counts, dropped | left_out)
+
+
+def under_caps(frame: pl.DataFrame, options: ListOptions) -> pl.DataFrame:
+    """The rows of `frame`, which has a `draw`, that the caps keep: of each query and kind those that were drawn first.
+
+    So a smaller cap keeps a part of what a larger one keeps. `negatives_per_positive` is of the positives that
+    `cap_positive` keeps, rounded up to whole negatives; a query without positives keeps no candidate then.
+    """
+    rank = pl.col("draw").rank("ordinal").over("group", "label")
+    for label, cap in enumerate((options.cap_negative, options.cap_positive)):
+        if cap is not None:
+            frame = frame.filter((pl.col("label") != label) | (rank <= cap))
+    if options.negatives_per_positive is not None:
+        before = (rank - 1) / pl.col("label").sum().over("group")  # 55 / 25 is 2.2, but 2.2 * 25 is above 55
+        frame = frame.filter((pl.col("label") == 1) | (before < options.negatives_per_positive))
+    return frame

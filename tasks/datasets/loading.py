@@ -6,8 +6,10 @@ a column that is missing, and calls a page in HTML a broken footer. Nothing is w
 
 from __future__ import annotations
 
+import errno
 import glob
 import logging
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,7 +62,7 @@ def load_file(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
         except library.exceptions.DatasetGenerationError as error:
             line = "" if parquet else bad_json_line(source)
             form = "a whole parquet file" if parquet else f"one JSON object per line with {', '.join(columns)}"
-            raise BadInput(f"{path}{line} is not {form} ({reason(error)}); {FETCH}") from None
+            raise told(error, f"{path}{line} is not {form} ({reason(error)}); {FETCH}") from None
         return rows.to_polars().select(*columns).with_row_index(ROW, offset=1)
 
 
@@ -95,10 +97,24 @@ def load_repository(folder: Path, repository: str, config: str | None) -> Any:
                 f"{folder}: {repository} is read by a script of its own, which is never run; name a revision that holds"
                 " data files (often the commit of refs/convert/parquet)"
             ) from None
-        except (ValueError, FileNotFoundError, library.exceptions.DatasetGenerationError) as error:
-            raise BadInput(f"{folder} cannot be read as {repository}, config {config!r}: {reason(error)}") from None
+        except (ValueError, OSError, library.exceptions.DatasetGenerationError) as error:
+            raise told(error, f"{folder} cannot be read as {repository}, config {config!r}: {reason(error)}") from None
 
 
 def reason(error: Exception) -> str:
     """What the library says, in one line; where it only says that something failed, what that was."""
     return " ".join(str(error.__cause__ or error).split())[:300]
+
+
+def told(error: Exception, what: str) -> OSError | BadInput:
+    """BadInput that says `what`; but where it was the machine that failed, and not the data, its own OSError.
+
+    The disk that is full is seldom that of the data: the library unpacks them in the folder for temporary files.
+    """
+    cause = error.__cause__ or error
+    if not isinstance(cause, OSError) or cause.errno is None:  # the library has errors of this kind without a number
+        return BadInput(what)
+    if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f"{os.strerror(cause.errno)} in the folder for temporary files, which TMPDIR sets"
+        return OSError(cause.errno, where, tempfile.gettempdir())
+    return cause

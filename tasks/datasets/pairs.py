@@ -5,9 +5,14 @@ The rules, the same for every official set:
 - A pair without a text is dropped: a query and a candidate of nothing but white space can teach nothing.
 - A pair that may still become train or validation is dropped where its group has test rows: nobody learns from a
   query on which he is tested.
-- In the sets that give lists, a text that is both positive and negative for one query is dropped on both sides: it
-  comes from joining on the text alone. Graded sets keep such pairs: there two products of one text were judged apart.
+
+And in the sets that give lists, where a candidate is its text and nothing else:
+
+- A text that is both positive and negative for one query is dropped on both sides: it comes from joining on the text
+  alone.
 - A pair that repeats another (same group, candidate and label) is kept once, the first time.
+
+Graded sets keep such pairs: there two products of one text were judged apart, whether alike or not.
 """
 
 from __future__ import annotations
@@ -41,13 +46,16 @@ def kept_pairs(frame: pl.DataFrame, name: str, *, lists: bool = False) -> tuple[
     `lists`: the labels are two lists of texts for each query. How many pairs each rule dropped is returned beside
     them, and goes to the log.
     """
-    text = pl.col("candidate").hash()  # stands for the text within this call: equal texts, equal hashes
     rules = {
         "without text": has_text("query") & has_text("candidate"),
         "of a query that is tested": pl.col("split").is_not_null() | ~(pl.col("split") == "test").any().over("group"),
-        "both positive and negative": (pl.col("label").n_unique().over("group", text) == 1) if lists else pl.lit(True),
-        "repeated": pl.struct("group", "label", text).is_first_distinct(),
     }
+    if lists:
+        text = pl.col("candidate").hash()  # stands for the text within this call: equal texts, equal hashes
+        rules |= {
+            "both positive and negative": pl.col("label").n_unique().over("group", text) == 1,
+            "repeated": pl.struct("group", "label", text).is_first_distinct(),
+        }
     dropped = {}
     pairs = len(frame)
     for rule, keeps in rules.items():

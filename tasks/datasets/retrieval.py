@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from tasks.datasets.base import Judged
-from tasks.datasets.lists import ListOptions, list_pairs
+from tasks.datasets.lists import ListOptions, distinct_texts, list_pairs
 from tasks.datasets.loading import load_file
 from tasks.datasets.pairs import joined_text, normalised
 from tasks.datasets.raw import ROW, forbid, located, parquet_columns
@@ -107,7 +107,7 @@ def judged_counts(found: pl.DataFrame, part: str = "") -> dict[str, int]:
         f"{part}pairs": len(found),
         f"{part}positives": positives,
         f"{part}negatives": len(found) - positives,
-        f"{part}distinct texts": found["candidate"].n_unique(),
+        f"{part}distinct texts": distinct_texts(found["candidate"]),
     }
 
 

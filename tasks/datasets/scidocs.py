@@ -65,9 +65,9 @@ ORIGINS: dict[str, Origin] = {
         terms=TERMS,
         files=tuple(RawFile(path=f"{folder}/*.parquet") for folder in ("corpus", "queries", "data", "top_ranked")),
         published=(
-            Published("test queries", 3_978, verified=False),
-            Published("test pairs", 118_600, verified=False),
-            Published("test positives", 19_599, verified=False),
+            Published("test queries", 3_978, verified=True),
+            Published("test pairs", 118_600, verified=True),
+            Published("test positives", 19_599, verified=True),
         ),
     ),
 }

@@ -47,7 +47,12 @@ def check_contract(
     if uncounted:
         raise BadInput(f"{coordinates['dataset']}: its reader does not count {', '.join(uncounted)}")
     width = pairs["features"].dtype.shape[0] if "features" in pairs.columns else 0  # type: ignore[attr-defined]
-    declared = [("labels that occur", n_labels, pairs["label"].n_unique()), ("features of a row", features, width)]
+    known = pairs.filter(pl.col("label").is_between(0, n_labels - 1))["label"]
+    declared = [
+        ("labels that occur", n_labels, known.n_unique()),
+        ("rows of no such label", 0, len(pairs) - len(known)),
+        ("features of a row", features, width),
+    ]
     rows = [(what, expected, found, True) for what, expected, found in declared]
     rows += [(one.what, one.value, counts[one.what], one.verified) for one in published]
     frame = pl.DataFrame(rows, schema=("count", "published", "found", "verified"), orient="row")

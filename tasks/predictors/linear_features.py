@@ -37,7 +37,7 @@ class LinearFeatures:
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         """Features `(n, F)`, finite, to logits `(n, K)` float64."""
-        return self.model((_shaped(inputs, self.settings) - self.mean) * self.per_spread)
+        return self.model(_scaled(_shaped(inputs, self.settings), self.mean, self.per_spread))
 
     def save(self, folder: Path) -> None:
         """Write `predictor.json` and `predictor.npz`."""
@@ -66,7 +66,7 @@ def fit_linear_features(
     varies = shaped.max(axis=0) > shaped.min(axis=0)  # the deviation of a constant is rounding noise, not zero
     per_spread = np.divide(1, shaped.std(axis=0), where=varies, out=np.zeros(shaped.shape[1]))
     model = fit_multinomial(
-        (shaped - mean) * per_spread,
+        _scaled(shaped, mean, per_spread),
         labels,
         kept,
         inverse_penalty=settings.inverse_penalty,
@@ -77,9 +77,19 @@ def fit_linear_features(
 
 
 def _shaped(inputs: np.ndarray, settings: LinearFeaturesSettings) -> np.ndarray:
-    """Features `(n, F)` to float64, less heavy-tailed where the settings say so."""
-    features = np.asarray(inputs, dtype=np.float64)
-    return np.sign(features) * np.log1p(np.abs(features)) if settings.signed_log else features
+    """Features `(n, F)` to a float64 copy of them, less heavy-tailed where the settings say so."""
+    features = np.array(inputs, dtype=np.float64, order="C")
+    if not settings.signed_log:
+        return features
+    sizes = np.abs(features)
+    return np.copysign(np.log1p(sizes, out=sizes), features, out=features)
+
+
+def _scaled(shaped: np.ndarray, mean: np.ndarray, per_spread: np.ndarray) -> np.ndarray:
+    """Shaped features `(n, F)`, standardised in place: a million rows of 136 take a gigabyte."""
+    shaped -= mean
+    shaped *= per_spread
+    return shaped
 
 
 def read_linear_features(header: Mapping[str, Any], model: bytes) -> LinearFeatures:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import polars as pl
 import pydantic
 from pydantic import Field
 
+from tasks.predictors.hashed_ngrams import hashed_ngrams
 from tasks.predictors.multinomial import Multinomial, fit_multinomial, read_multinomial
 from tasks.predictors.saved import pack, unpack, write_predictor
 from tasks.predictors.training_labels import training_labels
@@ -69,6 +71,8 @@ def fit_linear_text(
     settings: LinearTextSettings,
 ) -> LinearText:
     """Queries and candidates of the `n` training rows and labels `(n,)` in 0..K-1 to the fitted classifier."""
+    from tasks.predictors.split_products import SplitProducts  # noqa: PLC0415 (SciPy's sparse arrays take a moment)
+
     kept = training_labels(labels, n_labels, class_weight)
     counts = count_ngrams(inputs, settings)
     rows_with = np.bincount(counts.indices, minlength=counts.shape[1])
@@ -76,15 +80,17 @@ def fit_linear_text(
     idf = np.log((1 + len(labels)) / (1 + rows_with)) + 1 if settings.idf else np.ones(counts.shape[1])
     # An empty bucket would keep weight zero; leaving it out of the fit changes nothing but the time.
     filled = np.flatnonzero(rows_with)
+    rows = SplitProducts(weigh_ngrams(counts, idf)[:, filled])
+    del counts  # gigabytes, where a million texts are long
     model = fit_multinomial(
-        weigh_ngrams(counts, idf)[:, filled],
+        rows,
         labels,
         kept,
         inverse_penalty=settings.inverse_penalty,
         tolerance=settings.tolerance,
         max_iterations=settings.max_iterations,
     )
-    weights = np.zeros((counts.shape[1], model.weights.shape[1]))
+    weights = np.zeros((len(idf), model.weights.shape[1]))
     weights[filled] = model.weights
     return LinearText(settings, idf, replace(model, weights=weights))
 
@@ -95,21 +101,13 @@ def count_ngrams(inputs: tuple[Texts, Texts], settings: LinearTextSettings) -> c
     No n-gram reaches from the query into the candidate, so a text counts the same in all its pairs and is hashed
     once: a document that a hundred queries share costs as much as one. An empty text adds nothing.
     """
-    from scipy.sparse import csr_array  # noqa: PLC0415 (scikit-learn takes a second to import)
-    from sklearn.feature_extraction.text import HashingVectorizer  # noqa: PLC0415
-
-    hashing = HashingVectorizer(
-        ngram_range=(1, settings.longest_ngram),
-        n_features=2**settings.bucket_bits,
-        alternate_sign=False,  # counts stay counts, so that their logarithm below means something
-        norm=None,
-        token_pattern=r"\w+",  # noqa: S106 (words of one character too: "5 ft", "l bracket")
-    )
 
     def counted(texts: Texts) -> csr_array:
-        cut = [text[: settings.characters] for text in texts]
-        place = {text: number for number, text in enumerate(dict.fromkeys(cut))}
-        return csr_array(hashing.transform(list(place)))[[place[text] for text in cut]]
+        whole = texts if isinstance(texts, pl.Series) else pl.Series(list(texts), dtype=pl.String)
+        cut = pl.select(text=whole.str.head(settings.characters))
+        distinct = cut.unique(maintain_order=True).with_row_index("place")
+        place = cut.join(distinct, on="text", how="left", maintain_order="left")["place"]
+        return hashed_ngrams(distinct["text"], longest=settings.longest_ngram, bits=settings.bucket_bits)[place]
 
     query, candidate = inputs
     return counted(query) + counted(candidate)
@@ -117,11 +115,13 @@ def count_ngrams(inputs: tuple[Texts, Texts], settings: LinearTextSettings) -> c
 
 def weigh_ngrams(counts: csr_array, idf: np.ndarray) -> csr_array:
     """Counts `(n, buckets)` to rows of length 1 (or 0 for no words): (1 + log count) idf, then normalised."""
+    from scipy.sparse import csr_array  # noqa: PLC0415 (scikit-learn takes a second to import)
     from sklearn.preprocessing import normalize  # noqa: PLC0415
 
-    weighed = counts.copy()
-    weighed.data = (1 + np.log(counts.data)) * idf[counts.indices]
-    return normalize(weighed, copy=False)
+    data = np.log(counts.data)
+    data += 1  # in place, for there are hundreds of millions
+    data *= idf[counts.indices]
+    return normalize(csr_array((data, counts.indices, counts.indptr), shape=counts.shape), copy=False)
 
 
 def read_linear_text(header: Mapping[str, Any], model: bytes) -> LinearText:

@@ -20,7 +20,10 @@ from tasks.protocol.store import read_json
 from tasks.provenance.declared import Declared
 from tasks.provenance.hashing import sha256_of_file
 
-LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "polars", "prefect", "dvc", "great-expectations")
+LIBRARIES = (
+    *("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "polars", "polars-hash", "datasets"),
+    *("prefect", "dvc", "great-expectations"),
+)
 LEFT_BEHIND = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}  # by running; no change of code or data
 
 

@@ -16,8 +16,8 @@ from tasks.sources.origin import RawFile
 MOST = 100  # times the size of the archive: tables and texts pack 3 to 20 times, an attack thousands of times
 
 
-def unpack(archive: Path, files: Iterable[RawFile], folder: Path) -> None:
-    """Write `files` of the zip `archive` to their paths below `folder`, each whole and verified.
+def unpack(archive: Path, files: Iterable[RawFile], folder: Path) -> dict[str, str]:
+    """Write `files` of the zip `archive` to their paths below `folder`; path -> by what it was verified.
 
     A file may lie some folders deeper in the archive. Names in it decide nothing but which bytes are read, so none can
     lead out of `folder`; BadInput where a file is missing, twice there, encrypted, broken, or larger than credible.
@@ -29,9 +29,13 @@ def unpack(archive: Path, files: Iterable[RawFile], folder: Path) -> None:
             size = sum(member.file_size for member in members.values())
             if size > MOST * archive.stat().st_size:
                 raise BadInput(f"{archive} would unpack to {size} bytes, over {MOST} times its own size; it is refused")
-            for file, member in members.items():
-                appears(folder / file.path, partial(_extract, packed, member), file, f"{file.path} in {archive}")
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            return {
+                file.path: appears(
+                    folder / file.path, partial(_extract, packed, member), file, f"{file.path} in {archive}"
+                )
+                for file, member in members.items()
+            }
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeDecodeError) as error:
         raise BadInput(f"{archive} is not a whole zip archive ({error})") from None
 
 

@@ -12,17 +12,19 @@ from tasks.provenance.hashing import sha256_of_file
 from tasks.sources.origin import RawFile
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 HEAD = 1024  # bytes that tell
 
 
 def no_data(head: bytes) -> str | None:
     """What a file is that begins with `head` and holds no data: empty, a Git LFS pointer, a web page; else None."""
-    if not head.strip():
+    text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
+    if not text:
         return "is empty"
     if head.startswith(LFS_POINTER):
         return "is a Git LFS pointer, not the file that it points to (`git lfs pull` fetches that)"
-    if head.lstrip().lower().startswith((b"<!doctype html", b"<html")):
-        return f"is a web page (it begins with {head.strip()[:15]!r}), not data"
+    if text.lower().startswith((b"<!doctype html", b"<html")):
+        return f"is a web page (it begins with {text[:15]!r}), not data"
     return None
 
 
@@ -50,18 +52,22 @@ def verified(path: Path, file: RawFile, called: str) -> str:
     return "nothing" if file.size is None else "size"
 
 
-def copied(source: Path, target: Path, file: RawFile) -> None:
-    """Copy `source` to `target`, which appears verified or not at all."""
-    appears(target, lambda partial: shutil.copyfile(source, partial), file, str(source))
+def copied(source: Path, target: Path, file: RawFile) -> str:
+    """Copy `source` to `target`, which appears verified or not at all; by what it was verified."""
+    return appears(target, lambda partial: shutil.copyfile(source, partial), file, str(source))
 
 
-def appears(target: Path, write: Callable[[Path], object], file: RawFile, called: str) -> None:
-    """Let `write` fill a file beside `target`, verify that as `file`, and only then put it in its place."""
+def appears(target: Path, write: Callable[[Path], object], file: RawFile, called: str) -> str:
+    """Let `write` fill a file beside `target`, verify that as `file`, and only then put it in its place.
+
+    Returns by what it was verified.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.partial")
     write(partial)
-    verified(partial, file, called)
+    by = verified(partial, file, called)
     partial.replace(target)
+    return by
 
 
 def md5_of_file(path: Path) -> str:

@@ -3,58 +3,85 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from tasks.protocol.errors import BadInput
 from tasks.sources.archive import unpack
+from tasks.sources.contents import verified
 from tasks.sources.http import fetch
 from tasks.sources.hub import from_hub
-from tasks.sources.mirror import from_mirror
-from tasks.sources.origin import Origin, RawFile
+from tasks.sources.mirror import from_mirror, has_index
+from tasks.sources.origin import Brought, Origin, RawFile
+from tasks.sources.reach import shown
 
 PART = re.compile(r"^(?P<stem>.*)-(?P<number>\d{5})-of-(?P<all>\d{5})(?P<ending>\..+)$")
 
 
-def gather(name: str, origin: Origin, folder: Path, mirror: str | None) -> dict[str, str]:
-    """Bring the files of `origin` for the data set `name` to `folder`; path -> where each came from.
+def gather(names: Sequence[str], origin: Origin, folder: Path, mirror: str | None) -> dict[str, Brought]:
+    """Bring the files of `origin` to `folder`, and nothing else; path -> from where, and by what it was verified.
 
-    What an earlier call left there, whole or in part, is gone on from. Raises BadInput, which names the data set and
-    says what could be put where by hand.
+    `names` are those that its folder in a mirror may have, the data set's own first. What an earlier call left there,
+    whole or in part, is gone on from. Raises BadInput, which names the data set and says what could be put where by
+    hand.
     """
     try:
-        brought = from_mirror(mirror, name, origin.revision, origin.files, folder) if mirror else {}
+        brought = _from_mirror(mirror, names, origin, origin.files, folder) if mirror else {}
         lacking = [file for file in origin.files if not any(map(file.fits, brought))]
-        if any(file.required for file in lacking) or not brought:
-            brought |= _from_source(name, origin, lacking, folder, mirror)
+        complete = mirror and any(has_index(mirror, name) for name in names)
+        if any(file.required for file in lacking) or (lacking and not complete) or not brought:
+            brought |= _from_source(names, origin, lacking, folder, mirror)
         _check_parts(brought)
     except BadInput as error:
-        raise BadInput(f"{name}: {error}\n{_by_hand(name, origin, mirror)}") from None
+        raise BadInput(f"{names[0]}: {error}\n{_by_hand(names[0], origin, mirror)}") from None
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        if path.relative_to(folder).as_posix() not in brought:
+            path.unlink()  # of another way to bring the same files
     return brought
 
 
-def _from_source(name: str, origin: Origin, files: list[RawFile], folder: Path, mirror: str | None) -> dict[str, str]:
+def _from_mirror(
+    mirror: str, names: Sequence[str], origin: Origin, files: Sequence[RawFile], folder: Path
+) -> dict[str, Brought]:
+    for name in names:
+        if brought := from_mirror(mirror, name, origin.revision, files, folder):
+            return brought
+    return {}
+
+
+def _from_source(
+    names: Sequence[str], origin: Origin, files: list[RawFile], folder: Path, mirror: str | None
+) -> dict[str, Brought]:
     if origin.repository is not None:
         return from_hub(origin.repository, origin.revision, files, folder)
     if origin.archive is not None:
-        return _from_archive(name, origin, origin.archive, files, folder, mirror)
-    return {file.path: str(file.url) for file in files if fetch(file, folder)}
+        return _from_archive(names, origin, origin.archive, files, folder, mirror)
+    return {file.path: Brought(shown(str(file.url)), fetch(file, folder)) for file in files}
 
 
 def _from_archive(
-    name: str, origin: Origin, archive: RawFile, files: list[RawFile], folder: Path, mirror: str | None
-) -> dict[str, str]:
-    place = from_mirror(mirror, name, origin.revision, [archive], folder) if mirror else {}
-    packed = fetch(archive, folder)  # which asks for nothing where the mirror had it
+    names: Sequence[str], origin: Origin, archive: RawFile, files: list[RawFile], folder: Path, mirror: str | None
+) -> dict[str, Brought]:
+    if all(file.sha256 and (folder / file.path).is_file() for file in files):  # unpacked by a call that ended there
+        return {file.path: Brought(str(archive.url), verified(folder / file.path, file, file.path)) for file in files}
+    place = _from_mirror(mirror, names, origin, [archive], folder) if mirror else {}
+    if archive.path not in place:
+        place = {archive.path: Brought(shown(str(archive.url)), fetch(archive, folder))}
+    packed = folder / archive.path
     try:
-        unpack(packed, files, folder)
+        unpacked = unpack(packed, files, folder)
     except BadInput:
         packed.unlink()  # what could not be told from the file by its size, say, must not be met again
         raise
     packed.unlink()
-    return {file.path: place.get(archive.path, str(archive.url)) for file in files}
+    source = place[archive.path]
+    return {
+        path: Brought(source.source, f"{source.verified_by} of the archive" if by == "nothing" else by)
+        for path, by in unpacked.items()
+    }
 
 
-def _check_parts(brought: dict[str, str]) -> None:
+def _check_parts(brought: dict[str, Brought]) -> None:
     """Of a table in numbered parts all must be there."""
     parts: dict[tuple[str, str, str], set[int]] = {}
     for path in brought:
@@ -70,8 +97,8 @@ def _by_hand(name: str, origin: Origin, mirror: str | None) -> str:
     """What to do where the download does not work."""
     wanted = [origin.archive] if origin.archive else origin.files
     about = [f"{file.path} ({file.size:,} bytes)" if file.size else file.path for file in wanted]
-    place = f"{mirror or '<folder>'}/{name}/"
-    then = "" if mirror else " and set DATA_MIRROR=<folder>"
+    place = f"{shown(mirror) if mirror else '<folder>'}/{name}/"
+    then = ", where not all of it is now" if mirror else " and set DATA_MIRROR=<folder>"
     return (
         f"By hand: fetch {', '.join(about)} from {origin.homepage} (revision {origin.revision}), put it under the same "
         f"path into {place}{then}; then run the same command again"

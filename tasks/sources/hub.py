@@ -16,14 +16,15 @@ import stamina
 from tasks.protocol.errors import BadInput
 from tasks.sources.contents import copied
 from tasks.sources.http import TRIES, fetch, worth_another_try
-from tasks.sources.origin import RawFile
+from tasks.sources.origin import Brought, RawFile
+from tasks.sources.reach import reached
 
 SHA256 = 64  # characters
 TIMEOUT = 15.0  # seconds, for a list of files
 
 
-def from_hub(repository: str, revision: str, files: Iterable[RawFile], folder: Path) -> dict[str, str]:
-    """Bring `files` of `repository` to their paths below `folder`, verified; path -> where it came from.
+def from_hub(repository: str, revision: str, files: Iterable[RawFile], folder: Path) -> dict[str, Brought]:
+    """Bring `files` of `repository` to their paths below `folder`, verified.
 
     BadInput where the hub cannot be reached, does not have the repository, the revision or a file, or wants a token.
     """
@@ -36,10 +37,10 @@ def from_hub(repository: str, revision: str, files: Iterable[RawFile], folder: P
     for file in listed(repository, revision, list(files)):
         cached = try_to_load_from_cache(repository, file.path, revision=revision, repo_type="dataset")
         if isinstance(cached, str):
-            copied(Path(cached), folder / file.path, file)
+            by = copied(Path(cached), folder / file.path, file)
         else:
-            fetch(file, folder, build_hf_headers())
-        found[file.path] = f"hf://datasets/{repository}@{revision}/{file.path}"
+            by = fetch(file, folder, build_hf_headers())
+        found[file.path] = Brought(f"hf://datasets/{repository}@{revision}/{file.path}", by)
     return found
 
 
@@ -50,9 +51,13 @@ def _listed(repository: str, revision: str, files: list[RawFile]) -> list[RawFil
     from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
 
     place = f"https://huggingface.co/datasets/{repository}"
+    reached(HfApi().endpoint)
+    cut = (httpx2.ReadError, httpx2.ReadTimeout, httpx2.RemoteProtocolError)
     try:
         for attempt in stamina.retry_context(
-            on=lambda error: isinstance(error, HfHubHTTPError) and worth_another_try(error.response),
+            on=lambda error: (
+                isinstance(error, cut) or (isinstance(error, HfHubHTTPError) and worth_another_try(error.response))
+            ),
             **TRIES,
         ):
             with attempt:

@@ -35,6 +35,14 @@ class RawFile:
 
 
 @dataclass(frozen=True)
+class Brought:
+    """A file that has come."""
+
+    source: str  # from where
+    verified_by: str  # SHA-256, SHA-1 of git, MD5, size or nothing
+
+
+@dataclass(frozen=True)
 class Published:
     """A count that the source, or a paper about it, states."""
 

@@ -43,7 +43,7 @@ def official(project: SmallProject, server: OfficialServer, *names: str) -> None
         folder.mkdir()
         write_pins(project.folder, served(server, name, key, folder, queries=300))
         made = preset(name, key, entries[name]["presets"], "clean")
-        params["datasets"][name] = entries[name] | {"source": "official", "presets": {"clean": made}}
+        params["datasets"][name] = entries[name] | {"source": "official", "presets": {"clean": made}, "preset": "clean"}
     path.write_text(yaml.safe_dump(params, sort_keys=False))
 
 

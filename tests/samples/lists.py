@@ -44,6 +44,7 @@ def alloprof_rows(queries: int) -> tuple[dict[str, str], Rows, Rows]:
     train = [(f"Qu'est-ce que {i} ?", ids[i : i + 2], ids[i + 2 : i + 12]) for i in range(12)]
     train[0] = (train[0][0], ["d0", "d1"], ["d1", "d2", "d3"])  # d1 is in both lists
     test = [(f"Pourquoi {i} ?", ids[i : i + 1], ids[i + 1 : i + 11]) for i in range(5)]
+    train[-1][2][-1] = test[-1][2][-1] = "d29"
     for part, more in zip((train, test), split_of(asked(queries, labels=2)), strict=True):
         for query, *lists in as_lists(more):
             named = [{f"d{len(texts) + place}": text for place, text in enumerate(one)} for one in lists[:1]]
@@ -74,14 +75,20 @@ def esci_rerank_rows(part: str) -> Rows:
     ]
 
 
+def esci_rerank_parts(queries: int) -> tuple[Rows, Rows]:
+    """The first rows of train, and all of test."""
+    train, test = (as_lists(part) for part in split_of(asked(queries, labels=2)))
+    long = ("many of c", [f"good {i}" for i in range(30)], [f"bad {i}" for i in range(15)])
+    return esci_rerank_rows("a") + train, [*esci_rerank_rows("c"), long, *test]
+
+
 def write_esci_rerank(folder: Path, queries: int = 0) -> None:
     locales = ("us", "es", "jp")
     write_card(folder, {name: {part: f"{name}/{part}-*" for part in ("train", "test")} for name in locales})
-    train, test = (as_lists(part) for part in split_of(asked(queries, labels=2)))
-    long = ("many of c", [f"good {i}" for i in range(30)], [f"bad {i}" for i in range(15)])
-    write_lists(folder / "us" / "train-00000-of-00002.parquet", esci_rerank_rows("a") + train)
+    train, test = esci_rerank_parts(queries)
+    write_lists(folder / "us" / "train-00000-of-00002.parquet", train)
     write_lists(folder / "us" / "train-00001-of-00002.parquet", esci_rerank_rows("b"))
-    write_lists(folder / "us" / "test-00000-of-00001.parquet", [*esci_rerank_rows("c"), long, *test])
+    write_lists(folder / "us" / "test-00000-of-00001.parquet", test)
     write_lists(folder / "es" / "test-00000-of-00001.parquet", esci_rerank_rows("d"))
 
 

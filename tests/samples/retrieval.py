@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import polars as pl
-from samples.lists import Rows, alloprof_rows, esci_rerank_rows, scidocs_rows, write_card, write_json_lines
-from samples.made_up import as_lists, asked, split_of, texts_schema
+from samples.lists import Rows, alloprof_rows, esci_rerank_parts, scidocs_rows, write_card, write_json_lines
+from samples.made_up import asked, texts_schema
 
 
 def write_retrieval(folder: Path, parts: dict[str, Rows], prefix: str = "", named: str = "id") -> None:
@@ -57,9 +57,9 @@ def write_alloprof_c(folder: Path, queries: int = 0) -> None:
 
 
 def write_esci_rerank_2(folder: Path, queries: int = 0, *, train: bool = True) -> None:
-    learnt, tested = (as_lists(part) for part in split_of(asked(queries, labels=2)))
-    parts = {"train": esci_rerank_rows("a") + learnt} if train else {}
-    write_retrieval(folder, {**parts, "test": esci_rerank_rows("c") + tested}, prefix="us-", named="_id")
+    learnt, tested = esci_rerank_parts(queries)
+    parts = {"train": learnt} if train else {}
+    write_retrieval(folder, {**parts, "test": tested}, prefix="us-", named="_id")
 
 
 def write_scidocs_2(folder: Path, queries: int = 0) -> None:

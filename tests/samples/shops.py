@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 from samples.made_up import asked, features_of, in_test, texts_schema
 
 ESCI = "shopping_queries_dataset"
@@ -24,6 +26,9 @@ def write_esci(folder: Path, queries: int = 0) -> None:
         ("silla", 12, "A1", "es", "E", 1, "train"),
         ("tatami", 13, "A5", "jp", "I", 0, "test"),
         ("red rug", 14, "A2", "us", "E", 0, "train"),
+        ("red rug", 14, "A6", "us", "E", 0, "train"),  # the same text, judged alike
+        ("red rug", 14, "A7", "us", "S", 0, "train"),  # and otherwise
+        ("oak chair", 11, "A2", "us", "I", 0, "train"),  # of a query that is tested
     ]
     products = [
         # product_id, title, description, bullet, brand, color, locale
@@ -32,6 +37,8 @@ def write_esci(folder: Path, queries: int = 0) -> None:
         ("A2", "Rug", "soft", "", "Weaver", None, "us"),
         ("A3", "Oak chair", None, "four legs", "Joiner", "brown", "us"),
         ("A5", "畳", None, None, None, None, "jp"),
+        ("A6", "Rug", None, None, None, None, "us"),
+        ("A7", "Rug", None, None, None, None, "us"),
         ("A9", "Never asked for", "<b>bold</b>", None, None, None, "us"),
     ]
     for number, one in enumerate(asked(queries, labels=4)):
@@ -44,10 +51,12 @@ def write_esci(folder: Path, queries: int = 0) -> None:
     frame = pl.DataFrame(examples, schema=names, orient="row").with_row_index("example_id")
     frame = frame.with_columns(pl.col("example_id").cast(pl.Int64), large_version=pl.lit(1, pl.Int64))
     order = ["example_id", *names[:6], "large_version", "split"]
-    frame.select(order).write_parquet(home / f"{ESCI}_examples.parquet")
+    left_by_pandas = frame.select(order).to_pandas().to_parquet
+    left_by_pandas(home / f"{ESCI}_examples.parquet", index=True)  # a column more, and large strings
     fields = ("id", "title", "description", "bullet_point", "brand", "color", "locale")
-    schema = texts_schema(*(f"product_{name}" for name in fields))
-    pl.DataFrame(products, schema=schema, orient="row").write_parquet(home / f"{ESCI}_products.parquet")
+    columns = dict(zip((f"product_{name}" for name in fields), zip(*products, strict=True), strict=True))
+    schema = pa.schema([(name, pa.string()) for name in columns])
+    pq.write_table(pa.table(columns, schema=schema), home / f"{ESCI}_products.parquet")
     sources = frame.select(pl.col("query_id").unique().sort(), source=pl.lit("other"))
     sources.write_csv(home / f"{ESCI}_sources.csv")
 
@@ -94,9 +103,11 @@ def write_wands(folder: Path, queries: int = 0) -> None:
         (1, "vase", "Décor|Vases", None, None, "colour:blue|height : 5", None),
         (2, "unused", None, None, "nobody asked", "", None),
         (3, "vase", None, None, "blue", "", None),
+        (4, "vase", None, None, None, "", None),  # two of one text
+        (5, "vase", None, None, None, "", None),
     ]
     labels = [(0, 0, 0, "Exact"), (1, 0, 1, "Irrelevant"), (5, 2, 1, "Exact"), (6, 2, 0, "Irrelevant")]
-    labels.append((9, 2, 3, "Partial"))
+    labels += [(9, 2, 3, "Partial"), (11, 2, 4, "Exact"), (13, 2, 5, "Partial")]
     for number, one in enumerate(asked(queries, labels=3)):
         asked_for.append((10 + 2 * number, one.text, None))
         for text, label in one.candidates:
