@@ -108,7 +108,6 @@ def test_all_six_come_from_their_places_to_the_report_and_one_that_fails_stops_n
     assert counts["holds"].all()
     assert {path.name for path in (project.folder / "data/base").glob("*/contract.json")} == {"contract.json"}
     assert not list((project.folder / "data/raw").rglob("*.partial*"))
-    assert sum("404" in one.url or one.status == 404 for one in server.requests) == 1
 
 
 def test_the_pins_of_a_copy_are_the_only_difference(young_project, server):
