@@ -14,7 +14,7 @@ pytestmark = pytest.mark.faults
 # but not in its place yet, `write` one that is half written.
 MACHINE = {
     "wands": (
-        killed("write", "data/raw/wands/.source.json.*"),
+        killed("write", "data/.state/downloads/wands/made/.source.json.*"),
         killed("write", "dvc.lock"),
         killed("write", ".dvc/tmp/rwlock", nth=5),
         killed("replace", "data/base/wands/logits.parquet"),
@@ -24,7 +24,7 @@ MACHINE = {
         killed("replace", "data/report/main.csv"),
     ),
     "mine": (
-        killed("replace", "data/raw/mine/mine.csv"),
+        killed("replace", "data/raw/mine"),  # what was there is gone, and what takes its place not yet there
         killed("write", "data/base/mine/.predictor.npz.*"),
         killed("replace", "data/manifests/mine/train.json"),
         killed("write", ".prefect/storage/vector-*"),
@@ -38,7 +38,7 @@ def moments(dataset: str, whom: str) -> tuple[tuple[Fault, ...], ...]:
     """What is killed in one run after the other: a stage that died before the server was up is tried again at once."""
     return (
         (
-            killed("replace", f"data/raw/{dataset}/source.json", whom),
+            killed("replace", f"data/raw/{dataset}", whom),
             killed("replace", f"data/base/{dataset}/pairs.parquet", whom),
         ),
         (killed("write", f"data/runs/{dataset}/.curves.json.*", whom),),
