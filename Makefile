@@ -71,6 +71,7 @@ official-small: setup
 		yaml.safe_dump(params, open('official-small/params.yaml', 'w'), sort_keys=False)"
 	cd official-small && $(if $(filter-out http://% https://%,$(DATA_MIRROR)),DATA_MIRROR="$(abspath $(DATA_MIRROR))") \
 		$(BIN)/python -m flows.refresh
+	@echo "the verdict: official-small/data/report/verdict.md; what the files hold: counts.md beside it"
 
 # The example on real data: a clone of this commit with the data sets of flows/real_sets.yaml, read from REAL_DATA
 real-sets: setup
