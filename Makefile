@@ -69,8 +69,8 @@ official-small: setup
 		params['datasets'] = {name: params['datasets'][name] | {'source': 'official', 'preset': 'paper_guess'} \
 			for name in ('alloprof_rerank', 'wands', 'scidocs')}; \
 		yaml.safe_dump(params, open('official-small/params.yaml', 'w'), sort_keys=False)"
-	cd official-small && $(if $(filter-out http://% https://%,$(DATA_MIRROR)),DATA_MIRROR="$(abspath $(DATA_MIRROR))") \
-		$(BIN)/python -m flows.refresh
+	cd official-small && DATA_MIRROR="$$(case "$$DATA_MIRROR" in ''|http*) echo "$$DATA_MIRROR";; \
+		*) cd .. && realpath -m "$$DATA_MIRROR";; esac)" $(BIN)/python -m flows.refresh
 	@echo "the verdict: official-small/data/report/verdict.md; what the files hold: counts.md beside it"
 
 # The example on real data: a clone of this commit with the data sets of flows/real_sets.yaml, read from REAL_DATA

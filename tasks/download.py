@@ -1,6 +1,6 @@
 """DVC verb: bring the raw files of one data set to `data/raw/<d>/`, from where params.yaml says and nowhere else.
 
-They are put together in `data/.state/downloads/<d>/` and take their place in one step, when all are there and verified.
+They are put together beside that and take their place in one step, when all are there and verified.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from tasks.provenance.manifest import files_in
 from tasks.provenance.stage import as_stage
 from tasks.simulation import simulate
 from tasks.sources.gather import gather
-from tasks.sources.origin import Brought, Origin
+from tasks.sources.mirror import checked_mirror
+from tasks.sources.origin import INDEX, Brought, Origin
 
 DOWNLOADED = ("official", "hub")
-SOURCE = "source.json"
 
 
 def bring(own: Path, wanted: list[str], folder: Path, name: str) -> dict[str, Brought]:
@@ -57,32 +57,39 @@ def made(name: str, dataset: Dataset, params: DatasetParams, folder: Path) -> tu
 
 def is_here(folder: Path, origin: Origin) -> bool:
     """Does `folder` hold the files of `origin`, and no other, as they were when they were verified?"""
-    if not (folder / SOURCE).is_file():
+    try:
+        about = read_json(folder / INDEX)
+        recorded = {one["path"]: one["sha256"] for one in about["files"]}
+    except (BadInput, KeyError, TypeError):
         return False
-    about = read_json(folder / SOURCE)
-    recorded = {one["path"]: one["sha256"] for one in about["files"]}
     if about.get("pinned") != pinned(origin):
         return False
-    found = [path for path in files_in([folder]) if path != folder / SOURCE]
+    found = [path for path in files_in([folder]) if path != folder / INDEX]
     return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in found} == recorded
 
 
 def pinned(origin: Origin) -> str:
     """What tells the bytes of this origin from those of another: place, revision, files."""
     files = [*origin.files, *([origin.archive] if origin.archive else [])]
-    told = [origin.repository, origin.revision, [(file.path, file.url, file.size, file.sha256) for file in files]]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+    known = [(file.path, file.url, file.size, file.sha256, file.md5) for file in files]
+    return hashlib.sha256(json.dumps([origin.repository, origin.revision, known]).encode()).hexdigest()[:16]
 
 
 def aside_folder(name: str, origin: Origin | None, mirror: str | None) -> Path:
-    """Where the raw files are put together; what another origin, or another mirror, left there goes.
+    """Where the raw files are put together; what another origin left there goes.
 
-    A file without a known hash must not be taken for one of another place.
+    So does what another mirror left, where no hash would tell a file of it from the official one.
     """
-    key = "made" if origin is None else hashlib.sha256(f"{pinned(origin)} {mirror}".encode()).hexdigest()[:16]
+    if origin is None:
+        key = "made"
+    else:
+        told = origin.repository or origin.archive or all(file.sha256 for file in origin.files)
+        key = hashlib.sha256(f"{pinned(origin)} {None if told else mirror}".encode()).hexdigest()[:16]
     aside = downloads_folder(name) / key
     for other in downloads_folder(name).glob("*"):
-        if origin is None or other != aside:
+        if other.is_file():
+            other.unlink()
+        elif origin is None or other != aside:
             shutil.rmtree(other)
     aside.mkdir(parents=True, exist_ok=True)
     return aside
@@ -95,9 +102,9 @@ def main(name: str) -> None:
     origin = dataset.origin(params.chosen.options) if params.source in DOWNLOADED else None
     folder = raw_folder(name)
     if origin is not None and is_here(folder, origin):
-        print(f"{name}: {folder} holds revision {origin.revision} already, unchanged since it was verified", flush=True)
+        print(f"{name}: {folder} holds revision {origin.revision} already, unchanged since it came", flush=True)
         return
-    mirror = os.environ.get("DATA_MIRROR")
+    mirror = checked_mirror(os.environ.get("DATA_MIRROR"))
     aside = aside_folder(name, origin, mirror)
     if origin is None:
         told, brought = made(name, dataset, params, aside)
@@ -105,7 +112,7 @@ def main(name: str) -> None:
         print(f"{name}: downloads {dataset.title} from {origin.homepage}", flush=True)
         print(f"Licence: {origin.licence}. {origin.terms}", flush=True)
         told, brought = origin.homepage, gather(list(dict.fromkeys((name, dataset.name))), origin, aside, mirror)
-    write_json(aside / SOURCE, described(name, params.source, told, origin, aside, brought))
+    write_json(aside / INDEX, described(name, params.source, told, origin, aside, brought))
     if folder.exists():
         shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -119,6 +126,8 @@ def described(
     listed = []
     for path in files_in([folder]):
         place = path.relative_to(folder).as_posix()
+        if place == INDEX:
+            continue
         about = {"path": place, "size": path.stat().st_size, "sha256": sha256_of_file(path)}
         if place in brought:
             about |= {"from": brought[place].source, "verified_by": brought[place].verified_by}

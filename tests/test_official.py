@@ -119,7 +119,7 @@ def test_what_is_there_and_whole_is_not_downloaded_again(project, server, capsys
     capsys.readouterr()
     download.main("wands")
     assert server.requests == []
-    assert "unchanged since it was verified" in capsys.readouterr().out
+    assert "unchanged since it came" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

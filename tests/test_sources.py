@@ -31,7 +31,7 @@ from tasks.sources.contents import git_blob_of_file
 from tasks.sources.gather import gather
 from tasks.sources.http import NotThere, fetch
 from tasks.sources.hub import from_hub
-from tasks.sources.mirror import from_mirror
+from tasks.sources.mirror import checked_mirror, from_mirror
 from tasks.sources.origin import Brought, Origin, RawFile
 
 URL = "https://data.example.org/set/table.csv"
@@ -279,6 +279,34 @@ def test_another_part_or_a_part_of_another_file_is_not_glued_on(tmp_path, monkey
     assert [one.headers.get("Range") for one in asked] == ["bytes=4-", None]
 
 
+@pytest.mark.parametrize("file", [replace(BARE, size=None), replace(BARE, md5=hashlib.md5(b"0123456789").hexdigest())])
+def test_a_part_that_ends_early_is_gone_on_from(tmp_path, monkeypatch, file):
+    (tmp_path / "table.csv.partial").write_bytes(b"0123")
+    (tmp_path / "table.csv.partial.etag").write_text('"a"')
+    some = [{"Content-Range": part, "ETag": '"a"'} for part in ("bytes 4-6/10", "bytes 7-9/10")]
+    asked = answered(monkeypatch, streamed(206, b"456", **some[0]), streamed(206, b"789", **some[1]))
+    assert fetched(file, tmp_path) == b"0123456789"
+    assert [one.headers["Range"] for one in asked] == ["bytes=4-", "bytes=7-"]
+
+
+def test_no_try_tells_a_password(server, tmp_path):
+    told: list[str] = []
+    stamina.instrumentation.set_on_retry_hooks([lambda details: told.append(str(details.caused_by))])
+    server.fault(URL, Status(503))
+    try:
+        fetch(replace(declared(), url=URL.replace("https://", "https://me:secret@")), tmp_path)
+    finally:
+        stamina.instrumentation.set_on_retry_hooks(None)
+    assert told == [f"{URL}: 503 Service Unavailable"]
+
+
+@pytest.mark.parametrize("url", ["http://a..b/x", f"http://{'a' * 70}.org/x"])
+def test_a_name_that_no_host_can_have_is_told(tmp_path, monkeypatch, url):
+    monkeypatch.setattr(reach, "getproxies", dict)
+    with pytest.raises(BadInput, match="cannot be reached"):
+        fetch(RawFile("table.csv", url=url), tmp_path)
+
+
 @pytest.mark.parametrize("content", [b'{"error": "log in"}', b"id,text\n"])
 def test_an_answer_that_came_whole_and_is_too_short_is_no_cut(server, tmp_path, content):
     server.fault(URL, Wrong(content))
@@ -315,7 +343,7 @@ def test_a_proxy_or_a_certificate_that_cannot_be_used_is_told(server, tmp_path, 
 
 
 def test_a_password_in_an_address_is_not_told():
-    assert reach.shown("https://me:secret@host.org/a?b=c") == "https://host.org/a?b=c"
+    assert reach.shown("https://me:secret@host.org/a?signature=b") == "https://host.org/a"
     assert reach.shown(URL) == URL
 
 
@@ -470,7 +498,8 @@ MIRROR = "https://mirror.example.org/data/raw"
 def test_the_raw_folder_of_another_machine_is_a_mirror(server, tmp_path):
     server.serve(f"{MIRROR}/set/source.json", index().encode())
     server.serve(f"{MIRROR}/set/table.csv", CONTENT)
-    brought = from_mirror(MIRROR, "set", REVISION, [RawFile("*.csv")], tmp_path / "raw")
+    brought, complete = from_mirror(MIRROR, "set", REVISION, [RawFile("*.csv")], tmp_path / "raw")
+    assert complete
     assert brought == {"table.csv": Brought(f"{MIRROR}/set/table.csv", "SHA-256")}
     assert names(tmp_path / "raw") == ["table.csv"]
 
@@ -482,7 +511,7 @@ def test_a_mirror_that_does_not_have_the_set_is_passed_by(server, tmp_path):
 def test_a_mirrors_index_cannot_lead_out_of_the_folder(server, tmp_path):
     text = json.dumps({**json.loads(index()), "files": [{"path": "../out.csv", "size": 1, "sha256": "0"}]})
     server.serve(f"{MIRROR}/set/source.json", text.encode())
-    assert from_mirror(MIRROR, "set", REVISION, [RawFile("**/*.csv")], tmp_path / "raw") == {}
+    assert from_mirror(MIRROR, "set", REVISION, [RawFile("**/*.csv")], tmp_path / "raw").brought == {}
 
 
 def test_a_mirrors_index_tells_the_bytes_where_nothing_is_pinned(server, tmp_path):
@@ -494,9 +523,17 @@ def test_a_mirrors_index_tells_the_bytes_where_nothing_is_pinned(server, tmp_pat
 
 
 @pytest.mark.parametrize("place", ["/no/such/folder", "file:///tmp", "ftp://host/x"])
-def test_a_mirror_that_is_not_there_is_told(server, tmp_path, place):
+def test_a_mirror_that_is_not_there_is_told(place):
     with pytest.raises(BadInput, match=r"DATA_MIRROR is .*, which is neither"):
-        gather(["set"], origin(), tmp_path / "raw", place)
+        checked_mirror(place)
+
+
+def test_a_mirror_is_a_folder_or_an_address(tmp_path):
+    assert checked_mirror(None) is checked_mirror("") is None
+    assert checked_mirror(str(tmp_path)) == str(tmp_path)
+    assert checked_mirror(MIRROR) == MIRROR
+    with pytest.raises(BadInput, match="which is no address"):
+        checked_mirror("http://host:port/x")
 
 
 def test_an_address_without_an_index_has_files_and_archives_by_name(server, tmp_path):
@@ -524,7 +561,7 @@ def test_a_raw_folder_with_files_at_its_top_and_below_is_a_mirror(tmp_path):
     (tmp_path / "mirror/set/data").mkdir(parents=True)
     for name in ("top.csv", "data/below.csv"):
         (tmp_path / "mirror/set" / name).write_bytes(CONTENT)
-    brought = from_mirror(str(tmp_path / "mirror"), "set", REVISION, ANY, tmp_path / "raw")
+    brought, _ = from_mirror(str(tmp_path / "mirror"), "set", REVISION, ANY, tmp_path / "raw")
     assert sorted(brought) == names(tmp_path / "raw") == ["data/below.csv", "top.csv"]
 
 
@@ -538,6 +575,48 @@ def test_of_a_set_without_a_list_of_files_a_mirror_is_all_only_where_it_says_so(
     server.requests.clear()
     assert list(gather(["set"], place, tmp_path / "2", str(tmp_path / "mirror"))) == ["table.csv"]
     assert server.requests == []
+
+
+def test_a_mirror_must_have_what_its_index_lists(server, tmp_path):
+    stated = json.loads(index())
+    stated["files"].append({"path": "more.csv", "size": 1, "sha256": "0"})
+    (tmp_path / "mirror/set").mkdir(parents=True)
+    (tmp_path / "mirror/set/source.json").write_text(json.dumps(stated))
+    (tmp_path / "mirror/set/table.csv").write_bytes(CONTENT)
+    server.serve(f"{MIRROR}/set/source.json", json.dumps(stated).encode())
+    server.serve(f"{MIRROR}/set/table.csv", CONTENT)
+    for mirror in (str(tmp_path / "mirror"), MIRROR):
+        with pytest.raises(BadInput, match=r"source\.json lists more\.csv, which is not there"):
+            from_mirror(mirror, "set", REVISION, [RawFile("*.csv")], tmp_path / "raw")
+
+
+def test_the_note_of_what_was_brought_is_never_data(tmp_path):
+    (tmp_path / "mirror/set").mkdir(parents=True)
+    (tmp_path / "mirror/set/source.json").write_text(index())
+    (tmp_path / "mirror/set/table.csv").write_bytes(CONTENT)
+    files = [RawFile(f"**/*.{ending}", required=False) for ending in ("csv", "json")]
+    assert list(from_mirror(str(tmp_path / "mirror"), "set", REVISION, files, tmp_path / "raw").brought) == [
+        "table.csv"
+    ]
+    assert not RawFile("*.json").fits("source.json")
+
+
+def test_a_mirrors_folder_is_read_at_its_top_before_below(tmp_path):
+    (tmp_path / "mirror/set/below").mkdir(parents=True)
+    (tmp_path / "mirror/set/table.csv").write_bytes(CONTENT)
+    (tmp_path / "mirror/set/below/table.csv").write_bytes(b"other")
+    from_mirror(str(tmp_path / "mirror"), "set", REVISION, [declared()], tmp_path / "raw")
+    assert (tmp_path / "raw/table.csv").read_bytes() == CONTENT
+
+
+def test_a_file_that_was_torn_out_of_its_archive_is_unpacked_again(server, tmp_path):
+    content = packed(**{"SET/table.csv": CONTENT})
+    server.serve(ZIP, content)
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/table.csv").write_bytes(CONTENT[:1000])
+    place = origin(files=(replace(declared(), url=None),), archive=declared(content, "set.zip", ZIP))
+    gather(["set"], place, tmp_path / "raw", None)
+    assert (tmp_path / "raw/table.csv").read_bytes() == CONTENT
 
 
 def test_what_was_brought_in_another_way_does_not_stay(server, tmp_path):
@@ -681,7 +760,7 @@ def test_a_hub_that_cannot_be_reached_is_told_at_once(server, tmp_path, monkeypa
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(BadInput, match=r"^http://127\.0\.0\.1:9: 127\.0\.0\.1 cannot be reached"):
+    with pytest.raises(BadInput, match=r"the hub cannot be reached for .*someone/set: ConnectError"):
         from_hub("someone/set", REVISION, FILES, tmp_path / "raw")
 
 

@@ -15,8 +15,8 @@ from tasks.protocol.errors import BadInput
 from tasks.sources.origin import Published
 
 REMEDY = (
-    "These raw files are not the official ones that the data set is pinned to, or its reader misreads them: delete "
-    "them and run the download stage again. Nothing was trained on them."
+    "These raw files are not the official ones that the data set is pinned to, or its reader misreads them: delete its "
+    "folder in data/raw and run the download stage again. Nothing was trained on them."
 )
 
 

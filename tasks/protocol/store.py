@@ -28,8 +28,11 @@ def raw_folder(dataset: str) -> Path:
 
 
 def downloads_folder(dataset: str) -> Path:
-    """Where raw files are put together until all are there; what a cut download left stays here."""
-    return STATE / "downloads" / dataset
+    """Where raw files are put together until all are there; what a cut download left stays here.
+
+    It is beside their place, so that they can be moved there in one step wherever `data/raw` is.
+    """
+    return DATA / "raw" / f".{dataset}.partial"
 
 
 def base_folder(dataset: str) -> Path:

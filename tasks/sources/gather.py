@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tasks.protocol.errors import BadInput
@@ -11,7 +12,7 @@ from tasks.sources.archive import unpack
 from tasks.sources.contents import verified
 from tasks.sources.http import fetch
 from tasks.sources.hub import from_hub
-from tasks.sources.mirror import from_mirror, has_index
+from tasks.sources.mirror import Mirror, from_mirror, is_address
 from tasks.sources.origin import Brought, Origin, RawFile
 from tasks.sources.reach import shown
 
@@ -26,11 +27,12 @@ def gather(names: Sequence[str], origin: Origin, folder: Path, mirror: str | Non
     hand.
     """
     try:
-        brought = _from_mirror(mirror, names, origin, origin.files, folder) if mirror else {}
+        brought, complete = _from_mirror(mirror, names, origin, origin.files, folder)
         lacking = [file for file in origin.files if not any(map(file.fits, brought))]
-        complete = mirror and any(has_index(mirror, name) for name in names)
-        if any(file.required for file in lacking) or (lacking and not complete) or not brought:
-            brought |= _from_source(names, origin, lacking, folder, mirror)
+        if any(not file.required for file in origin.files) and not complete:
+            lacking = list(origin.files)  # which files there are, its place alone can say
+        if any(file.required for file in lacking) or (lacking and not complete):
+            brought |= _from_source(names, origin, lacking, folder, mirror, brought)
         _check_parts(brought)
     except BadInput as error:
         raise BadInput(f"{names[0]}: {error}\n{_by_hand(names[0], origin, mirror)}") from None
@@ -41,19 +43,25 @@ def gather(names: Sequence[str], origin: Origin, folder: Path, mirror: str | Non
 
 
 def _from_mirror(
-    mirror: str, names: Sequence[str], origin: Origin, files: Sequence[RawFile], folder: Path
-) -> dict[str, Brought]:
-    for name in names:
-        if brought := from_mirror(mirror, name, origin.revision, files, folder):
-            return brought
-    return {}
+    mirror: str | None, names: Sequence[str], origin: Origin, files: Sequence[RawFile], folder: Path
+) -> Mirror:
+    for name in names if mirror else ():
+        found = from_mirror(str(mirror), name, origin.revision, files, folder)
+        if found.brought:
+            return found
+    return Mirror({}, complete=False)
 
 
 def _from_source(
-    names: Sequence[str], origin: Origin, files: list[RawFile], folder: Path, mirror: str | None
+    names: Sequence[str],
+    origin: Origin,
+    files: list[RawFile],
+    folder: Path,
+    mirror: str | None,
+    there: Collection[str],
 ) -> dict[str, Brought]:
     if origin.repository is not None:
-        return from_hub(origin.repository, origin.revision, files, folder)
+        return from_hub(origin.repository, origin.revision, files, folder, there)
     if origin.archive is not None:
         return _from_archive(names, origin, origin.archive, files, folder, mirror)
     return {file.path: Brought(shown(str(file.url)), fetch(file, folder)) for file in files}
@@ -63,8 +71,10 @@ def _from_archive(
     names: Sequence[str], origin: Origin, archive: RawFile, files: list[RawFile], folder: Path, mirror: str | None
 ) -> dict[str, Brought]:
     if all(file.sha256 and (folder / file.path).is_file() for file in files):  # unpacked by a call that ended there
-        return {file.path: Brought(str(archive.url), verified(folder / file.path, file, file.path)) for file in files}
-    place = _from_mirror(mirror, names, origin, [archive], folder) if mirror else {}
+        with suppress(BadInput):  # or that was torn out of it
+            by = {file.path: verified(folder / file.path, file, file.path) for file in files}
+            return {path: Brought(str(archive.url), known) for path, known in by.items()}
+    place = _from_mirror(mirror, names, origin, [archive], folder).brought
     if archive.path not in place:
         place = {archive.path: Brought(shown(str(archive.url)), fetch(archive, folder))}
     packed = folder / archive.path
@@ -97,7 +107,8 @@ def _by_hand(name: str, origin: Origin, mirror: str | None) -> str:
     """What to do where the download does not work."""
     wanted = [origin.archive] if origin.archive else origin.files
     about = [f"{file.path} ({file.size:,} bytes)" if file.size else file.path for file in wanted]
-    place = f"{shown(mirror) if mirror else '<folder>'}/{name}/"
+    known = "<folder>" if mirror is None else shown(mirror) if is_address(mirror) else mirror
+    place = f"{known}/{name}/"
     then = ", where not all of it is now" if mirror else " and set DATA_MIRROR=<folder>"
     return (
         f"By hand: fetch {', '.join(about)} from {origin.homepage} (revision {origin.revision}), put it under the same "

@@ -26,6 +26,7 @@ from tasks.sources.reach import reached, shown
 TRIES: Mapping[str, Any] = {"attempts": 6, "timeout": None, "wait_initial": 1.0, "wait_max": 16.0}
 LONGEST_WAIT = 60.0  # seconds
 TIMEOUT = httpx.Timeout(60, connect=4)  # of one address
+UNUSABLE = "the proxy or the certificates that the environment names cannot be used"
 
 
 class NotThere(BadInput):
@@ -90,7 +91,7 @@ def _client() -> httpx.Client:
     try:
         return httpx.Client(follow_redirects=True, timeout=TIMEOUT)
     except (ImportError, ValueError, OSError) as error:
-        raise BadInput(f"the proxy or the certificates that the environment names cannot be used: {error}") from None
+        raise BadInput(f"{UNUSABLE}: {error}") from None
 
 
 class _Bar:
@@ -127,7 +128,9 @@ def _append(client: httpx.Client, file: RawFile, partial: Path, headers: Mapping
             if response.headers.get("Content-Range") == f"bytes */{have}":
                 return  # it was whole already
             _start_anew(partial, "the file is shorter than what was received of it")
-        response.raise_for_status()
+        if response.is_error:
+            told = f"{shown(str(file.url))}: {_status(response)}"
+            raise httpx.HTTPStatusError(told, request=response.request, response=response)
         if response.headers.get("Content-Encoding", "identity") != "identity":
             raise BadInput(f"{shown(str(file.url))} is sent packed, though it was asked for as it is")
         if response.status_code != httpx.codes.PARTIAL_CONTENT:
@@ -142,7 +145,8 @@ def _append(client: httpx.Client, file: RawFile, partial: Path, headers: Mapping
 def _write(response: httpx.Response, file: RawFile, partial: Path, have: int, bar: _Bar) -> None:
     """The body of an answer to `partial`, after the `have` bytes that it keeps."""
     length = response.headers.get("Content-Length")
-    total = have + int(length) if length else file.size
+    of_all = response.headers.get("Content-Range", "").rpartition("/")[2]
+    total = int(of_all) if of_all.isdecimal() else have + int(length) if length else file.size
     with partial.open("r+b" if have else "wb") as handle:
         _tag_file(partial).write_text(response.headers.get("ETag", ""))
         received = handle.seek(have)
@@ -153,8 +157,8 @@ def _write(response: httpx.Response, file: RawFile, partial: Path, have: int, ba
                 break  # the size that it has by now will be refused
     with partial.open("rb") as handle:
         is_data = no_data(handle.read(HEAD)) is None
-    if is_data and file.size is not None and received < file.size and not length:
-        raise httpx.ReadError(f"the transfer ended after {received} of {file.size} bytes")  # HTTP does not tell
+    if is_data and total is not None and received < total:  # HTTP tells of no other cut
+        raise httpx.ReadError(f"the transfer ended after {received} of {total} bytes")
 
 
 def _start_anew(partial: Path, why: str) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import stamina
 
 from tasks.protocol.errors import BadInput
 from tasks.sources.contents import copied
-from tasks.sources.http import TRIES, fetch, worth_another_try
+from tasks.sources.http import TRIES, UNUSABLE, fetch, worth_another_try
 from tasks.sources.origin import Brought, RawFile
 from tasks.sources.reach import reached
 
@@ -23,8 +23,10 @@ SHA256 = 64  # characters
 TIMEOUT = 15.0  # seconds, for a list of files
 
 
-def from_hub(repository: str, revision: str, files: Iterable[RawFile], folder: Path) -> dict[str, Brought]:
-    """Bring `files` of `repository` to their paths below `folder`, verified.
+def from_hub(
+    repository: str, revision: str, files: Iterable[RawFile], folder: Path, there: Collection[str] = ()
+) -> dict[str, Brought]:
+    """Bring `files` of `repository` to their paths below `folder`, verified; but for those that are `there` already.
 
     BadInput where the hub cannot be reached, does not have the repository, the revision or a file, or wants a token.
     """
@@ -35,6 +37,8 @@ def from_hub(repository: str, revision: str, files: Iterable[RawFile], folder: P
     listed = _cached if constants.HF_HUB_OFFLINE else _listed
     found = {}
     for file in listed(repository, revision, list(files)):
+        if file.path in there:
+            continue
         cached = try_to_load_from_cache(repository, file.path, revision=revision, repo_type="dataset")
         if isinstance(cached, str):
             by = copied(Path(cached), folder / file.path, file)
@@ -64,6 +68,8 @@ def _listed(repository: str, revision: str, files: list[RawFile]) -> list[RawFil
                 described = HfApi().dataset_info(repository, revision=revision, files_metadata=True, timeout=TIMEOUT)
     except HfHubHTTPError as error:
         raise BadInput(f"{place} at {revision}: {error}; a private or gated set needs `hf auth login`") from None
+    except (ImportError, OSError) as error:
+        raise BadInput(f"{UNUSABLE}: {error}") from None
     except httpx2.HTTPError as error:
         raise BadInput(f"the hub cannot be reached for {place}: {type(error).__name__}, {error}") from None
     except ValueError as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+INDEX = "source.json"  # what a download stage writes beside its files
+
 
 @dataclass(frozen=True)
 class RawFile:
@@ -23,7 +25,12 @@ class RawFile:
     required: bool = True  # else it is taken where there is one
 
     def fits(self, path: str) -> bool:
-        """Is `path`, as a server names it, one that this file may have? None that leads out of a folder is."""
+        """Is `path`, as a server names it, one that this file may have?
+
+        None that leads out of a folder is, nor the name of our own note of what was brought.
+        """
+        if path == INDEX:
+            return False
         parts, wanted = path.split("/"), self.path.split("/")
         if wanted[0] == "**":
             wanted = wanted[1:]

@@ -68,7 +68,7 @@ def test_a_killed_download_goes_on_where_it_was(young_project, server):
     official(young_project, server, "wands")
     server.fault(bytes_of("wands"), Slow(20_000))
     running = young_project.start(*DOWNLOAD)
-    state = young_project.folder / "data/.state/downloads/wands"
+    state = young_project.folder / "data/raw/.wands.partial"
     wait_for(lambda: any(path.stat().st_size > 2_000 for path in state.rglob("label.csv.partial")), "some of label.csv")
     running.kill()
     assert not (young_project.folder / "data/raw/wands").exists()
