@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_softmax, logsumexp, softmax
 
-from tasks.calibrators import CALIBRATORS, TOGETHER, Calibrator, fit_on_first
+from tasks.calibrators import CALIBRATORS, TOGETHER, Calibrator, fit_on_first, temperature
 from tasks.calibrators.hcalibration import HCalibrationSettings
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.smart import SmartSettings
@@ -221,6 +221,32 @@ def test_beta_agrees_with_a_minimiser_of_the_log_loss(overconfidence):
 
     reference = np.exp(minimize_scalar(loss, bounds=LOG_BETA_BOUNDS, method="bounded", options={"xatol": 1e-9}).x)
     np.testing.assert_allclose(fit_temperature(logits, labels, seed=1).beta, reference, rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 0.1, 1.0, 30.0, 1e4])
+def test_beta_is_that_of_a_bracketing_root_finder(scale):
+    logits, labels = simulated(300, 4)
+    reference = brentq(lambda at: slope(scale * logits, labels, np.exp(at)), *LOG_BETA_BOUNDS, xtol=1e-15)
+    np.testing.assert_allclose(fit_temperature(scale * logits, labels, seed=1).beta, np.exp(reference), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 0.3, 1.0, 3.0, 1e4])
+def test_few_passes_over_the_rows_find_beta(monkeypatch, scale):
+    logits, labels = simulated(8000, 5)
+    passes: list[float] = []
+    root = temperature._root
+
+    def counted(slope, start):
+        return root(lambda log_beta: passes.append(log_beta) or slope(log_beta), start)
+
+    monkeypatch.setattr(temperature, "_root", counted)
+    fit_temperature(scale * logits, labels, seed=1)
+    assert 0 < len(passes) <= 5
+
+
+def test_a_slope_that_jumps_past_zero_is_found_by_halving():
+    found = temperature._root(lambda at: (1.0 if at > np.pi else -1.0, 0.0), start=0.0)
+    np.testing.assert_allclose(found, np.pi, rtol=1e-13)
 
 
 def test_beta_agrees_with_scikit_learn():

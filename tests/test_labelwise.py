@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
+from scipy.optimize import isotonic_regression, minimize
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
@@ -108,6 +108,43 @@ def test_isotonic_is_scikit_learns(m, spread, seed):
             expected = reference.fit(expit(logits[mine]), correct[mine]).predict(expit(at))
             q = expit(fitted(at, np.full(len(at), label)))
             np.testing.assert_allclose(q, expected, rtol=0, atol=1e-12)
+
+
+def test_isotonic_sorts_the_values_of_each_label_once(monkeypatch):
+    confidence_logit, decision, correct = simulated(2, 300)
+    sorted_values = []
+    unique = np.unique
+
+    def counted(values: np.ndarray, **asked: bool) -> object:
+        assert asked == {"return_counts": True}, "to say which row stands where, the rows have to be sorted"
+        sorted_values.append(len(values))
+        return unique(values, **asked)
+
+    def another_sort(*_: object, **__: object) -> None:
+        pytest.fail("one sort is enough")
+
+    monkeypatch.setattr(np, "unique", counted)
+    for name in ("sort", "argsort", "lexsort"):
+        monkeypatch.setattr(np, name, another_sort)
+    fit_isotonic(confidence_logit, decision, correct, n_labels=LABELS)
+    assert sum(sorted_values) == 2 * (
+        300 + np.count_nonzero(correct)
+    )  # of both fits: all values, and those of right rows
+
+
+@given(**sizes)
+@settings(deadline=None, max_examples=60, derandomize=True)
+def test_sorted_values_give_the_steps_of_sorted_rows_to_the_last_bit(m, spread, seed):
+    confidence_logit, decision, correct = simulated(1, m, seed, spread=spread)
+    confidence_logit = np.round(confidence_logit, 1)
+    (fitted,) = fit_isotonic(confidence_logit, decision, correct, n_labels=LABELS)
+    for label in np.unique(decision):
+        mine = decision == label
+        places, tie, rows = np.unique(expit(confidence_logit[0][mine]), return_inverse=True, return_counts=True)
+        steps = isotonic_regression(np.bincount(tie, correct[mine]) / rows, weights=rows).x
+        at = np.searchsorted(places, fitted.confidence[label])
+        assert (fitted.confidence[label] == places[at]).all()
+        assert (fitted.reliability[label] == np.clip(steps[at], 0, 1)).all()
 
 
 def test_pools_worked_by_hand():

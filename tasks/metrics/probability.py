@@ -62,8 +62,10 @@ def confidence_bins(confidence: np.ndarray, bins: int = 15, binning: Binning = "
         return confidence_groups(confidence, bins)
     if binning != "width":
         raise ValueError(f"binning is {binning!r}; it must be 'width' or 'mass'")
-    inner_edges = np.arange(1, bins) / bins
-    return np.asarray(np.searchsorted(inner_edges, confidence, side="left"))
+    lower_edges = np.append(-np.inf, np.arange(1, bins) / bins)
+    # never too low: an edge is rounded by half a step of float64 at most, and what lies above it is a whole step off
+    at_most = np.minimum((bins * confidence).astype(np.int64), bins - 1)
+    return np.asarray(at_most - (confidence <= lower_edges.take(at_most)))
 
 
 def top_ece(log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15, binning: Binning = "width") -> float:

@@ -36,13 +36,18 @@ class RiskOrder:
     @cached_property
     def expected_errors(self) -> np.ndarray:
         """`(n,)`: the errors to expect among the 1, 2, .. n rows of lowest risk."""
-        group, place = _places(self.rows)
         before = np.cumsum(self.errors) - self.errors
-        return np.asarray(before[group] + place * self.errors[group] / self.rows[group])
+        expected = np.repeat(self.errors, self.rows) * _places(self.rows)
+        expected /= np.repeat(self.rows, self.rows)
+        expected += np.repeat(before, self.rows)
+        return expected
 
 
 def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
     """Sort once, in O(n log n): reliability logits `(n,)`, infinite ones allowed, and correct `(n,)` bool.
+
+    What is sorted is the logits alone, all of them and those of errors: which row stands where is not asked, and
+    would take several times as long.
 
     Raises
     ------
@@ -50,9 +55,12 @@ def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
     """
     logit = np.asarray(logit, dtype=np.float64)
     reject_nan(logit, "reliability logit")
-    wrong = ~np.asarray(correct, dtype=bool)
-    _, group, rows = np.unique(-logit, return_inverse=True, return_counts=True)
-    return RiskOrder(rows=rows, errors=np.bincount(group[wrong], minlength=len(rows)))
+    wrong = np.flatnonzero(~np.asarray(correct, dtype=bool))
+    levels, rows = np.unique(-logit, return_counts=True)
+    levels_of_errors, counts = np.unique(-logit[wrong], return_counts=True)
+    errors = np.zeros_like(rows)
+    errors[np.searchsorted(levels, levels_of_errors)] = counts
+    return RiskOrder(rows=rows, errors=errors)
 
 
 def aurc(order: RiskOrder) -> float:
@@ -61,7 +69,7 @@ def aurc(order: RiskOrder) -> float:
     As the paper sums it: coverages 1/n .. n/n, no point at coverage 0, no trapezoid. A constant reliability has
     the error rate.
     """
-    return _mean(order.expected_errors / np.arange(1, len(order) + 1))
+    return _mean(order.expected_errors / np.arange(1.0, len(order) + 1))
 
 
 def augrc(order: RiskOrder) -> float:
@@ -93,11 +101,16 @@ def aupr_error(order: RiskOrder, ties: Ties = "expected") -> float:
     rows, errors = order.rows[::-1], order.errors[::-1]
     if ties == "threshold":
         return float((errors * np.cumsum(errors) / np.cumsum(rows)).sum() / n_errors)
-    group, place = _places(rows)
-    before = np.cumsum(errors) - errors
-    others = (place - 1) * (errors[group] - 1) / np.maximum(rows[group] - 1, 1)
-    found = errors[group] / rows[group] * (before[group] + 1 + others)
-    return float((found / np.arange(1, len(order) + 1)).sum() / n_errors)
+    # a group without errors adds nothing
+    kept = np.flatnonzero(errors)
+    start, before = ((np.cumsum(counts) - counts)[kept] for counts in (rows, errors))
+    rows, errors = rows[kept], errors[kept]
+    place = _places(rows)
+    found = np.repeat((errors - 1) / np.maximum(rows - 1, 1), rows) * (place - 1)
+    found += np.repeat(before + 1, rows)
+    found *= np.repeat(errors / rows, rows)
+    found /= place + np.repeat(start, rows)
+    return float(found.sum() / n_errors)
 
 
 def selective_accuracy(order: RiskOrder, tenths: int) -> float:
@@ -133,8 +146,13 @@ def nll_correct_of_rows(logit: np.ndarray, correct: np.ndarray, smallest: float 
     logit = np.asarray(logit, dtype=np.float64)
     reject_nan(logit, "reliability logit")
     certain = np.log1p(-smallest) - np.log(smallest)
-    logit = np.where(np.isinf(logit), np.copysign(certain, logit), logit)
-    return np.asarray(np.logaddexp(0, np.where(correct, -logit, logit)))
+    signed = logit * (1 - 2.0 * np.asarray(correct, dtype=bool))
+    infinite = np.isinf(signed)
+    signed[infinite] = np.copysign(certain, signed[infinite])
+    # the softplus of `signed`; np.logaddexp says the same, but takes five times as long
+    loss: np.ndarray = np.log1p(np.exp(-np.abs(signed)))
+    loss += np.maximum(signed, 0)
+    return loss
 
 
 def clipped_rows(logit: np.ndarray) -> int:
@@ -159,11 +177,10 @@ def reliability_metrics(
     }
 
 
-def _places(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each of the n places, its group and its place 1..m within the group."""
-    group = np.repeat(np.arange(len(rows)), rows)
+def _places(rows: np.ndarray) -> np.ndarray:
+    """For each of the n places, its place 1..m within its group, float64."""
     start = np.cumsum(rows) - rows
-    return group, np.arange(1, len(group) + 1) - start[group]
+    return np.arange(1.0, rows.sum() + 1) - np.repeat(start, rows)
 
 
 def _mean(values: np.ndarray) -> float:

@@ -25,7 +25,7 @@ LEAST_INCREMENT = 1e-6
 LARGEST_INCREMENT = 1e3
 TOLERANCE = 1e-12  # where Newton stops; rounding allows no less
 ROUNDING = 4e-15  # what a height may rise by: near the optimum its last digits say nothing
-PASSES = 200  # over the rows; a fit takes about ten
+PASSES = 200  # over the nodes; a fit takes about ten
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ def _descend(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The optimal theta `(P, J)`, its height `(P,)` and KKT residual `(P,)`.
 
     Bertsekas (1982): a Newton step in the free variables, a scaled gradient step in those held at a bound, both cut
-    to the box, and halved until the height falls enough. Each pass over the rows tries one step of every problem
+    to the box, and halved until the height falls enough. Each pass over the nodes tries one step of every problem
     that is not yet done.
     """
     theta = np.diff(problem.start, axis=1, prepend=0)

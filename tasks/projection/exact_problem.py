@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tasks.projection.curves import place
+from tasks.projection.cells import sort_rows
 from tasks.projection.exact_rows import TERMS, DeviceRows, HostRows, Rows
 from tasks.projection.lattice import LatticeSettings
 
@@ -87,32 +87,28 @@ def state_problem(
 ) -> Problem:
     """Confidence `(B, m)` in [0, 1], decision 0..K-1 and correct `(B, m)`: sort the rows into cells, on the host."""
     (fits, count), knots = confidence.shape, settings.places
-    problems, intervals = fits * n_labels, len(knots) - 1
-    order = np.lexsort((correct, confidence, decision), axis=1)
-    confidence, decision, correct = (np.take_along_axis(x, order, axis=1) for x in (confidence, decision, correct))
-    owner = (decision + n_labels * np.arange(fits)[:, None]).ravel()
-    right = correct.ravel() != 0
-    interval, weight = (x.ravel() for x in place(confidence, knots))
-    lengths = np.bincount(owner * intervals + interval, minlength=problems * intervals)
+    problems = fits * n_labels
+    every = [sort_rows(fit, n_labels, knots) for fit in zip(confidence, decision, correct, strict=True)]
+    parts = ("confidence", "right", "weight", "lengths", "places", "masses")
+    confidence, right, *of_rows = (np.concatenate([getattr(rows, part) for rows in every]) for part in parts)
+    weight, lengths, places, masses = of_rows
     cell = np.flatnonzero(lengths)
-
-    at = owner * len(knots) + interval
-    hits = np.bincount(at, right * (1 - weight), problems * len(knots))
-    hits += np.bincount(at + 1, right * weight, problems * len(knots))
-
-    total, hit = np.bincount(owner, minlength=problems), np.bincount(owner, right, problems)
-    highest_wrong, lowest_right = np.full(problems, -np.inf), np.full(problems, np.inf)
-    np.maximum.at(highest_wrong, owner[~right], confidence.ravel()[~right])
-    np.minimum.at(lowest_right, owner[right], confidence.ravel()[right])
+    total = lengths.reshape(problems, -1).sum(axis=1)
+    held, starts = total > 0, (np.cumsum(total) - total)[total > 0]
+    hit, parted = np.zeros(problems), np.ones(problems, dtype=bool)
+    if len(starts):
+        hit[held] = np.add.reduceat(right, starts, dtype=np.float64)
+        highest_wrong = np.maximum.reduceat(np.where(right, -np.inf, confidence), starts)
+        parted[held] = highest_wrong <= np.minimum.reduceat(np.where(right, confidence, np.inf), starts)
     return Problem(
         cell=cell,
-        rows=HostRows(lengths[cell], weight),
+        rows=HostRows(lengths[cell], weight, places[cell], masses[cell]),
         scale=1 / max(count, 1),
-        hits=hits.reshape(problems, len(knots)).astype(np.float64),  # bincount counts in int where nothing is
+        hits=np.concatenate([rows.hits for rows in every]),
         # the start of the published fit: the base rate, on a line of slope 1.4 that crosses it at c = 5/7
         start=np.log((hit + 1) / (total - hit + 1))[:, None] + 1.4 * (knots - 5 / 7),
         bending=settings.smoothness / (n_labels * (len(knots) - 2)),
-        ridge=RIDGE * ((highest_wrong <= lowest_right) | (settings.smoothness == 0)),
+        ridge=RIDGE * (parted | (settings.smoothness == 0)),
     )
 
 

@@ -1,8 +1,8 @@
 """The rows behind the exact optimum, on the host or on a device: all that a fit does to arrays as long as its rows.
 
-The rows lie in the order of their cells (problem, interval). A pass over them sums six terms of each row by cell; the
-sums go back to the host. Nothing adds atomically, so a device too should give the same bits every time; torch's CPU
-does, CUDA we have not run.
+The rows lie in the order of their cells (problem, interval). A pass sums six terms of each row by cell: at the nodes
+that stand for the rows of a cell, or row by row where the curve is too steep for those. The sums go back to the host.
+Nothing adds atomically, so a device too should give the same bits every time; torch's CPU does, CUDA we have not run.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+
+from tasks.projection.quadrature import GENTLE, NODES
 
 TERMS = 6
 
@@ -40,21 +42,28 @@ class HostRows:
 
     lengths: np.ndarray  # (C,) int64, rows of each cell
     weight: np.ndarray  # (R,) float64, weight of the knot to the right of each row
+    places: np.ndarray  # (C, N) float64, weights at the nodes of each cell
+    masses: np.ndarray  # (C, N) float64, of the nodes
 
     def only(self, stays: np.ndarray) -> HostRows:
         """As the protocol has it."""
-        return HostRows(self.lengths[stays], self.weight[np.repeat(stays, self.lengths)])
+        weight = self.weight[np.repeat(stays, self.lengths)]
+        return HostRows(self.lengths[stays], weight, self.places[stays], self.masses[stays])
 
     def sums(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
         """As the protocol has it."""
-        t = np.repeat(rise, self.lengths)
-        t *= self.weight
-        t += np.repeat(left, self.lengths)
-        sums, starts = np.zeros((TERMS, len(self.lengths))), np.cumsum(self.lengths) - self.lengths
-        if len(starts):
-            for total, terms in zip(sums, _terms(np, t, self.weight), strict=True):
-                np.add.reduceat(terms, starts, out=total)
+        t = left[:, None] + rise[:, None] * self.places
+        sums = np.array([(terms * self.masses).sum(axis=1) for terms in _terms(np, t, self.places)])
+        steep = (np.abs(rise) > GENTLE) & (self.lengths > NODES)
+        if steep.any():
+            sums[:, steep] = self.only(steep).sums_by_row(left[steep], rise[steep])
         return sums
+
+    def sums_by_row(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
+        """The same by a term for each row; there is at least one cell."""
+        t = np.repeat(rise, self.lengths) * self.weight + np.repeat(left, self.lengths)
+        starts = np.cumsum(self.lengths) - self.lengths
+        return np.array([np.add.reduceat(terms, starts) for terms in _terms(np, t, self.weight)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,33 +72,42 @@ class DeviceRows:
 
     lengths: torch.Tensor  # (C,) int64, rows of each cell
     weight: torch.Tensor  # (R,) float64, weight of the knot to the right of each row
+    places: torch.Tensor  # (C, N) float64, weights at the nodes of each cell
+    masses: torch.Tensor  # (C, N) float64, of the nodes
 
     @classmethod
     def on(cls, device: str, rows: HostRows) -> DeviceRows:
         """The same rows on a device."""
-        return cls(torch.from_numpy(rows.lengths).to(device), torch.from_numpy(rows.weight).to(device))
+        arrays = (rows.lengths, rows.weight, rows.places, rows.masses)
+        return cls(*(torch.from_numpy(array).to(device) for array in arrays))
 
     def only(self, stays: np.ndarray) -> DeviceRows:
         """As the protocol has it."""
         kept = torch.from_numpy(stays).to(self.lengths.device)
-        return DeviceRows(self.lengths[kept], self.weight[self._repeated(kept)])
+        rows = kept.repeat_interleave(self.lengths, output_size=len(self.weight))
+        return DeviceRows(self.lengths[kept], self.weight[rows], self.places[kept], self.masses[kept])
 
     def sums(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
         """As the protocol has it."""
-        if not len(left):
-            return np.zeros((TERMS, 0))
-        at_left, rising = (self._repeated(torch.from_numpy(x).to(self.weight.device)) for x in (left, rise))
-        by_term = _terms(torch, rising.mul_(self.weight).add_(at_left), self.weight)
+        at_left, rising = (torch.from_numpy(x).to(self.weight.device)[:, None] for x in (left, rise))
+        by_term = _terms(torch, at_left + rising * self.places, self.places)
+        sums = torch.stack([(terms * self.masses).sum(dim=1) for terms in by_term]).cpu().numpy()
+        steep = (np.abs(rise) > GENTLE) & (self.lengths > NODES).cpu().numpy()
+        if steep.any():
+            sums[:, steep] = self.only(steep).sums_by_row(left[steep], rise[steep])
+        return np.asarray(sums)
+
+    def sums_by_row(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
+        """The same by a term for each row; there is at least one cell."""
+        by_cell = torch.from_numpy(np.stack([left, rise])).to(self.weight.device)
+        at_left, rising = by_cell.repeat_interleave(self.lengths, dim=1, output_size=len(self.weight))
+        by_term = _terms(torch, rising * self.weight + at_left, self.weight)
         sums = [torch.segment_reduce(terms, "sum", lengths=self.lengths, unsafe=True) for terms in by_term]
         return np.asarray(torch.stack(sums).cpu().numpy())
 
-    def _repeated(self, by_cell: torch.Tensor) -> torch.Tensor:
-        """`(C,)` to the rows, `(R,)`."""
-        return by_cell.repeat_interleave(self.lengths, output_size=len(self.weight))
-
 
 def _terms(library: ModuleType, t: Any, weight: Any) -> Iterator[Any]:
-    """What `Rows.sums` sums, one `(R,)` after the other, from t and w `(R,)` of NumPy or of torch."""
+    """What `Rows.sums` sums, one array after the other, from t `(..., R)` and w `(R,)` of NumPy or of torch."""
     tail = library.exp(-abs(t))
     yield t.clip(0) + library.log1p(tail)
     probability = library.where(t >= 0, 1, tail) / (1 + tail)

@@ -84,8 +84,12 @@ def fit_isotonic(
     A label of one confidence gets the mean of its rows, a label without rows the line from (0, 0) to (1, 1). The
     order of the rows does not matter.
     """
-    fits = [list(rows_by_label(at, decision, correct, n_labels)) for at in confidence_logit]
-    thresholds = [[_thresholds(expit(logits), right) for logits, right in labels] for labels in fits]
+    rows = [np.flatnonzero(decision == label) for label in range(n_labels)]
+    right = [correct[mine] != 0 for mine in rows]
+    thresholds = [
+        [_thresholds(expit(at[mine].astype(np.float64)), of_label) for mine, of_label in zip(rows, right, strict=True)]
+        for at in confidence_logit
+    ]
     return [Isotonic(*(tuple(arrays) for arrays in zip(*labels, strict=True))) for labels in thresholds]
 
 
@@ -136,8 +140,12 @@ def _thresholds(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, 
 
     if not len(right):
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])
-    places, tie, rows = np.unique(confidence, return_inverse=True, return_counts=True)
-    steps = isotonic_regression(np.bincount(tie, right) / rows, weights=rows).x
+    # values are sorted, and not rows, which takes several times as long
+    places, rows = np.unique(confidence, return_counts=True)
+    places_of_right, counts = np.unique(confidence[np.flatnonzero(right)], return_counts=True)
+    n_right = np.zeros(len(places))
+    n_right[np.searchsorted(places, places_of_right)] = counts
+    steps = isotonic_regression(n_right / rows, weights=rows).x
     inner = np.r_[False, (steps[1:-1] == steps[:-2]) & (steps[1:-1] == steps[2:]), False][: len(steps)]
     return places[~inner], np.clip(steps[~inner], 0, 1)
 

@@ -6,18 +6,23 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from tasks.calibrators.hcalibration import HCalibrationSettings, fit_hcal
+from tasks.calibrators.margin_net import first_parameters
+from tasks.calibrators.smart import SmartSettings, fit_smart
 from tasks.calibrators.temperature import fit_temperature
+from tasks.metrics.probability import ece
 
 pytestmark = [
     pytest.mark.bench,
     pytest.mark.filterwarnings("default"),  # peers warn of what is theirs
 ]
-ROWS, K = 8000, 5
+ROWS, K, FITS = 8000, 5, 18
+ALONE = f"one at a time, torch autograd (1 of them, times {FITS})"
 
 
-def made_up() -> tuple[np.ndarray, np.ndarray]:
+def made_up(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Logits `(n, K)` that are half as large again as they should be, and labels `(n,)`."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     logits = generator.normal(size=(ROWS, K)) * 2
     return 1.5 * logits, (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
 
@@ -52,3 +57,92 @@ def test_temperature_beside_netcal(race):
     race.beside("netcal", netcal, aim=2)
     ours, theirs = race.run("temperature", ROWS, lambda: fit_temperature(logits, labels, seed=0), rounds=10)
     np.testing.assert_allclose(ours.beta, theirs, rtol=1e-4)  # it stops earlier
+
+
+def test_smart(race):
+    sets = [made_up(seed) for seed in range(FITS)]
+    race.beside(ALONE, lambda: autograd_smart(*sets[0]), aim=5, times=FITS)
+    ours, theirs = race.run(
+        "SMART, 18 fits", FITS * ROWS, lambda: [fit_smart(*one, seed=0) for one in sets], rounds=2, warm_up=False
+    )
+    logits, labels = sets[0]
+    assert -ours[0](logits)[np.arange(ROWS), labels].mean() <= theirs + 1e-9
+
+
+def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
+    """SMART as one would write it, with the same start and steps, to the lowest mean log loss of an epoch."""
+    import torch
+    from torch.nn.functional import cross_entropy, relu, softplus
+
+    torch.set_num_threads(1)  # two are slower at this size
+    chosen = SmartSettings()
+    ordered = np.sort(logits, axis=1)
+    margin = ordered[:, -1] - ordered[:, -2]
+    at = torch.from_numpy((margin - margin.mean()) / margin.std())[:, None]
+    z, target = torch.from_numpy(logits), torch.from_numpy(labels)
+    parameters = torch.tensor(first_parameters(chosen.hidden, 0), requires_grad=True)
+    descent, lowest = torch.optim.Adam([parameters], lr=chosen.learning_rate), np.inf
+    for _ in range(chosen.epochs + 1):
+        descent.zero_grad()
+        weight, bias, out = parameters[:-1].reshape(3, -1)
+        temperature = softplus(relu(at * weight + bias) @ out + parameters[-1]) + 0.1
+        loss = cross_entropy(z / temperature[:, None], target)
+        lowest = min(lowest, loss.item())
+        loss.backward()
+        descent.step()
+    return lowest
+
+
+def test_hcal(race):
+    sets = [made_up(seed) for seed in range(FITS)]
+    race.beside(ALONE, lambda: autograd_hcal(*sets[0]), aim=5, times=FITS)
+    ours, theirs = race.run(
+        "h-cal, 18 fits", FITS * ROWS, lambda: [fit_hcal(*one, seed=0) for one in sets], rounds=2, warm_up=False
+    )
+    np.testing.assert_allclose(ours[0].slopes, theirs, atol=1e-5)
+
+
+def autograd_hcal(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """h-cal as one would write it, with the same steps and rules, to its slopes."""
+    import torch
+
+    torch.set_num_threads(1)  # two are slower at this size
+    chosen, z, y = HCalibrationSettings(), torch.from_numpy(logits), torch.from_numpy(labels)
+    lefts = torch.arange(chosen.segments, dtype=z.dtype) * 10
+    within = (-z.log_softmax(dim=1)[..., None] - lefts).clamp(0, 10)
+    correct, read = logits.argmax(axis=1) == labels, np.sort(np.random.default_rng(0).permutation(ROWS)[: chosen.rows])
+    slopes = torch.ones(chosen.segments, dtype=z.dtype, requires_grad=True)
+    descent = torch.optim.Adam([slopes], lr=chosen.learning_rate)
+    best, lowest, stale = None, np.inf, 0
+    for _ in range(chosen.steps + 1):
+        p = (-(within @ slopes)).softmax(dim=1)
+        error, stale = ece(p.detach().amax(dim=1).numpy(), correct), stale + 1
+        if error < lowest * (1 - 1e-4):
+            best, lowest, stale = slopes.detach().numpy().copy(), error, 0
+        elif stale == chosen.stop_after:
+            break
+        elif stale % (chosen.patience + 1) == 0:
+            descent.param_groups[0]["lr"] /= 2
+        descent.zero_grad()
+        losses = [residual_loss_of(p[read][y[read] != left], y[read][y[read] != left], chosen) for left in range(K)]
+        torch.stack(losses).mean().backward()
+        descent.step()
+    return best
+
+
+def residual_loss_of(p, y, chosen: HCalibrationSettings):
+    """Probabilities `(n, K)` and labels `(n,)` of torch to the loss."""
+    import torch
+
+    probability, order = p.flatten().sort()
+    residual = probability - torch.nn.functional.one_hot(y, K).flatten()[order]
+    half = (chosen.window - 1) // 2
+    total = torch.nn.functional.pad(residual, (half + 1, half)).cumsum(dim=0)
+    average = (total[2 * half + 1 :] - total[: -2 * half - 1]).abs() / chosen.window
+    values = probability.detach()
+    centres = values[((torch.arange(chosen.clusters) + 0.5) / chosen.clusters * len(values)).long()]
+    for _ in range(chosen.lloyd_steps):
+        cluster = torch.bucketize(values, (centres[1:] + centres[:-1]) / 2, right=True)
+        rows = torch.bincount(cluster, minlength=chosen.clusters)
+        centres = torch.bincount(cluster, values, chosen.clusters) / rows
+    return (torch.zeros(chosen.clusters, dtype=p.dtype).index_add(0, cluster, average) / rows).mean()

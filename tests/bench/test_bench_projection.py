@@ -12,6 +12,7 @@ from scipy.special import expit, logit
 from tasks.projection.exact import fit_exact
 from tasks.projection.labelwise import fit_isotonic
 from tasks.projection.lattice import LatticeSettings, fit_lattices, objective
+from tasks.projection.quadrature import NODES
 
 pytestmark = pytest.mark.bench
 FITS, ROWS, K = 108, 8000, 5
@@ -66,10 +67,14 @@ def one_at_a_time(rows: Rows, threads: int) -> Callable[[], np.ndarray]:
     import torch
 
     def seconds(count: int) -> float:
+        """The longest of three: another process on a core holds up two threads far more than one, if not each time."""
         torch.set_num_threads(count)
-        start = time.perf_counter()
-        autograd_adam(*(part[0] for part in rows))
-        return time.perf_counter() - start
+        took = []
+        for _ in range(3):
+            start = time.perf_counter()
+            autograd_adam(*(part[0] for part in rows))
+            took.append(time.perf_counter() - start)
+        return max(took)
 
     seconds(1)  # what torch loads at the first step
     best = min(range(1, threads + 1), key=seconds)
@@ -96,7 +101,7 @@ def test_exact_fits(race, threads):
     rows = made_up(FITS, ROWS)
     race.beside(ALONE, one_at_a_time(rows, threads), aim=250, times=FITS / TIMED)
     race.growth(lambda: fit_exact(*tenth(rows), n_labels=K, settings=SETTINGS))
-    race.floor(lambda: np.exp(rows[0]).sum())  # one exponential of each row; each Newton step has one
+    race.floor(lambda: np.sort(rows[0]))  # every row is read and sorted once; the steps read a tenth as many nodes
     exact, theirs, _ = race.run("mrp_exact", FITS * ROWS, lambda: fit_exact(*rows, n_labels=K, settings=SETTINGS))
     assert exact.kkt.max() <= 1e-8
     assert (heights(exact.values, rows)[:TIMED] <= heights(theirs, rows)).all()
@@ -105,7 +110,8 @@ def test_exact_fits(race, threads):
 def test_fits_by_adam(race, threads):
     rows = made_up(FITS, ROWS)
     race.beside(ALONE, one_at_a_time(rows, threads), aim=20, times=FITS / TIMED)
-    race.floor(lambda: np.exp(rows[0]).sum(), times=SETTINGS.epochs)  # one exponential of each row in each epoch
+    node = np.zeros((FITS * K * (SETTINGS.knots - 1), NODES))
+    race.floor(lambda: np.exp(node).sum(), times=SETTINGS.epochs)  # one exponential of each node in each epoch
     values, theirs = race.run(
         "mrp, Adam as published",
         FITS * ROWS,
