@@ -117,6 +117,7 @@ def main(name: str) -> None:
         shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside.replace(folder)
+    shutil.rmtree(downloads_folder(name))
 
 
 def described(
