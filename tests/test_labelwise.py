@@ -13,6 +13,7 @@ from scipy.optimize import isotonic_regression, minimize
 from scipy.special import expit, logit
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
+from sorts import sorted_values
 
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.label_maps import Intercepts, Isotonic, Lines
@@ -112,24 +113,9 @@ def test_isotonic_is_scikit_learns(m, spread, seed):
 
 def test_isotonic_sorts_the_values_of_each_label_once(monkeypatch):
     confidence_logit, decision, correct = simulated(2, 300)
-    sorted_values = []
-    unique = np.unique
-
-    def counted(values: np.ndarray, **asked: bool) -> object:
-        assert asked == {"return_counts": True}, "to say which row stands where, the rows have to be sorted"
-        sorted_values.append(len(values))
-        return unique(values, **asked)
-
-    def another_sort(*_: object, **__: object) -> None:
-        pytest.fail("one sort is enough")
-
-    monkeypatch.setattr(np, "unique", counted)
-    for name in ("sort", "argsort", "lexsort"):
-        monkeypatch.setattr(np, name, another_sort)
+    counted = sorted_values(monkeypatch)
     fit_isotonic(confidence_logit, decision, correct, n_labels=LABELS)
-    assert sum(sorted_values) == 2 * (
-        300 + np.count_nonzero(correct)
-    )  # of both fits: all values, and those of right rows
+    assert sum(counted) == 2 * (300 + np.count_nonzero(correct))  # of both fits: all values, and those of right rows
 
 
 @given(**sizes)

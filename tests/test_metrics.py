@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import expit, log_softmax, logit
 from scipy.stats import binned_statistic
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss
+from sorts import sorted_values
 
 from tasks.metrics.probability import (
     accuracy,
@@ -327,24 +328,11 @@ def test_the_loss_of_correctness_is_a_softplus_to_its_last_digits(rows):
 
 def test_all_ranking_metrics_share_one_sort_of_values(monkeypatch):
     t, correct = scored(500)
-    sorted_values = []
-    unique = np.unique
-
-    def counted(values: np.ndarray, **asked: bool) -> object:
-        assert asked == {"return_counts": True}, "to say which row stands where, the rows have to be sorted"
-        sorted_values.append(len(values))
-        return unique(values, **asked)
-
-    def another_sort(*_: object, **__: object) -> None:
-        pytest.fail("one sort is enough")
-
-    monkeypatch.setattr(np, "unique", counted)
-    for name in ("sort", "argsort", "lexsort", "partition", "argpartition"):
-        monkeypatch.setattr(np, name, another_sort)
+    counted = sorted_values(monkeypatch)
     reliability_metrics(t, correct)
-    assert sorted_values == [500, np.count_nonzero(~correct)]
+    assert counted == [500, np.count_nonzero(~correct)]
     ece(expit(t), correct)
-    assert len(sorted_values) == 2  # bins of equal width need none
+    assert len(counted) == 2  # bins of equal width need none
 
 
 # Reliability
