@@ -14,7 +14,7 @@ import polars as pl
 from tasks.datasets.base import Dataset, Judged
 from tasks.datasets.file_options import Features, FilesOptions, Lookup, Pairs, file_format, several
 from tasks.datasets.options import checked
-from tasks.datasets.own import coded, judged, named, placed, wanted
+from tasks.datasets.own import coded, judged, named, own_dataset, placed, wanted
 from tasks.datasets.pairs import joined_text
 from tasks.datasets.raw import ROW, forbid, read_json_lines, read_parquet, read_table
 from tasks.datasets.svmlight import read_svmlight
@@ -30,18 +30,7 @@ def files_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
     """The data set `name` that `options` describe; BadInput says what is wrong with them."""
     chosen = checked(FilesOptions, options, name)
     own = Origin(homepage=chosen.homepage, revision="", licence=chosen.licence, terms="Your own files.", files=())
-    return Dataset(
-        name=name,
-        title=chosen.title or name,
-        domain=chosen.domain,
-        task=chosen.task,
-        labels=chosen.labels,
-        bibkey="",
-        origins={"own": own},
-        read=read,
-        features=chosen.features.width if chosen.features else 0,
-        options=options,
-    )
+    return own_dataset(name, chosen, own, read, options, features=chosen.features.width if chosen.features else 0)
 
 
 def read(folder: Path, options: Mapping[str, Any]) -> Judged:

@@ -15,7 +15,7 @@ from tasks.datasets.base import Dataset, Judged
 from tasks.datasets.file_options import DATA_FILES, HubOptions
 from tasks.datasets.loading import hub_library, load_repository
 from tasks.datasets.options import checked
-from tasks.datasets.own import Wanted, judged, named, wanted
+from tasks.datasets.own import Wanted, judged, named, own_dataset, wanted
 from tasks.datasets.raw import ROW, require, typed
 from tasks.protocol.errors import BadInput
 from tasks.sources.origin import Origin, RawFile
@@ -32,17 +32,7 @@ def hub_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
         files=tuple(RawFile(path, required=chosen.files is not None) for path in chosen.files or DATA_FILES),
         repository=chosen.id,
     )
-    return Dataset(
-        name=name,
-        title=chosen.title or name,
-        domain=chosen.domain,
-        task=chosen.task,
-        labels=chosen.labels,
-        bibkey="",
-        origins={"hub": origin},
-        read=read,
-        options=options,
-    )
+    return own_dataset(name, chosen, origin, read, options)
 
 
 def read(folder: Path, options: Mapping[str, Any]) -> Judged:

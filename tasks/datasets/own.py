@@ -7,19 +7,44 @@ unasked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import polars as pl
 
-from tasks.datasets.base import TEXT_SCHEMA, Judged
-from tasks.datasets.file_options import PairColumns, Place, several
+from tasks.datasets.base import TEXT_SCHEMA, Dataset, Judged
+from tasks.datasets.file_options import OwnOptions, PairColumns, Place, several
 from tasks.datasets.pairs import has_text, joined_text
 from tasks.datasets.raw import ROW, forbid, label_codes
 from tasks.protocol.errors import BadInput
+from tasks.sources.origin import Origin
 
 logger = logging.getLogger(__name__)
+
+
+def own_dataset(
+    name: str,
+    chosen: OwnOptions,
+    origin: Origin,
+    read: Callable[[Path, Mapping[str, Any]], Judged],
+    options: Mapping[str, Any],
+    *,
+    features: int = 0,
+) -> Dataset:
+    """The data set `name` of one's own, from where `origin` says; `chosen` are its `options`, checked."""
+    return Dataset(
+        name=name,
+        title=chosen.title or name,
+        domain=chosen.domain,
+        task=chosen.task,
+        labels=chosen.labels,
+        bibkey="",
+        origins={"own": origin},
+        read=read,
+        features=features,
+        options=options,
+    )
 
 
 class Wanted(NamedTuple):
