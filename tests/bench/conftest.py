@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
@@ -28,6 +28,9 @@ from tasks.protocol.store import write_whole
 ROOT = Path(__file__).resolve().parent.parent.parent
 MILLION = 1_000_000
 PAUSE = 0.02  # seconds before each turn: the threads of torch spin for a while after their work is done
+UNSEEN = 1.0  # MiB: so much more or less is chance
+ALL_CORES = pytest.mark.parametrize("threads", [2], ids=["2-cores"], indirect=True)  # not on one as well
+Compared = tuple[str | None, float | None, float | None]  # its name, seconds and aim
 MEASURED = pytest.StashKey[list["Measured"]]()
 
 
@@ -44,6 +47,8 @@ class Measured:
     aim: float | None  # the least ratio that we want: 0.5 is "at most twice the time"
     floor_s: float | None  # no way of doing it could take less than this part of it
     threads: int  # cores that everything was pinned to
+    peak_mib: float | None = None  # memory at its highest, beyond the input
+    peak_mib_of_a_tenth: float | None = None  # the same with a tenth of the rows
 
     @property
     def reached(self) -> str:
@@ -67,11 +72,11 @@ class Beside:
 class Race:
     """Times an operation and all that stands beside it, in turns."""
 
-    benchmark: Any
+    request: pytest.FixtureRequest
     threads: int
     measured: list[Measured]
     others: list[Beside] = field(default_factory=list)
-    limits: list[tuple[str, float]] = field(default_factory=list)
+    known: list[Compared] = field(default_factory=list)  # timed before, or a limit
     lowest: Beside | None = None
 
     def beside(self, name: str, call: Callable[[], Any], *, aim: float | None = None, times: float = 1) -> None:
@@ -88,7 +93,7 @@ class Race:
 
     def limit(self, seconds: float) -> None:
         """A time that it shall not exceed."""
-        self.limits.append((f"a limit of {seconds:g} s", seconds))
+        self.told(f"a limit of {seconds:g} s", seconds, aim=1)
 
     def run(
         self, operation: str, rows: int, ours: Callable[[], Any], *, rounds: int = 5, warm_up: bool = True
@@ -107,14 +112,36 @@ class Race:
                 seconds[place].append(other.times * (time.perf_counter() - start))
             time.sleep(PAUSE)
 
-        result = self.benchmark.pedantic(ours, setup=the_others, rounds=rounds, warmup_rounds=int(warm_up))
+        benchmark = self.request.getfixturevalue("benchmark")
+        result = benchmark.pedantic(ours, setup=the_others, rounds=rounds, warmup_rounds=int(warm_up))
         took = [median(one[int(warm_up) :]) for one in seconds]
-        ours_s, floor_s = self.benchmark.stats.stats.median, took.pop() if self.lowest else None
+        ours_s, floor_s = benchmark.stats.stats.median, took.pop() if self.lowest else None
         compared = [(other.name, other_s, other.aim) for other, other_s in zip(self.others, took, strict=True)]
-        for name, other_s, aim in [*compared, *((name, limit, 1.0) for name, limit in self.limits)] or [(None,) * 3]:
+        self._keep(operation, rows, ours_s, [*compared, *self.known], floor_s)
+        return (result, *results[: len(self.others)])
+
+    def told(self, name: str, seconds: float, *, aim: float | None = None) -> None:
+        """What `took` shall stand beside, where it was timed already."""
+        self.known.append((name, seconds, aim))
+
+    def took(self, operation: str, rows: int, seconds: float) -> None:
+        """An operation that was timed already, once, beside what was told before it."""
+        self._keep(operation, rows, seconds, self.known, None)
+        self.known = []
+
+    def _keep(
+        self, operation: str, rows: int, ours_s: float, compared: Sequence[Compared], floor_s: float | None
+    ) -> None:
+        for name, other_s, aim in compared or [(None, None, None)]:
             ratio = None if other_s is None else other_s / ours_s
             self.measured.append(Measured(operation, rows, ours_s, name, other_s, ratio, aim, floor_s, self.threads))
-        return (result, *results[: len(self.others)])
+
+    def memory(self, operation: str, rows: int, whole: tuple[float, float], tenth: tuple[float, float]) -> None:
+        """Seconds and MiB of an operation, and with a tenth of its rows: the memory shall grow 11 times at most."""
+        (seconds, mib), (_, mib_of_a_tenth) = whole, tenth
+        ratio = 11 * max(mib_of_a_tenth, UNSEEN) / max(mib, UNSEEN)
+        name, peaks = "11 times the memory of a tenth of the rows", (mib, mib_of_a_tenth)
+        self.measured.append(Measured(operation, rows, seconds, name, None, ratio, 1, None, self.threads, *peaks))
 
 
 @pytest.fixture(scope="session", params=[1, 2], ids=["1-core", "2-cores"])
@@ -142,8 +169,8 @@ def _pin(cores: list[int]) -> None:
 
 
 @pytest.fixture
-def race(benchmark: Any, threads: int, request: pytest.FixtureRequest) -> Race:
-    return Race(benchmark, threads, request.config.stash.setdefault(MEASURED, []))
+def race(threads: int, request: pytest.FixtureRequest) -> Race:
+    return Race(request, threads, request.config.stash.setdefault(MEASURED, []))
 
 
 @pytest.fixture(scope="session")
@@ -157,11 +184,11 @@ def predictions(rows: int, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with labelled predictions of five labels: `first`, `second` and `tenth.parquet`, a tenth of the rows."""
     folder = tmp_path_factory.mktemp("predictions")
     for seed, name, n in ((0, "first", rows), (1, "second", rows), (2, "tenth", rows // 10)):
-        _predictions(n, 5, seed).write_parquet(folder / f"{name}.parquet")
+        made_up_predictions(n, 5, seed).write_parquet(folder / f"{name}.parquet")
     return folder
 
 
-def _predictions(n: int, n_labels: int, seed: int) -> pl.DataFrame:
+def made_up_predictions(n: int, n_labels: int, seed: int) -> pl.DataFrame:
     """Columns `logits`, `label`, and `group` of ten rows; label 1 is right less often than its confidence says."""
     generator = np.random.default_rng(seed)
     logits = 2 * generator.normal(size=(n, n_labels))
@@ -175,9 +202,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Only what agreed with its peers is written."""
-    measured = session.config.stash.get(MEASURED, [])
-    if measured and exitstatus == pytest.ExitCode.OK:
+    """Only what agreed with its peers is written, and only of all benchmarks, not of some or of a study."""
+    measured, asked = session.config.stash.get(MEASURED, []), session.config.option
+    whole = asked.markexpr == "bench" and not asked.keyword
+    if measured and whole and exitstatus == pytest.ExitCode.OK:
         text = json.dumps([asdict(one) for one in measured], indent=2) + "\n"
         write_whole(ROOT / "bench.json", lambda partial: partial.write_text(text, encoding="utf-8"))
 
@@ -186,29 +214,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     measured = config.stash.get(MEASURED, [])
     if not measured:
         return
+    timed, grown = ([one for one in measured if (one.peak_mib is None) is timed] for timed in (True, False))
     console = Console(width=170)
     with console.capture() as printed:
-        console.print(_table(measured))
+        for table in [_times(timed)] * bool(timed) + [_memory(grown)] * bool(grown):
+            console.print(table)
     terminalreporter.write(printed.get())
 
 
-def _table(measured: list[Measured]) -> Table:
+def _times(measured: list[Measured]) -> Table:
     machine = f"{os.cpu_count()} cores of {platform.machine()}, load {os.getloadavg()[0]:.1f} at the end"
-    table = Table(title=f"Medians in seconds; ratio = beside / ours ({machine})")
-    for name in (
-        "operation",
-        "rows",
-        "cores",
-        "ours",
-        "beside",
-        "s",
-        "ratio",
-        "aim",
-        "reached",
-        "floor",
-        "ours / floor",
-    ):
-        table.add_column(name, justify="left" if name in ("operation", "beside", "reached") else "right")
+    columns = ("operation", "rows", "cores", "ours", "beside", "s", "ratio", "aim", "reached", "floor", "ours / floor")
+    table = _empty(f"Medians in seconds; ratio = beside / ours ({machine})", columns)
     for one in measured:
         table.add_row(
             one.operation,
@@ -223,6 +240,23 @@ def _table(measured: list[Measured]) -> Table:
             _shown(one.floor_s),
             _shown(one.floor_s and one.ours_s / one.floor_s),
         )
+    return table
+
+
+def _memory(measured: list[Measured]) -> Table:
+    columns = ("operation", "rows", "MiB", "MiB of a tenth", "times", "at most 11 times")
+    table = _empty("Memory at its highest beyond the input, each in a process of its own", columns)
+    for one in measured:
+        assert one.ratio is not None
+        peaks = (_shown(one.peak_mib), _shown(one.peak_mib_of_a_tenth), _shown(11 / one.ratio))
+        table.add_row(one.operation, f"{one.rows:,}", *peaks, one.reached)
+    return table
+
+
+def _empty(title: str, columns: tuple[str, ...]) -> Table:
+    table = Table(title=title)
+    for name in columns:
+        table.add_column(name, justify="left" if name in ("operation", "beside", "reached") else "right")
     return table
 
 

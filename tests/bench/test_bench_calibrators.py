@@ -11,6 +11,7 @@ from tasks.calibrators.margin_net import first_parameters
 from tasks.calibrators.smart import SmartSettings, fit_smart
 from tasks.calibrators.temperature import fit_temperature
 from tasks.metrics.probability import ece
+from tests.bench.conftest import ALL_CORES
 
 pytestmark = [
     pytest.mark.bench,
@@ -20,10 +21,10 @@ ROWS, K, FITS = 8000, 5, 18
 ALONE = f"one at a time, torch autograd (1 of them, times {FITS})"
 
 
-def made_up(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def made_up(seed: int = 0, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
     """Logits `(n, K)` that are half as large again as they should be, and labels `(n,)`."""
     generator = np.random.default_rng(seed)
-    logits = generator.normal(size=(ROWS, K)) * 2
+    logits = generator.normal(size=(rows, K)) * 2
     return 1.5 * logits, (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
 
 
@@ -38,8 +39,10 @@ def test_temperature(race):
 
     logits, labels = made_up()
     race.beside("scikit-learn", lambda: _TemperatureScaling().fit(logits, labels).beta_, aim=2)
+    few = made_up(rows=ROWS // 10)
+    race.growth(lambda: fit_temperature(*few, seed=0))
     race.floor(lambda: np.exp(logits).sum())  # one exponential of each logit
-    ours, theirs = race.run("temperature", ROWS, lambda: fit_temperature(logits, labels, seed=0), rounds=30)
+    ours, theirs, _ = race.run("temperature", ROWS, lambda: fit_temperature(logits, labels, seed=0), rounds=30)
     assert abs(slope(ours.beta, logits, labels)) < 1e-10
     np.testing.assert_allclose(ours.beta, theirs, rtol=1e-6)
 
@@ -59,10 +62,13 @@ def test_temperature_beside_netcal(race):
     np.testing.assert_allclose(ours.beta, theirs, rtol=1e-4)  # it stops earlier
 
 
+@ALL_CORES  # neither side gains anything from a second core
 def test_smart(race):
     sets = [made_up(seed) for seed in range(FITS)]
+    few = [made_up(seed, ROWS // 10) for seed in range(FITS)]
     race.beside(ALONE, lambda: autograd_smart(*sets[0]), aim=5, times=FITS)
-    ours, theirs = race.run(
+    race.growth(lambda: [fit_smart(*one, seed=0) for one in few])
+    ours, theirs, _ = race.run(
         "SMART, 18 fits", FITS * ROWS, lambda: [fit_smart(*one, seed=0) for one in sets], rounds=2, warm_up=False
     )
     logits, labels = sets[0]
@@ -93,10 +99,13 @@ def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
     return lowest
 
 
+@ALL_CORES
 def test_hcal(race):
     sets = [made_up(seed) for seed in range(FITS)]
+    few = [made_up(seed, ROWS // 10) for seed in range(FITS)]
     race.beside(ALONE, lambda: autograd_hcal(*sets[0]), aim=5, times=FITS)
-    ours, theirs = race.run(
+    race.growth(lambda: [fit_hcal(*one, seed=0) for one in few])
+    ours, theirs, _ = race.run(
         "h-cal, 18 fits", FITS * ROWS, lambda: [fit_hcal(*one, seed=0) for one in sets], rounds=2, warm_up=False
     )
     np.testing.assert_allclose(ours[0].slopes, theirs, atol=1e-5)

@@ -17,6 +17,7 @@ from flows import rerank
 from tasks.maps.apply import apply_map
 from tasks.projection.label_maps import Isotonic
 from tasks.projection.labelwise import WithFallbacks
+from tests.bench.conftest import ALL_CORES
 
 pytestmark = pytest.mark.bench
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -86,6 +87,7 @@ def agree(ours: pl.DataFrame, theirs: pl.DataFrame, file: pl.DataFrame) -> None:
     assert ours["route"].value_counts().sort("route").equals(theirs["route"].value_counts().sort("route"))
 
 
+@ALL_CORES
 def test_from_file_to_map_and_verdict(race, rows, predictions, tmp_path, monkeypatch, capsys):
     """The map is fitted on one file and judged on another of the same length."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from tasks.datasets import dataset_named
 from tasks.predictors import fit_predictor
 from tasks.predictors.hashed_ngrams import hashed_ngrams
 from tasks.simulation import simulate
+from tests.bench.conftest import ALL_CORES
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, ALL_CORES]
 K = 4
 # With 100, the default, the fit takes twice as long and begins to learn by heart, for the penalty is light.
 SETTINGS = {"linear_text": {"max_iterations": 30}}
@@ -23,8 +25,12 @@ SETTINGS = {"linear_text": {"max_iterations": 30}}
 @pytest.fixture(scope="module")
 def judged(rows: int, tmp_path_factory: pytest.TempPathFactory) -> dict[str, pl.DataFrame]:
     """Training and test pairs of a twin of Amazon ESCI (us); an eighth of `rows` are for training."""
-    folder = tmp_path_factory.mktemp("twin")
-    simulate("amazon_esci", folder, rows=rows // 8 * 1900 // 1000, residual=1.0, seed=0)
+    return pairs_of_a_twin(rows // 8, tmp_path_factory.mktemp("twin"))
+
+
+def pairs_of_a_twin(rows: int, folder: Path) -> dict[str, pl.DataFrame]:
+    """Training and test pairs, `rows` of them for training, from raw files in `folder`."""
+    simulate("amazon_esci", folder, rows=rows * 1900 // 1000, residual=1.0, seed=0)
     pairs = dataset_named("amazon_esci", "amazon_esci", {}).read(folder, {}).pairs
     pairs = pairs.with_columns(pl.col("split").fill_null("train"))
     return {split: pairs.filter(pl.col("split") == split) for split in ("train", "test")}
@@ -62,7 +68,7 @@ def test_texts_to_a_classifier(race, judged):
     race.beside("HashingVectorizer, SGDClassifier", theirs, aim=1)
     race.growth(lambda: ours(train[: len(train) // 10]))
     race.floor(lambda: joined(train))
-    fitted, sgd, _ = race.run("texts to a classifier, 30 steps", len(train), lambda: ours(train), rounds=3)
+    fitted, sgd, _ = race.run("texts to a classifier, 30 steps", len(train), lambda: ours(train), rounds=1)
     truth = test["label"].to_numpy()
     with np.errstate(divide="ignore"):
         their_quality = quality(np.log(sgd.predict_proba(vectorizer().transform(joined(test)))), truth)

@@ -1,0 +1,148 @@
+"""How much memory each operation takes at its highest, and with a tenth of the rows: `python -m tests.bench.memory`.
+
+Prints a line of JSON for each: seconds, and MiB beyond what was there before it, its input included. Each is measured
+in a process of its own, where it is done with few rows first, so that what it imports then is not counted.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from functools import partial
+from io import StringIO
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from flows import rerank
+from tasks.calibrators.hcalibration import fit_hcal
+from tasks.calibrators.smart import fit_smart
+from tasks.calibrators.temperature import fit_temperature
+from tasks.maps.apply import apply_map
+from tasks.metrics.resampling import resample
+from tasks.predictors.hashed_ngrams import hashed_ngrams
+from tasks.projection.exact import fit_exact
+from tasks.projection.labelwise import fit_isotonic
+from tasks.projection.lattice import LatticeSettings, fit_lattices
+from tests import maps
+from tests.bench import test_bench_calibrators, test_bench_metrics, test_bench_predictors, test_bench_projection
+from tests.bench.conftest import made_up_predictions
+
+MILLION = 1_000_000
+FITS, K = 108, 5
+
+Ready = Callable[[], object]
+
+
+def metrics(rows: int, _folder: Path) -> Ready:
+    made = test_bench_metrics.made_up(rows)
+    return lambda: test_bench_metrics.every_metric(*made)
+
+
+def bootstrap(rows: int, _folder: Path) -> Ready:
+    logit, correct = test_bench_metrics.made_up(rows)
+    query = np.arange(rows) // 10
+    return lambda: resample(query, resamples=1000, seed=0).reliability(logit, correct)
+
+
+def exact(rows: int, _folder: Path) -> Ready:
+    made = test_bench_projection.made_up(FITS, rows // FITS)
+    return lambda: fit_exact(*made, n_labels=K, settings=LatticeSettings())
+
+
+def adam(rows: int, _folder: Path) -> Ready:
+    made = test_bench_projection.made_up(FITS, rows // FITS)
+    return lambda: fit_lattices(*made, n_labels=K, settings=LatticeSettings())
+
+
+def isotonic(rows: int, _folder: Path) -> Ready:
+    (confidence,), (decision,), (correct,) = test_bench_projection.made_up(1, rows)
+    return lambda: fit_isotonic(confidence[None], decision, correct, n_labels=K)
+
+
+def calibrator(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:
+    logits, labels = test_bench_calibrators.made_up(rows=rows)
+    return lambda: fit(logits, labels, seed=0)
+
+
+def apply(rows: int, folder: Path) -> Ready:
+    file, document = folder / f"{rows}.parquet", maps.document("mrp", n_labels=K)
+    made_up_predictions(rows, K, 0).write_parquet(file)
+    return lambda: apply_map(document, file, folder / "scored.parquet")
+
+
+def fit_and_evaluate(rows: int, folder: Path) -> Ready:
+    files = [folder / f"{rows}.{name}.parquet" for name in ("known", "new")]
+    for seed, file in enumerate(files):
+        made_up_predictions(rows, K, seed).write_parquet(file)
+    known, new = map(str, files)
+    found, told = (str(folder / f"{rows}.{name}.json") for name in ("map", "told"))
+
+    def ready() -> None:
+        grouped = ["--group", "group"]
+        with redirect_stdout(StringIO()):
+            rerank.app(["fit", "--predictions", known, "--out", found, *grouped], standalone_mode=False)
+            judge = ["evaluate", "--map", found, "--predictions", new, "--out", told, *grouped]
+            rerank.app(judge, standalone_mode=False)
+
+    return ready
+
+
+def ngrams(rows: int, folder: Path) -> Ready:
+    texts = test_bench_predictors.pairs_of_a_twin(rows, folder / str(rows))["train"]["candidate"]
+    return lambda: hashed_ngrams(texts, longest=2, bits=18)
+
+
+# Each operation, its rows, and what makes it ready.
+OPERATIONS: dict[str, tuple[int, Callable[[int, Path], Ready]]] = {
+    "every metric of one run, ties exact": (MILLION, metrics),
+    "1,000 clustered resamples of every metric that ranks": (40_000, bootstrap),
+    "mrp_exact": (FITS * 8000, exact),
+    "mrp, Adam as published": (FITS * 8000, adam),
+    "isotonic of each label": (MILLION, isotonic),
+    "temperature": (80_000, partial(calibrator, fit_temperature)),
+    "SMART": (40_000, partial(calibrator, fit_smart)),
+    "h-cal": (40_000, partial(calibrator, fit_hcal)),
+    "apply a map, file to file": (MILLION, apply),
+    "fit, then evaluate": (MILLION, fit_and_evaluate),
+    "hashed n-grams": (MILLION // 8, ngrams),
+}
+
+
+def highest(ready: Ready) -> tuple[float, float]:
+    """Seconds of a call, and MiB that it takes at its highest beyond what is there now."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # the highest from here on
+    before, start = _mib("VmRSS"), time.perf_counter()
+    ready()
+    return time.perf_counter() - start, _mib("VmHWM") - before
+
+
+def _mib(name: str) -> float:
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status[name].split()[0]) / 1024
+
+
+def measure(prepare: Callable[[int, Path], Ready], rows: int) -> tuple[float, float]:
+    """The same with so many rows, in a child of this process, which has all imports and has done nothing yet."""
+    with get_context("fork").Pool(1) as child:
+        return child.apply(_measure, (prepare, rows))
+
+
+def _measure(prepare: Callable[[int, Path], Ready], rows: int) -> tuple[float, float]:
+    with TemporaryDirectory() as folder:
+        prepare(max(rows // 100, 1000), Path(folder))()
+        return highest(prepare(rows, Path(folder)))
+
+
+if __name__ == "__main__":
+    for name, (asked, ready_of) in OPERATIONS.items():
+        found = [measure(ready_of, rows) for rows in (asked, asked // 10)]
+        print(json.dumps({"operation": name, "rows": asked, "whole": found[0], "tenth": found[1]}), flush=True)
