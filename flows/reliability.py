@@ -17,17 +17,19 @@ from tasks.bound import bound
 from tasks.calibrate import calibrate
 from tasks.calibrators import CALIBRATORS
 from tasks.compare import compare
+from tasks.expectations.check import GateFailed
 from tasks.measure import measure
 from tasks.project import project
 from tasks.projection.device import available_device
 from tasks.protocol.errors import BadInput
 from tasks.protocol.keys import ALTERNATIVE_OF
 from tasks.protocol.params import Params, load_params
+from tasks.protocol.results import Projected
 from tasks.protocol.splits import ValidationRows, validation_rows
-from tasks.protocol.store import Base, explored_folder, read_base, runs_folder
+from tasks.protocol.store import Base, explored_folder, failed_gates_file, read_base, runs_folder, write_json
 from tasks.provenance.lock import held
 from tasks.provenance.stage import ended_in_words
-from tasks.show import show
+from tasks.show import show, show_gates
 from tasks.validate import known, unchanged
 from tasks.vary import vary
 from tasks.write import write_runs
@@ -98,6 +100,29 @@ def submit_all(base: Base, params: Params, device: str, cuts: list[ValidationRow
     return made | {"intervals": {"all seeds": intervals}}
 
 
+def gates_reached(made: Futures) -> list[dict[str, Any]]:
+    """The records of all gates that were reached, passed or not."""
+    ended = [one for what in ("gates", "projected") for one in made[what].values() if one.state.is_final()]
+    found: list[dict[str, Any]] = []
+    for result in (future.result(raise_on_failure=False) for future in ended):
+        if isinstance(result, GateFailed):
+            found.append(result.record)
+        elif isinstance(result, Projected):
+            found += result.gates
+        elif isinstance(result, dict):
+            found.append(result)
+    return found
+
+
+def keep_failed(base: Base, gates: list[dict[str, Any]]) -> None:
+    """Keep the records of the gates of which one has failed, for the report; if there are none, what was kept goes."""
+    kept = failed_gates_file(base.name)
+    if gates:
+        write_json(kept, {"dataset": base.name, "source": base.source, "gates": gates})
+    else:
+        kept.unlink(missing_ok=True)
+
+
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
     """Calibrate, project, check and measure the fixed decisions of `dataset`.
@@ -112,6 +137,12 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         with tags(dataset, base.source):
             made = submit_all(base, params, device, cut(base, params, seeds))
             follow([one for some in made.values() for one in some.values()], dataset)
+        reached, explored = gates_reached(made), bool(seeds or calibrators)
+        failed = not all(record["success"] for record in reached)
+        if failed:
+            show_gates(base, reached)
+        if not explored:
+            keep_failed(base, reached if failed else [])
         results = {
             what: [outcome(one, f"{dataset}, {what}, {place}") for place, one in some.items()]
             for what, some in made.items()
@@ -120,7 +151,6 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
             print(f"{dataset}, {sentence}")
         kept = [fit.state.name == "Cached" for fit in made["fits"].values()]
         counts = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}
-        explored = bool(seeds or calibrators)
         folder = explored_folder(dataset) if explored else runs_folder(dataset)
         with held(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
             show(base, write_runs(base, results, params, {"device": device, **counts}, folder), folder)

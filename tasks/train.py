@@ -11,6 +11,7 @@ import polars as pl
 
 from tasks.datasets import dataset_named
 from tasks.datasets.base import Dataset, Judged
+from tasks.expectations.check import GateFailed
 from tasks.expectations.contract import check_contract
 from tasks.expectations.pairs import outline
 from tasks.metrics.probability import accuracy
@@ -19,8 +20,17 @@ from tasks.protocol.decisions import FixedDecisions, decide
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import DatasetParams, Params, Preset, load_params
 from tasks.protocol.splits import SPLITS, draw_splits
-from tasks.protocol.store import base_folder, raw_folder, write_json, write_logits, write_pairs
+from tasks.protocol.store import (
+    base_folder,
+    failed_gates_file,
+    raw_folder,
+    read_json,
+    write_json,
+    write_logits,
+    write_pairs,
+)
 from tasks.provenance.stage import as_stage
+from tasks.sources.origin import INDEX
 
 logger = logging.getLogger(__name__)
 
@@ -47,29 +57,39 @@ def main(name: str) -> None:
     write_pairs(name, outline(frame))
     if record is not None:
         write_json(base_folder(name) / "contract.json", record)
+    told = read_json(raw_folder(name) / INDEX)
     facts = {
         **described(name, dataset, entry, params, drawn),
         **counted(parts, dataset.n_labels),
         "counts": judged.counts,
         "dropped": judged.dropped,
         "published": published(dataset, entry),
+        "origin": {fact: told[fact] for fact in ("origin", "revision", "licence")},
         "accuracy": {split: accuracy(rows.decision, rows.labels) for split, rows in decided.items()},
     }
     write_logits(name, decided, facts)
 
 
 def contract(name: str, dataset: Dataset, entry: DatasetParams, judged: Judged) -> dict[str, Any] | None:
-    """The record of the gate that official files must pass before anything is trained on them; None for others."""
+    """The record of the gate that official files must pass before anything is trained on them; None for others.
+
+    Where it fails, `failed_gates_file` keeps the record.
+    """
+    failed_gates_file(name).unlink(missing_ok=True)
     if entry.source != "official":
         return None
-    return check_contract(
-        judged.pairs,
-        judged.counts,
-        published=dataset.origin(entry.chosen.options).published,
-        n_labels=dataset.n_labels,
-        features=dataset.features,
-        coordinates={"dataset": name},
-    )
+    try:
+        return check_contract(
+            judged.pairs,
+            judged.counts,
+            published=dataset.origin(entry.chosen.options).published,
+            n_labels=dataset.n_labels,
+            features=dataset.features,
+            coordinates={"dataset": name},
+        )
+    except GateFailed as error:
+        write_json(failed_gates_file(name), {"dataset": name, "source": entry.source, "gates": [error.record]})
+        raise
 
 
 def with_splits(frame: pl.DataFrame, chosen: Preset, seed: int) -> tuple[pl.DataFrame, list[str]]:

@@ -54,11 +54,11 @@ def unchanged(projected: Projected, calibrated: list[Calibrated], dataset: str, 
         )
         for fit, rows in zip(calibrated, projected.rows, strict=True)
     ]
-    records = check_unchanged(
+    record = check_unchanged(
         outgoing,
         labels=base.test.labels,
         seed0_accuracy=base.seed0_accuracy,
         ece_bins=ece_bins,
         coordinates={"dataset": dataset, "seed": projected.seed},
     )
-    return replace(projected, gates=[*projected.gates, *records])
+    return replace(projected, gates=[*projected.gates, record])

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks.expectations.check as checking
-from tasks.expectations.check import GateFailed, check, expectation_types
+from tasks.expectations.check import GateFailed, check, expectation_types, violated
 from tasks.expectations.contract import check_contract
 from tasks.expectations.invariants import Outgoing, _run, check_unchanged
 from tasks.expectations.pairs import _class_mix, check_pairs, outline
@@ -228,9 +228,10 @@ def gate_unchanged(one: Outgoing, labels: np.ndarray, seed0_accuracy: float | No
 def test_an_unchanged_run_passes_and_leaves_json_records() -> None:
     (one, labels), (other, _) = outgoing("ts"), outgoing("smart")
     seed0 = accuracy(one.decision_before, labels)
-    records = check_unchanged([one, other], labels=labels, seed0_accuracy=seed0, ece_bins=15, coordinates=PLACE)
-    assert json.loads(json.dumps(records, allow_nan=False)) == records
-    assert [(one["gate"], one["rows"]) for one in records] == [("unchanged rows", 800), ("unchanged run", 2)]
+    record = check_unchanged([one, other], labels=labels, seed0_accuracy=seed0, ece_bins=15, coordinates=PLACE)
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
+    assert [(one["gate"], one["rows"]) for one in record["checks"]] == [("unchanged rows", 800), ("unchanged run", 2)]
+    assert violated([record]) == []
 
 
 def test_probabilities_of_zero_and_flat_curves_are_no_change() -> None:
@@ -291,6 +292,8 @@ def test_a_changed_row_closes_the_gate(name: str) -> None:
     message = str(failed.value)
     wanted = ["`unchanged rows` is closed for dataset wands, seed 2", "of ts: ", "Trust no result", *words]
     assert all(word in message for word in wanted), message
+    told = {(row["dataset"], row["seed"], row["calibrator"]) for row in violated([failed.value.record])}
+    assert told == {("wands", 2, "ts")}
     assert json.loads(json.dumps(failed.value.record, allow_nan=False))["success"] is False
 
 

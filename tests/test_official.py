@@ -17,9 +17,17 @@ from project_copy import write_own_pairs
 
 from tasks import download, train
 from tasks.datasets import DATASETS
-from tasks.expectations.check import GateFailed
+from tasks.expectations.check import GateFailed, violated
 from tasks.protocol.errors import BadInput
-from tasks.protocol.store import base_folder, downloads_folder, raw_folder, read_base, read_json, read_pairs
+from tasks.protocol.store import (
+    base_folder,
+    downloads_folder,
+    failed_gates_file,
+    raw_folder,
+    read_base,
+    read_json,
+    read_pairs,
+)
 from tasks.provenance.hashing import sha256_of_file
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -173,6 +181,13 @@ def test_nothing_is_trained_on_files_that_do_not_hold_what_is_published(project,
     with pytest.raises(GateFailed, match="`contract` is closed for dataset wands"):
         train.main("wands")
     assert not base_folder("wands").exists()
+    kept = read_json(failed_gates_file("wands"))
+    assert (kept["dataset"], kept["source"]) == ("wands", "official")
+    found = {(row["gate"], row["dataset"]): row["found"] for row in violated(kept["gates"])}
+    assert "count queries: published = " in found["contract", "wands"]
+    monkeypatch.setitem(DATASETS, "wands", dataset)
+    train.main("wands")
+    assert not failed_gates_file("wands").exists()
 
 
 def test_a_mirror_of_all_raw_folders_needs_no_internet(project, server, tmp_path, monkeypatch):

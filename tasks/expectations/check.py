@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from threading import Lock
 from typing import Any
@@ -18,6 +18,13 @@ import polars as pl
 from tasks.protocol.errors import RunFailed
 
 ROWS_NAMED = 3  # violating rows that a message and a record name
+LIMITS = ("min_value", "max_value", "value_set", "or_equal")  # of the expectations that are used here
+ALLOWED = {  # by those without a limit
+    "expect_column_values_to_not_be_null": "any value but null",
+    "expect_column_values_to_be_unique": "each value once",
+    "expect_column_pair_values_to_be_equal": "{} = {}",
+    "expect_column_pair_values_a_to_be_greater_than_b": "{} ≥ {}",
+}
 
 logger = logging.getLogger(__name__)
 
@@ -26,11 +33,47 @@ _ONE_AT_A_TIME = Lock()
 
 
 class GateFailed(RunFailed):
-    """A gate is closed: the message is for a person, `record` is what `check` would have returned."""
+    """A gate is closed: the message is for a person, `record` is what the gate would have returned."""
 
     def __init__(self, message: str, record: dict[str, Any] | None = None) -> None:
         super().__init__(message)
         self.record = record or {}
+
+
+def pass_gate(name: str, coordinates: Mapping[str, object], checks: Iterator[dict[str, Any]]) -> dict[str, Any]:
+    """Draw one check after the other; return the record of the gate. Behind a failed check nothing more is checked.
+
+    Raises GateFailed as the check does, with the record of the whole gate: those that it has passed, and the failed.
+    """
+    where, passed = {key: _plain(value) for key, value in coordinates.items()}, []
+    try:
+        for record in checks:
+            passed.append(record)  # noqa: PERF402 - what was passed is told where the next one fails
+    except GateFailed as error:
+        failed = {"gate": name, "coordinates": where, "success": False, "checks": [*passed, error.record]}
+        raise GateFailed(str(error), failed) from None
+    return {"gate": name, "coordinates": where, "success": True, "checks": passed}
+
+
+def violated(gates: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
+    """A row for each expectation that the records of `gates` name as violated: where, what was expected, what found."""
+    return [
+        {
+            "gate": one["gate"],
+            "dataset": one["coordinates"].get("dataset"),
+            "seed": one["coordinates"].get("seed"),
+            "calibrator": ", ".join(sorted({row["calibrator"] for row in rows if "calibrator" in row})) or None,
+            "expectation": expectation["description"],
+            "found": expectation["found"],
+            "allowed": expectation["allowed"],
+            "severity": expectation["severity"],
+        }
+        for gate in gates
+        for one in gate["checks"]
+        for expectation in one["expectations"]
+        for rows in [expectation["observed"]["violating_rows"]]
+        if not expectation["success"]
+    ]
 
 
 def check(
@@ -50,7 +93,8 @@ def check(
 
     Parameters
     ----------
-    frame: only the columns that `expectations` name cross over to pandas.
+    frame: only the columns that `expectations` name cross over to pandas. A column `calibrator` says where a row
+        belongs, and the record names it with each violating row.
     expectations: values of `great_expectations.expectations`; `description` says in plain words what must hold.
     gate: the name of the gate.
     coordinates: where in the run we are: data set, protocol seed, calibrator.
@@ -59,7 +103,7 @@ def check(
 
     Raises
     ------
-    GateFailed: names the gate, the coordinates, each violated expectation, how many rows and the first of them.
+    GateFailed: names the check, the coordinates, each violated expectation, how many rows and the first of them.
     """
     results = _validate(frame, expectations)
     observed = [_observed(result, frame, named_by) for result in results]
@@ -123,26 +167,61 @@ def _columns(configuration: Any) -> list[str]:
 def _observed(result: Any, frame: pl.DataFrame, named_by: str | None) -> dict[str, Any]:
     """One expectation of a record: its type, columns and words, and what was seen."""
     configuration, seen = result.expectation_config, result.result
+    place = ["calibrator"] if "calibrator" in frame.columns else []
     violating = [
         {
             "row": f"{named_by} {frame[named_by][at]}" if named_by else f"row {at}",
-            **{column: _plain(frame[column][at]) for column in _columns(configuration)},
+            **{column: _plain(frame[column][at]) for column in (*place, *_columns(configuration))},
         }
         for at in seen.get("partial_unexpected_index_list", [])[:ROWS_NAMED]
     ]
+    observed = {
+        "value": _plain(seen.get("observed_value")),
+        "violations": seen.get("unexpected_count"),
+        "violating_rows": violating,
+        "errors": sorted(_errors(result.exception_info)),
+    }
+    columns = _columns(configuration)
     return {
         "type": configuration.type,
-        "columns": _columns(configuration),
-        "description": configuration.description,
+        "columns": columns,
+        "limits": {name: value for name in LIMITS if (value := configuration.kwargs.get(name)) is not None},
+        "description": configuration.description or configuration.type.removeprefix("expect_").replace("_", " "),
         "severity": configuration.severity.value,
         "success": bool(result.success),
-        "observed": {
-            "value": _plain(seen.get("observed_value")),
-            "violations": seen.get("unexpected_count"),
-            "violating_rows": violating,
-            "errors": sorted(_errors(result.exception_info)),
-        },
+        "allowed": _allowed(configuration),
+        "found": _found(columns, observed, len(frame)),
+        "observed": observed,
     }
+
+
+def _allowed(configuration: Any) -> str:
+    """What an expectation lets through, in a few words."""
+    values = configuration.kwargs.get("value_set")
+    if values is not None:
+        return f"one of {', '.join(map(str, values))}" if any(map(str, values)) else "nothing"
+    least, most = (configuration.kwargs.get(name) for name in ("min_value", "max_value"))
+    if least is not None:
+        return f"at least {least:g}" if most is None else f"{least:g} to {most:g}" if least != most else f"{least:g}"
+    return ALLOWED[configuration.type].format(*_columns(configuration))
+
+
+def _found(columns: list[str], observed: Mapping[str, Any], rows: int) -> str:
+    """What was seen, in a few words."""
+    if observed["errors"]:
+        return f"this could not be evaluated: {'; '.join(observed['errors'])}"
+    if observed["violations"] is None:
+        return str(observed["value"])
+    if not observed["violations"]:
+        return f"all {rows} rows"
+    return f"{observed['violations']} of {rows} rows, such as {'; '.join(_rows(columns, observed))}"
+
+
+def _rows(columns: list[str], observed: Mapping[str, Any]) -> list[str]:
+    """The violating rows that are named, each with its values."""
+    return [
+        f"{row['row']}: " + ", ".join(f"{name} = {row[name]}" for name in columns) for row in observed["violating_rows"]
+    ]
 
 
 def _errors(information: Mapping[str, Any]) -> set[str]:
@@ -153,17 +232,13 @@ def _errors(information: Mapping[str, Any]) -> set[str]:
 
 def _sentence(one: Mapping[str, Any]) -> str:
     """A violated expectation as lines for a person."""
-    expected = one["description"] or one["type"].removeprefix("expect_").replace("_", " ")
     seen = one["observed"]
-    head = f"- expected: {expected}" + (f" (column {', '.join(one['columns'])})" if one["columns"] else "")
+    head = f"- expected: {one['description']}" + (f" (column {', '.join(one['columns'])})" if one["columns"] else "")
     if seen["errors"]:
-        return f"{head}; this could not be evaluated: {'; '.join(seen['errors'])}"
+        return f"{head}; {one['found']}"
     if seen["violations"] is None:
-        return f"{head}; found {seen['value']}"
-    rows = [
-        f"    {row['row']}: " + ", ".join(f"{name} = {value}" for name, value in row.items() if name != "row")
-        for row in seen["violating_rows"]
-    ]
+        return f"{head}; found {one['found']}"
+    rows = [f"    {row}" for row in _rows(one["columns"], seen)]
     return "\n".join([f"{head}; violated by {seen['violations']} row(s), such as", *rows])
 
 

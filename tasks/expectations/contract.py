@@ -5,12 +5,13 @@ A count that was read in an official copy stops the run where it is not met; one
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import polars as pl
 
-from tasks.expectations.check import check, expectation_types
+from tasks.expectations.check import check, expectation_types, pass_gate
 from tasks.protocol.errors import BadInput
 from tasks.sources.origin import Published
 
@@ -56,15 +57,15 @@ def check_contract(
     rows = [(what, expected, found, True) for what, expected, found in declared]
     rows += [(one.what, one.value, counts[one.what], one.verified) for one in published]
     frame = pl.DataFrame(rows, schema=("count", "published", "found", "verified"), orient="row")
+    return pass_gate("contract", coordinates, _checks(frame, coordinates))
+
+
+def _checks(frame: pl.DataFrame, coordinates: Mapping[str, object]) -> Iterator[dict[str, Any]]:
     sure, recalled = frame.filter("verified"), frame.filter(~pl.col("verified"))
-    checks = [
-        check(sure, _of_counts("critical"), gate="contract", named_by="count", coordinates=coordinates, remedy=REMEDY)
-    ]
+    checked = partial(check, named_by="count", coordinates=coordinates, remedy=REMEDY)
+    yield checked(sure, _of_counts("critical"), gate="contract")
     if not recalled.is_empty():
-        checks.append(
-            check(recalled, _of_counts("warning"), gate="contract: recalled", named_by="count", coordinates=coordinates)
-        )
-    return {"gate": "contract", "coordinates": checks[0]["coordinates"], "success": True, "checks": checks}
+        yield checked(recalled, _of_counts("warning"), gate="contract: recalled")
 
 
 def _of_counts(severity: str) -> list[Any]:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from tasks.expectations.check import check, expectation_types
+from tasks.expectations.check import check, expectation_types, pass_gate
 from tasks.metrics.probability import accuracy, ece
 
 LARGEST_RESIDUAL = 1e-8  # of the Karush-Kuhn-Tucker conditions, at which a minimum counts as found
@@ -46,8 +46,8 @@ def check_unchanged(
     seed0_accuracy: float,
     ece_bins: int,
     coordinates: Mapping[str, object],
-) -> list[dict[str, Any]]:
-    """Check what one protocol seed hands on; return a record for the rows of all calibrators, and one for the run.
+) -> dict[str, Any]:
+    """Check what one protocol seed hands on; return the records of its checks: the rows of all calibrators, the run.
 
     Decisions and log-probabilities are equal row by row, accuracy and ECE to the last bit, with no tolerance: a
     projection has no reason to touch them. Reliabilities are in [0, 1] (read from logits, so only NaN can leave it),
@@ -75,13 +75,14 @@ def check_unchanged(
     # all calibrators in one frame: Great Expectations takes longer to start than to look at rows
     rows = pl.concat([_rows(one) for one in outgoing]).sort("largest_difference", descending=True, maintain_order=True)
     runs = pl.DataFrame([_run(one, labels, seed0_accuracy, ece_bins) for one in outgoing])
-    return [
+    checks = (
         check(frame, expected, gate=gate, coordinates=coordinates, remedy=REMEDY, named_by=named_by)
         for frame, expected, gate, named_by in (
             (rows, _of_rows(), "unchanged rows", "row"),
             (runs, _of_runs(), "unchanged run", "calibrator"),
         )
-    ]
+    )
+    return pass_gate("unchanged", coordinates, checks)
 
 
 def _refuse_empty_comparison(calibrator: str, before: np.ndarray, after: np.ndarray) -> None:
@@ -101,6 +102,7 @@ def _rows(one: Outgoing) -> pl.DataFrame:
     return pl.DataFrame(
         {
             "row": pl.select(pl.format("{} of {}", pl.int_range(len(before)), pl.lit(one.calibrator))).to_series(),
+            "calibrator": [one.calibrator] * len(before),
             "decision_before": one.decision_before,
             "decision_after": one.decision_after,
             "largest_difference": difference.max(axis=1),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from tasks.expectations.check import check, expectation_types
+from tasks.expectations.check import check, expectation_types, pass_gate
 from tasks.protocol.splits import SPLITS
 
 REMEDY = "Mend the source of these rows, its reader, or `split` in params.yaml; nothing was calibrated or reported."
@@ -60,17 +60,18 @@ def check_pairs(
     ------
     GateFailed: names the data set, the pairs, groups or classes, and what was found.
     """
-    checked = partial(check, coordinates=coordinates, remedy=REMEDY)
-    checks = [
-        checked(frame, _of_rows(n_labels, "features_finite" in frame.columns), gate="pairs", named_by="pair"),
-        checked(_classes(frame, n_labels), _of_classes(), gate="pairs: classes", named_by="class"),
-    ]
-    if groups_stay_together:
-        checks.append(checked(_groups(frame), _of_groups(), gate="pairs: groups", named_by="group"))
-    if drawn:
-        mix = _class_mix(frame, n_labels, drawn, by_group=groups_stay_together)
-        checks.append(checked(mix, _of_class_mix(), gate="pairs: class mix", named_by="class"))
-    return {"gate": "pairs", "coordinates": checks[0]["coordinates"], "success": True, "checks": checks}
+
+    def checks() -> Iterator[dict[str, Any]]:
+        checked = partial(check, coordinates=coordinates, remedy=REMEDY)
+        yield checked(frame, _of_rows(n_labels, "features_finite" in frame.columns), gate="pairs", named_by="pair")
+        yield checked(_classes(frame, n_labels), _of_classes(), gate="pairs: classes", named_by="class")
+        if groups_stay_together:
+            yield checked(_groups(frame), _of_groups(), gate="pairs: groups", named_by="group")
+        if drawn:
+            mix = _class_mix(frame, n_labels, drawn, by_group=groups_stay_together)
+            yield checked(mix, _of_class_mix(), gate="pairs: class mix", named_by="class")
+
+    return pass_gate("pairs", coordinates, checks())
 
 
 def _of_rows(n_labels: int, has_features: bool) -> list[Any]:

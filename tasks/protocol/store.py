@@ -55,6 +55,14 @@ def manifest_file(dataset: str, stage: str) -> Path:
     return DATA / "manifests" / dataset / f"{stage}.json"
 
 
+def failed_gates_file(dataset: str) -> Path:
+    """The gates of a data set that the last run of its stages reached, where one of them failed.
+
+    The next run removes it. No stage reads it: it is for the report in which that data set is a hole.
+    """
+    return STATE / "gates" / f"{dataset}.json"
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then move it into place: it appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)

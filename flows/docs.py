@@ -1,0 +1,35 @@
+"""`make docs`: what the gates of every data set found, as Data Docs of Great Expectations; no flow, and no stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tasks.expectations.docs import build_docs
+from tasks.protocol.errors import BadInput
+from tasks.protocol.params import load_params
+from tasks.protocol.store import DATA, base_folder, failed_gates_file, read_json, runs_folder
+from tasks.provenance.stage import in_a_sentence
+from tasks.tables.display import display_name
+
+
+def recorded(dataset: str) -> list[dict[str, Any]]:
+    """The records of all gates that the last run of `dataset` reached; of one that failed, those of that run."""
+    contract, stopped = base_folder(dataset) / "contract.json", failed_gates_file(dataset)
+    gates = stopped if stopped.exists() else runs_folder(dataset) / "gates.json"
+    found = [read_json(contract)] if contract.exists() else []
+    return [*found, *(read_json(gates)["gates"] if gates.exists() else [])]
+
+
+def main() -> None:
+    """Write `data/docs/` and say where it is."""
+    sets = load_params().datasets
+    gates = {display_name(name, entry.source): recorded(name) for name, entry in sets.items()}
+    if not any(gates.values()):
+        raise BadInput("no gate of any data set has been reached yet; `make repro` runs them")
+    print(f"Data Docs: {build_docs(gates, DATA / 'docs').resolve()}")
+    print("its index and styling are loaded from CDNs; without a network read the gates in data/report/index.html")
+
+
+if __name__ == "__main__":
+    with in_a_sentence("docs"):
+        main()

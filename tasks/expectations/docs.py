@@ -1,0 +1,95 @@
+"""Data Docs: the recorded results of the gates as Great Expectations draws them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+
+def build_docs(gates: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -> Path:
+    """Write a page for each check of `gates`, and their index, which is returned; what was in `folder` goes.
+
+    Nothing is checked again: the pages show what was recorded when the gates were reached.
+
+    Parameters
+    ----------
+    gates: a data set as people read it -> the records of its gates.
+    """
+    import great_expectations  # noqa: PLC0415 - takes seconds
+    from great_expectations.core.run_identifier import RunIdentifier  # noqa: PLC0415
+    from great_expectations.data_context.types.resource_identifiers import (  # noqa: PLC0415
+        ExpectationSuiteIdentifier,
+        ValidationResultIdentifier,
+    )
+
+    context = great_expectations.get_context(mode="ephemeral")
+    for name in list(context.get_site_names()):
+        context.delete_data_docs_site(name)
+    shutil.rmtree(folder, ignore_errors=True)
+    context.add_data_docs_site(
+        site_name="gates",
+        site_config={
+            "class_name": "SiteBuilder",
+            "store_backend": {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder.resolve())},
+            "site_index_builder": {"class_name": "DefaultSiteIndexBuilder"},
+        },
+    )
+    now = datetime.now(UTC)
+    for dataset, records in gates.items():
+        run = RunIdentifier(run_name=dataset, run_time=now)
+        for check in (one for record in records for one in record["checks"]):
+            suite = f"{dataset}, {check['gate'].replace(':', '')}"
+            found = _suite_result(check, suite, dataset, run)
+            expectations = [one.expectation_config.to_domain_obj() for one in found.results]
+            context.suites.add_or_update(great_expectations.ExpectationSuite(name=suite, expectations=expectations))
+            seed = check["coordinates"].get("seed")
+            rows = "all rows" if seed is None else f"seed {seed}"
+            place = ValidationResultIdentifier(ExpectationSuiteIdentifier(suite), run, rows)
+            context.validation_results_store.set(place, found)
+    context.build_data_docs()
+    return folder / "index.html"
+
+
+def _suite_result(check: Mapping[str, Any], suite: str, dataset: str, run: Any) -> Any:
+    from great_expectations.core import ExpectationSuiteValidationResult  # noqa: PLC0415 - takes seconds
+
+    results = [_result(one, check["rows"]) for one in check["expectations"]]
+    held = sum(one.success for one in results)
+    return ExpectationSuiteValidationResult(
+        success=check["success"],
+        results=results,
+        suite_name=suite,
+        statistics={
+            "evaluated_expectations": len(results),
+            "successful_expectations": held,
+            "unsuccessful_expectations": len(results) - held,
+            "success_percent": 100 * held / len(results),
+        },
+        meta={"run_id": run, "batch_spec": {"data_asset_name": dataset}},
+    )
+
+
+def _result(one: Mapping[str, Any], rows: int) -> Any:
+    from great_expectations.core import ExpectationValidationResult  # noqa: PLC0415 - takes seconds
+    from great_expectations.expectations.expectation_configuration import ExpectationConfiguration  # noqa: PLC0415
+
+    names = ("column",) if len(one["columns"]) == 1 else ("column_A", "column_B")
+    columns, observed = dict(zip(names, one["columns"], strict=False)), one["observed"]
+    seen = {"observed_value": observed["value"]}
+    if observed["violations"] is not None:
+        seen = {
+            "element_count": rows,
+            "unexpected_count": observed["violations"],
+            "unexpected_percent": 100 * observed["violations"] / max(rows, 1),
+            "partial_unexpected_list": [row[one["columns"][-1]] for row in observed["violating_rows"]],
+        }
+    return ExpectationValidationResult(
+        success=one["success"],
+        expectation_config=ExpectationConfiguration(
+            type=one["type"], kwargs=columns | one["limits"], description=one["description"], severity=one["severity"]
+        ),
+        result=seen,
+    )
