@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
 
-.PHONY: setup demo repro test test-system test-faults bench lint official-small real-sets clean
+.PHONY: setup demo repro test test-system test-faults bench docs lint official-small real-sets clean
 
 setup: $(VENV)/.ready
 
@@ -50,13 +50,17 @@ bench: setup
 	$(INSTALL) -e '.[bench]'
 	$(BIN)/python -m pytest tests/bench -m bench --benchmark-quiet
 
+# What the gates found, as Great Expectations draws it; its index and styling need a network, the report does not
+docs: setup
+	$(BIN)/python -m flows.docs
+
 lint: setup
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) .prefect real-sets official-small data/raw data/base data/runs data/report data/manifests data/explored data/demo data/.state
+	rm -rf $(VENV) .prefect real-sets official-small data/raw data/base data/runs data/report data/manifests data/explored data/demo data/docs data/.state
 
 # The small official sets, as we guess that the paper used them, in a clone of this commit beside it. It needs internet;
 # started again, it downloads only what is not there yet.

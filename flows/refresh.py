@@ -24,11 +24,11 @@ from flows.repro import (
     start_lanes,
     start_repro,
 )
-from flows.shown import print_main_table, show_headline, show_stages
+from flows.shown import follow_lanes, link_report, print_main_table, show_failed_gates, show_headline, show_stages
 from tasks.audit.history import Moment, failed_since, happened, keep_finished, moment
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, WatchedMap, load_params
-from tasks.protocol.store import REPORT, read_json
+from tasks.protocol.store import REPORT, failed_gates_file, read_json
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.lock import held
 from tasks.provenance.stage import in_a_sentence
@@ -52,6 +52,8 @@ def begin() -> Moment:
     end_left_behind()
     put_aside_what_is_cut_off()
     remove_empty_runs()
+    for told in failed_gates_file("").parent.glob("*.json"):
+        told.unlink(missing_ok=True)
     return moment()
 
 
@@ -71,6 +73,7 @@ def repro(targets: list[str], force: bool, params: Params, since: Moment) -> int
     try:
         going_on = [name for name in params.datasets if name not in failed]
         start_lanes(lanes, "reliability", going_on, params.lanes, *options, **server)
+        follow_lanes(lanes, going_on, since)
         status = finish(lanes)
     finally:
         end(lanes)
@@ -100,8 +103,8 @@ def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
     return wrong
 
 
-def report_with_holes(missing: list[str]) -> None:
-    """The report without those data sets; it is not that of a finished stage, nor DVC's."""
+def report_with_holes(missing: dict[str, str]) -> None:
+    """The report without those data sets, each with its reason; it is not that of a finished stage, nor DVC's."""
     with held("report"):
         declared("report").manifest.unlink(missing_ok=True)
         report(missing=missing)
@@ -114,12 +117,15 @@ def bring_up_to_date(targets: list[str], force: bool, params: Params) -> list[st
     stale = stale_stages() if failed else set()
     stages = happened(since, stale)
     show_stages([one for one in stages if not targets or one.how != "skipped" or one.stage in targets])
+    show_failed_gates(list(params.datasets))
     if failed:
         wrong = [f"{one.stage}: {one.why}" for one in stages if one.how == "failed"]
         wrong = wrong or ["DVC could not run a stage; its own words stand above"]
         if targets:
             return wrong
-        holes = [name for name in params.datasets if name in {stage.partition("@")[2] for stage in stale}]
+        reasons = {one.stage.partition("@")[2]: f"{one.stage}: {one.why}" for one in stages if one.how == "failed"}
+        unfinished = {stage.partition("@")[2] for stage in stale}
+        holes = {name: reasons.get(name, "its stages did not run") for name in params.datasets if name in unfinished}
         if not holes:
             return wrong  # it is the report itself that failed
         try:
@@ -149,6 +155,7 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
         if not targets or "report" in targets:
             try:
                 print_main_table()
+                link_report()
             except BadInput as error:
                 wrong.append(str(error))
         wrong += watched(params.watched)

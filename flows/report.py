@@ -1,4 +1,4 @@
-"""Prefect flow: the runs of all data sets become tables."""
+"""Prefect flow: the runs of all data sets become tables, figures and a page."""
 
 from __future__ import annotations
 
@@ -8,22 +8,27 @@ from flows.alive import alive, server_needed
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.provenance.stage import ended_in_words
-from tasks.report import gather, write_headline, write_table
+from tasks.report import draw, gather, write_figures, write_headline, write_page, write_paper_figures, write_table
 from tasks.tables import TABLES
 
 
 @flow(flow_run_name="report")
-def report(missing: list[str] | None = None) -> None:
-    """Write `data/report/` from the runs of every data set in params.yaml; those in `missing` become marked holes."""
-    params = load_params()
-    there = [name for name in params.datasets if name not in (missing or [])]
+def report(missing: dict[str, str] | None = None) -> None:
+    """Write `data/report/` from the runs of every data set in params.yaml.
+
+    Those in `missing` become marked holes, with the reason that stands there.
+    """
+    params, holes = load_params(), missing or {}
+    there = [name for name in params.datasets if name not in holes]
     if not there:
         raise BadInput("no data set has finished, so there is nothing to report; see the failures above")
     with alive():
-        runs = gather(there, missing or [], params.calibrators)
-        for name in TABLES:
-            write_table(name, runs)
-        write_headline(runs)
+        runs = gather(there, list(holes), params.calibrators)
+        tables = {name: write_table(name, runs) for name in TABLES}
+        drawn = [draw(name, runs) for name in there]
+        write_figures(drawn)
+        write_paper_figures(drawn)
+        write_page(runs, tables, drawn, write_headline(runs), holes)
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ from typing import Annotated
 
 import typer
 
-from flows.terminal import now, progress, say, show
+from flows.terminal import progress, say, show
+from tasks.audit.checkout import now
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import check_place
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
-from tasks.protocol.errors import BadInput
 from tasks.protocol.store import write_json
 
 
@@ -33,15 +29,6 @@ def progress() -> Iterator[Callable[[str, int], None]]:
             bar.advance(stages[stage], rows)
 
         yield advance
-
-
-def now() -> str:
-    """Date and time, or that of SOURCE_DATE_EPOCH."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if epoch and not re.fullmatch(r"[0-9]{1,11}", epoch):
-        raise BadInput(f"SOURCE_DATE_EPOCH is {epoch!r}; it must be a number of seconds, or not be set")
-    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
-    return moment.isoformat(timespec="seconds")
 
 
 def show(content: dict[str, Any], out: Path | None) -> None:

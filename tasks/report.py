@@ -1,24 +1,48 @@
-"""Prefect tasks: the tables of the report, from the runs of every data set."""
+"""Prefect tasks: the tables, figures and page of the report, from the runs of every data set."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from prefect import task
-from prefect.artifacts import create_table_artifact
+from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks.protocol.store import REPORT, base_folder, read_json, read_parquet, runs_folder, write_json, write_whole
+from tasks.audit.checkout import commit, now
+from tasks.figures import figures_of
+from tasks.figures.exported import pdf, svg
+from tasks.figures.figure import Figure
+from tasks.figures.for_paper import paper_figures
+from tasks.figures.overview import overview, picture
+from tasks.figures.results import Results
+from tasks.page.dvc_plots import dvc_plots_page
+from tasks.page.gates import gates_of
+from tasks.page.page import DataSet, Page, html
+from tasks.page.words import facts_in_words, provenance_in_words, verdict_in_words
+from tasks.protocol.store import (
+    REPORT,
+    base_folder,
+    failed_gates_file,
+    read_json,
+    read_parquet,
+    runs_folder,
+    write_json,
+    write_whole,
+)
+from tasks.provenance.manifest import versions
 from tasks.tables import TABLES
-from tasks.tables.display import displayed, markdown, note
+from tasks.tables.display import display_name, displayed, markdown, note
 from tasks.tables.headline import headline, headline_sentence
 from tasks.tables.latex import latex
 from tasks.tables.layouts import LAYOUTS
-from tasks.tables.runs import Runs
+from tasks.tables.runs import FAILED, Runs
 
 SHOWN_ROWS = 200  # of a table in the Prefect UI
+FIGURES = REPORT / "figures"
 
 
 @task(cache_policy=NO_CACHE)
@@ -33,7 +57,7 @@ def gather(datasets: list[str], missing: list[str], calibrators: tuple[str, ...]
 
 
 @task(task_run_name="{name}", cache_policy=NO_CACHE)
-def write_table(name: str, runs: Runs) -> None:
+def write_table(name: str, runs: Runs) -> pl.DataFrame:
     """Write one table as CSV (full precision), Markdown and LaTeX (rounded), and show it in the Prefect UI."""
     table = TABLES[name](runs)
     write_whole(REPORT / f"{name}.csv", table.write_csv)
@@ -45,11 +69,108 @@ def write_table(name: str, runs: Runs) -> None:
     create_table_artifact(
         shown, key=name.replace("_", "-"), description=f"{LAYOUTS[name].caption} {note(name, table)}{cut}"
     )
+    return table
 
 
 @task(cache_policy=NO_CACHE)
 def write_headline(runs: Runs) -> str:
-    """Write the headline numbers for `dvc metrics`; returns the headline in words."""
+    """Write the headline numbers for `dvc metrics`, and the headline in words, which is returned."""
     sentence = headline_sentence(runs)
-    write_json(REPORT / "metrics.json", {"headline": sentence} | headline(runs))
+    write_json(REPORT / "metrics.json", headline(runs))
+    write_whole(REPORT / "headline.txt", partial(Path.write_text, data=f"{sentence}\n", encoding="utf-8"))
     return sentence
+
+
+@task(task_run_name="draw/{dataset}", cache_policy=NO_CACHE)
+def draw(dataset: str, runs: Runs) -> tuple[Results, list[Figure]]:
+    """The figures of one data set, and what they were drawn from."""
+    folder, facts = runs_folder(dataset), next(fact for fact in runs.facts if fact["dataset"] == dataset)
+    results = Results(
+        name=dataset,
+        shown=display_name(dataset, facts["source"]),
+        labels=tuple(facts["labels"]),
+        scores=read_parquet(folder / "scores.parquet"),
+        lattices=read_json(folder / "curves.json")["lattices"],
+        metrics=runs.metrics.filter(dataset=dataset),
+        rivals=runs.rivals.filter(dataset=dataset),
+        simplex=read_parquet(folder / "simplex.parquet"),
+    )
+    return results, figures_of(results)
+
+
+@task(cache_policy=NO_CACHE)
+def write_figures(drawn: list[tuple[Results, list[Figure]]]) -> None:
+    """Write the rows behind each figure, of all data sets together, as CSV, and what `dvc plots` shows them in."""
+    found: dict[str, list[pl.DataFrame]] = {}
+    for results, figures in drawn:
+        for figure in figures:
+            found.setdefault(figure.name, []).append(
+                figure.rows.select(pl.lit(results.shown).alias("dataset"), pl.all())
+            )
+    for name, frames in found.items():
+        write_whole(FIGURES / f"{name}.csv", pl.concat(frames).write_csv)
+    page = dvc_plots_page()
+    write_whole(FIGURES / "dvc_plots.html", partial(Path.write_text, data=page, encoding="utf-8"))
+
+
+@task(cache_policy=NO_CACHE)
+def write_paper_figures(drawn: list[tuple[Results, list[Figure]]]) -> None:
+    """Write the paper's three figures from our data, each as SVG and PDF."""
+    for figure in paper_figures([results for results, _ in drawn]):
+        write_whole(FIGURES / f"{figure.name}.svg", partial(Path.write_text, data=svg(figure.spec), encoding="utf-8"))
+        write_whole(FIGURES / f"{figure.name}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
+
+
+@task(cache_policy=NO_CACHE)
+def write_page(
+    runs: Runs,
+    tables: dict[str, pl.DataFrame],
+    drawn: list[tuple[Results, list[Figure]]],
+    sentence: str,
+    reasons: dict[str, str],
+) -> None:
+    """Write `index.html`, and link it; `reasons` say why each data set that is missing has failed."""
+    told = tables["overview"].with_columns(
+        dataset=pl.struct("dataset", "source").map_elements(_displayed, return_dtype=pl.String)
+    )
+    figure = overview(told)
+    write_whole(FIGURES / "overview.csv", figure.rows.write_csv)
+    write_whole(FIGURES / "overview.svg", partial(Path.write_text, data=svg(picture(figure.rows)), encoding="utf-8"))
+    advice = dict(told.select("dataset", "advice").iter_rows())
+    facts = {fact["dataset"]: fact for fact in runs.facts}
+    data_sets = [_data_set(results, figures, advice, facts[results.name]) for results, figures in drawn]
+    data_sets += [_hole(name, reasons.get(name, "")) for name in runs.missing]
+    page = Page(
+        verdict=verdict_in_words(told, sentence),
+        simulated=[results.shown for results, _ in drawn if facts[results.name]["source"] == "simulated"],
+        headline=figure,
+        tables=tables,
+        data_sets=data_sets,
+        provenance=provenance_in_words(runs.facts, commit=commit(), written=now(), versions=versions()),
+    )
+    place = REPORT / "index.html"
+    write_whole(place, partial(Path.write_text, data=html(page), encoding="utf-8"))
+    create_link_artifact(place.resolve().as_uri(), link_text=str(place), key="report", description="the report")
+
+
+def _displayed(row: dict[str, Any]) -> str:
+    return display_name(row["dataset"], row["source"])
+
+
+def _data_set(results: Results, figures: list[Figure], advice: dict[str, str], facts: Mapping[str, Any]) -> DataSet:
+    contract = base_folder(results.name) / "contract.json"  # of official files
+    gates = [read_json(contract)] if contract.exists() else []
+    return DataSet(
+        name=results.name,
+        shown=results.shown,
+        advice=advice.get(results.shown) or "",
+        facts=facts_in_words(facts),
+        figures=figures,
+        gates=gates_of([*gates, *read_json(runs_folder(results.name) / "gates.json")["gates"]]),
+    )
+
+
+def _hole(name: str, reason: str) -> DataSet:
+    kept = failed_gates_file(name)
+    gates = read_json(kept)["gates"] if kept.exists() else []
+    return DataSet(name, display_name(name, FAILED), advice="", facts={}, gates=gates_of(gates), failed=reason)

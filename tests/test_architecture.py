@@ -19,6 +19,7 @@ MIDDLE = {
     "calibrators",
     "datasets",
     "expectations",
+    "figures",
     "predictions",
     "predictors",
     "projection",
@@ -88,6 +89,11 @@ def test_nouns_of_the_ground_import_nothing_above_them(noun):
 @pytest.mark.parametrize("noun", [n for n in NOUNS if n.parts[1] == "maps"], ids=str)
 def test_maps_stand_above_the_middle_rank(noun):
     assert project_imports(ROOT / noun) <= GROUND | {"calibrators", "projection", "predictions", "maps"}
+
+
+@pytest.mark.parametrize("noun", [n for n in NOUNS if n.parts[1] == "page"], ids=str)
+def test_the_page_stands_above_tables_and_figures(noun):
+    assert project_imports(ROOT / noun) <= GROUND | {"tables", "figures", "page"}
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -219,13 +220,46 @@ def test_every_task_run_is_recorded_as_finished(project):
         tasks = recorded.execute("select state_type, count(*) from task_run group by state_type").fetchall()
         flows = recorded.execute("select state_type, count(*) from flow_run group by state_type").fetchall()
     # for each set a gate before, 4 fits, a projection, a gate after, a measurement, a comparison and alternatives for
-    # each seed, intervals, a writing and a showing; then what the report gathers, its tables and its headline
-    assert tasks == [("COMPLETED", 2 * (1 + 3 * (4 + 5) + 3) + 1 + len(TABLES) + 1)]
+    # each seed, intervals, a writing and a showing; then what the report gathers, its tables and its headline, the
+    # drawing of each set, and the writing of figures, of those for papers and of the page
+    assert tasks == [("COMPLETED", 2 * (1 + 3 * (4 + 5) + 3) + 1 + len(TABLES) + 1 + 2 + 3)]
     assert flows == [("COMPLETED", 4)]
 
 
 def test_a_second_run_runs_nothing(project):
     assert stages_run(run(project, "dvc", "repro")) == set()
+
+
+def test_parts_of_what_is_up_to_date_run_nothing(project):
+    for part in (["reliability@wands"], ["--downstream", "train@wands"]):
+        assert stages_run(run(project, "dvc", "repro", *part)) == set()
+
+
+def test_what_was_written_is_as_it_was_written(project):
+    run(project, "flows.verify")
+
+
+def test_the_report_is_one_page_with_its_figures_and_says_what_is_simulated(project):
+    page = (project / "data/report/index.html").read_text()
+    assert "wands (simulated)" in page
+    assert "Simulated data." in page
+    assert all(name in page for name in ("mine-risk_coverage", "wands-curves"))
+    made = {path.name for path in (project / "data/report/figures").iterdir()}
+    assert {"method_overview.svg", "labelwise_curves.pdf", "simplex_paths.svg", "overview.svg", "curves.csv"} <= made
+    assert "(simulated)" in (project / "data/report/figures/labelwise_curves.svg").read_text()
+
+
+def test_a_push_takes_results_along_and_no_raw_file(project, tmp_path):
+    run(project, "dvc", "remote", "add", "--default", "others", str(tmp_path))
+    run(project, "dvc", "push")
+    run(project, "dvc", "remote", "remove", "others")
+
+    def pushed(file: str) -> bool:
+        md5 = hashlib.md5((project / file).read_bytes()).hexdigest()
+        return (tmp_path / "files/md5" / md5[:2] / md5[2:]).exists()
+
+    assert pushed("data/runs/wands/metrics.parquet")
+    assert not pushed("data/raw/wands/dataset/label.csv")
 
 
 def rotted(content: bytes) -> bytes:
@@ -323,3 +357,5 @@ def test_a_set_that_fails_is_a_marked_hole_and_the_others_finish(project):
     table = pl.read_csv(project / "data/report/main.csv")
     assert table["source"].to_list() == ["simulated", "simulated", "failed", "failed"]
     assert "mine (failed)" in printed
+    page = (project / "data/report/index.html").read_text()
+    assert re.search(r"This data set did not finish.</strong> train@mine: .*superb", page)

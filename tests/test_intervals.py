@@ -14,12 +14,13 @@ from scipy.stats import bootstrap
 from tasks.metrics import resampling
 from tasks.metrics.intervals import holm, interval, two_sided_p
 from tasks.metrics.probability import brier, brier_of_rows, ece, nll, nll_of_rows, top_ece
-from tasks.metrics.reliability import reliability_metrics
+from tasks.metrics.reliability import errors_retained, order_by_risk, reliability_metrics
 from tasks.metrics.resampling import Resamples, resample
 from tasks.metrics.spread import confidence_groups, label_spread
-from tasks.metrics.weighted import group_errors, harmonic_sums, weighted_ranking
+from tasks.metrics.weighted import group_errors, harmonic_sums, weighted_errors_retained, weighted_ranking
 
 SCORES = st.sampled_from([-np.inf, -1.0, 0.0, 2.0, np.inf])
+COVERAGE = np.arange(1, 101) / 100
 ROWS = st.lists(st.tuples(SCORES, st.booleans(), st.integers(0, 4)), min_size=1, max_size=25)
 
 
@@ -68,6 +69,38 @@ def test_a_resample_is_its_repeated_rows(levels, parted):
         expected = reliability_metrics(np.repeat(t, repeats), np.repeat(correct, repeats))
         assert list(found) == list(expected)
         assert {name: values[one] for name, values in found.items()} == pytest.approx(expected, abs=1e-10)
+
+
+@settings(deadline=None, max_examples=200)
+@given(ROWS)
+def test_errors_retained_under_weights_are_those_of_so_many_tied_rows(rows):
+    t, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
+    weights = np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)])
+    groups = group_errors(t, correct)
+    found = weighted_errors_retained(groups, weights[:, groups.row], COVERAGE)
+    for one, repeats in enumerate(weights):
+        order = order_by_risk(np.repeat(t, repeats), np.repeat(correct, repeats))
+        assert found[one] == pytest.approx(errors_retained(order, COVERAGE), abs=1e-12)
+
+
+def test_errors_retained_under_weights_by_hand():
+    # low to high risk: right; a tie of wrong twice and right once; a wrong row that was not drawn; right
+    t, correct = np.array([3.0, 2.0, 2.0, 1.0, 0.0]), np.array([True, False, True, False, True])
+    groups = group_errors(t, correct)
+    found = weighted_errors_retained(groups, np.array([[1, 2, 1, 0, 1]])[:, groups.row], np.arange(6) / 5)
+    assert found[0] == pytest.approx(np.array([0, 0, 2 / 3, 4 / 3, 2, 2]) / 5)
+
+
+@pytest.mark.parametrize("levels", [None, 40])
+@pytest.mark.parametrize("parted", [False, True])
+def test_errors_retained_in_a_resample_are_those_of_its_repeated_rows(levels, parted):
+    t, correct, group = scored(3003, levels=levels)
+    draws = resample(np.arange(3003) if parted else group, resamples=8, seed=3)
+    found = draws.errors_retained(t, correct, COVERAGE)
+    assert found.shape == (8, 100)
+    for one, repeats in enumerate(times_drawn(draws)):
+        order = order_by_risk(np.repeat(t, repeats), np.repeat(correct, repeats))
+        assert found[one] == pytest.approx(errors_retained(order, COVERAGE), abs=1e-12)
 
 
 def test_weighted_metrics_by_hand():
@@ -180,17 +213,29 @@ def test_the_order_of_rows_does_not_matter():
         assert (values == other[name]).all()
 
 
+def test_the_order_of_rows_changes_no_bit_of_the_errors_retained():
+    t, correct, group = scored(900, levels=20)
+    order = np.random.default_rng(4).permutation(900)
+    one, other = (
+        resample(g, resamples=30, seed=1).errors_retained(x, z, COVERAGE)
+        for x, z, g in ((t, correct, group), (t[order], correct[order], group[order]))
+    )
+    assert (one == other).all()
+
+
 @pytest.mark.parametrize("kept", [0, 2**26])
 @pytest.mark.parametrize("at_once", [1, 7 * 900])
 def test_memory_changes_no_bit(monkeypatch, kept, at_once):
     t, correct, group = scored(900)
     expected = resample(group, resamples=20, seed=1).reliability(t, correct)
+    retained = resample(group, resamples=20, seed=1).errors_retained(t, correct, COVERAGE)
     monkeypatch.setattr(resampling, "KEPT", kept)
     monkeypatch.setattr(resampling, "AT_ONCE", at_once)
     monkeypatch.setattr(resampling, "SUMMED_AT_ONCE", at_once)
     found = resample(group, resamples=20, seed=1).reliability(t, correct)
     for name, values in expected.items():
         assert (values == found[name]).all()
+    assert (resample(group, resamples=20, seed=1).errors_retained(t, correct, COVERAGE) == retained).all()
 
 
 def test_a_draw_belongs_to_its_seed():

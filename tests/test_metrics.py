@@ -29,6 +29,7 @@ from tasks.metrics.reliability import (
     aupr_error,
     aurc,
     clipped_rows,
+    errors_retained,
     nll_correct,
     nll_correct_of_rows,
     order_by_risk,
@@ -474,6 +475,39 @@ def test_coverage_is_counted_in_integers(n):
 def test_at_least_one_row_is_retained(n):
     order = order_by_risk(-np.arange(n), np.arange(n) == 0)
     assert selective_accuracy(order, 1) == 1
+
+
+@pytest.mark.parametrize("levels", [None, 12])
+def test_errors_retained_at_each_place_are_those_to_expect_there(levels):
+    order = order_by_risk(*scored(157, levels=levels))
+    coverage = np.arange(1, 158) / 157
+    assert errors_retained(order, coverage) == pytest.approx(order.expected_errors / 157, abs=1e-12)
+
+
+def test_errors_retained_by_hand():
+    # right alone, then a tie of a wrong and a right row, then wrong alone
+    t, correct = np.array([2.0, 1.0, 1.0, 0.0]), np.array([True, False, True, False])
+    found = errors_retained(order_by_risk(t, correct), np.array([0, 1 / 4, 1 / 2, 5 / 8, 3 / 4, 7 / 8, 1]))
+    assert found == pytest.approx(np.array([0, 0, 0.5, 0.75, 1, 1.5, 2]) / 4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(st.sampled_from([-np.inf, 0.0, 1.0, np.inf]), st.booleans()), min_size=1, max_size=30))
+def test_full_coverage_retains_every_error_and_none_keeps_none(rows):
+    t, correct = np.array([score for score, _ in rows]), np.array([right for _, right in rows])
+    assert errors_retained(order_by_risk(t, correct), np.array([0.0, 1.0])) == pytest.approx([0, 1 - correct.mean()])
+
+
+def test_the_order_of_rows_changes_no_bit_of_the_errors_retained():
+    t, correct = scored(400, levels=9)
+    shuffled, coverage = np.random.default_rng(1).permutation(400), np.arange(1, 101) / 100
+    one, other = (errors_retained(order_by_risk(t[o], correct[o]), coverage) for o in (np.arange(400), shuffled))
+    assert (one == other).all()
+
+
+def test_errors_retained_of_no_rows_are_nan():
+    found = errors_retained(order_by_risk(np.empty(0), np.empty(0, dtype=bool)), np.array([0.2, 1.0]))
+    assert np.isnan(found).tolist() == [True, True]
 
 
 def test_infinite_logits_count_as_the_clipped_probability():

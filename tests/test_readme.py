@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import lightgbm
@@ -112,3 +115,59 @@ def test_probabilities_of_the_readme_are_what_logits_are(folder):
     one, two = (json.loads(Path(f"{name}.json").read_text())["projection"] for name in ("logits", "probabilities"))
     for first, second in zip(one["fitted"]["labels"], two["fitted"]["labels"], strict=True):
         np.testing.assert_allclose(first["values"], second["values"], atol=1e-6)
+
+
+TESTS = Path(__file__).resolve().parent
+TYPED = {  # each command of the README that is none of `flows.rerank`: what a test file holds that types it
+    "dvc repro": ("test_end_to_end.py", '"dvc", "repro")'),
+    "dvc repro reliability@wands": ("test_end_to_end.py", '["reliability@wands"]'),
+    "dvc repro --downstream train@wands": ("test_end_to_end.py", '["--downstream", "train@wands"]'),
+    "dvc metrics diff": ("test_dvc_plots.py", '"metrics"'),
+    "dvc plots diff": ("test_dvc_plots.py", '"diff"'),
+    "dvc plots show": ("test_dvc_plots.py", '"show"'),
+    "dvc --version": ("bench/test_bench_orchestration.py", "dvc"),
+    "dvc push": ("test_end_to_end.py", '"dvc", "push"'),
+    "python -m flows.serve": ("system/test_ui.py", '"flows.serve"'),
+    "python -m flows.refresh": ("test_end_to_end.py", '"flows.refresh"'),
+    "python -m flows.reliability wands --seed 2 --calibrator smart": (
+        "test_end_to_end.py",
+        '"flows.reliability", "wands"',
+    ),
+    "PREFECT_TASKS_REFRESH_CACHE=true dvc repro -f reliability@wands": (
+        "system/test_dask.py",
+        "PREFECT_TASKS_REFRESH_CACHE",
+    ),
+    "python -m flows.verify": ("test_end_to_end.py", '"flows.verify"'),
+}
+
+
+def commands() -> set[str]:
+    """Every command in the README, in a line or a block, without its comment."""
+    spans = re.findall(r"(?<!`)`([^`\n]+)`(?!`)", README)
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    lines = [line for language, block in blocks if not language for line in block.splitlines()]
+    typed = (text.split(" #")[0].strip() for text in (*spans, *lines))
+    return {text for text in typed if re.match(r"([A-Z_]+=\S+ )?(make|dvc|python -m) ", text)}
+
+
+def test_every_command_of_the_readme_is_typed_by_a_test():
+    others = {text for text in commands() if not text.startswith(("make ", "python -m flows.rerank "))}
+    assert others == set(TYPED)
+    for command, (file, text) in TYPED.items():
+        assert text in (TESTS / file).read_text(encoding="utf-8"), command
+
+
+def test_every_target_of_the_readme_is_one_of_the_makefile():
+    makefile = (TESTS.parent / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    assert {text.split()[1] for text in commands() if text.startswith("make ")} <= targets
+
+
+def test_the_demo_ends_in_the_verdict_that_stands_in_the_readme(folder):
+    environment = os.environ | {"PYTHONPATH": str(TESTS.parent)}
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.demo"], env=environment, check=True, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("Simulated predictions")
+    (verdict,) = re.findall(r"verdict, after .*?```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    assert verdict in done.stdout

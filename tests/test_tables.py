@@ -292,7 +292,7 @@ def test_the_headline_is_the_mean_change_over_calibrators_and_counts_data_sets()
         change("wands", -0.5, 0.001, calibrator="ts"),
     )
     told = headline(as_runs(intervals=found, missing=("esci_rerank_us",)))
-    assert told["wands"] == {"nll_correct": -1.0, "aupr_error": -1.0, "aurc": -1.0}
+    assert told["wands (simulated)"] == {"nll_correct": -1.0, "aupr_error": -1.0, "aurc": -1.0}
     assert told["data_sets"]["nll_correct"] == {"improved": 2, "worsened": 1, "of": 5}
     assert told["data_sets"]["aupr_error"] == {"improved": 1, "worsened": 0, "of": 1}
 
@@ -316,7 +316,7 @@ def test_a_data_set_that_failed_is_a_marked_hole_in_its_place():
     assert "scidocs (failed)" in markdown("main", table)
     fallback = TABLES["budgeted_fallback"](runs)
     assert fallback["dataset"].to_list() == [*PAPER_DATASETS, "average"]
-    assert "scidocs" not in headline(runs)
+    assert not [name for name in headline(runs) if "scidocs" in name]
 
 
 @pytest.mark.parametrize("name", TABLES)

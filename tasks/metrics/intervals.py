@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import betaincinv
 
 MOST_UNDEFINED = 0.05  # share of replicates that may be NaN
 
@@ -68,6 +69,16 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     left = np.arange(len(rising), 0, -1)  # hypotheses that were not rejected before
     adjusted[rising] = np.minimum(1, np.maximum.accumulate(adjusted[rising] * left))
     return adjusted
+
+
+def interval_of_share(right: np.ndarray, rows: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+    """Where the chance of being right lies, low and high `(g,)`: exact for independent rows (Clopper, Pearson, 1934).
+
+    `right` of `rows`, both `(g,)`; each end is missed with a chance of at most (1 - level)/2.
+    """
+    low = np.nan_to_num(betaincinv(right, rows - right + 1, (1 - level) / 2), nan=0.0)
+    high = np.nan_to_num(betaincinv(right + 1, rows - right, (1 + level) / 2), nan=1.0)
+    return low, high
 
 
 def _defined(replicates: np.ndarray) -> np.ndarray:

@@ -124,6 +124,19 @@ def selective_accuracy(order: RiskOrder, tenths: int) -> float:
     return float(1 - order.expected_errors[retained - 1] / retained)
 
 
+def errors_retained(order: RiskOrder, coverage: np.ndarray) -> np.ndarray:
+    """The errors to expect among the `coverage` share of lowest risk, as a share of all rows: `(c,)` to `(c,)`.
+
+    Coverages lie in [0, 1]; between two places the line is straight, as it is on average within a tie group. Over
+    the coverage it is the risk of what is kept; all errors less it are those that a review of the rest finds.
+    """
+    n = len(order)
+    if n == 0:
+        return np.full(len(coverage), np.nan)
+    place, errors = (np.append(0, np.cumsum(counts)) for counts in (order.rows, order.errors))
+    return np.asarray(np.interp(np.asarray(coverage) * n, place, errors) / n)
+
+
 def nll_correct(logit: np.ndarray, correct: np.ndarray, smallest: float = SMALLEST_RELIABILITY) -> float:
     """Mean log loss of the reliability sigmoid(t) against correct, in nats: `(n,)` logits t and `(n,)` bool.
 

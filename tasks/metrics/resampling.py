@@ -23,7 +23,7 @@ from scipy.sparse import csr_array
 from tasks.metrics.probability import Binning, confidence_bins, top_of_rows
 from tasks.metrics.reliability import SMALLEST_RELIABILITY, nll_correct_of_rows
 from tasks.metrics.spread import confidence_groups
-from tasks.metrics.weighted import group_errors, harmonic_sums, weighted_ranking
+from tasks.metrics.weighted import group_errors, harmonic_sums, weighted_errors_retained, weighted_ranking
 
 KEPT = 2**26  # bytes of counts that are kept between metrics; more are drawn again
 AT_ONCE = 2**17  # weights that are ranked together: they fit in a cache
@@ -111,6 +111,13 @@ class Resamples:
         ]
         losses = self.mean(nll_correct_of_rows(logit, correct, smallest))
         return {"nll_correct": losses} | {name: np.concatenate([one[name] for one in ranked]) for name in ranked[0]}
+
+    def errors_retained(self, logit: np.ndarray, correct: np.ndarray, coverage: np.ndarray) -> np.ndarray:
+        """`reliability.errors_retained` at coverages `(c,)` in each resample, `(R, c)`."""
+        groups = group_errors(logit, correct)
+        cluster = self.cluster[groups.row]
+        chunks = (counts.take(cluster, axis=1) for counts in self._counts(AT_ONCE // len(cluster)))
+        return np.concatenate([weighted_errors_retained(groups, weights, coverage) for weights in chunks])
 
     def _counts(self, at_once: int) -> Iterator[np.ndarray]:
         """How often each cluster is drawn, `(at_once or fewer, C)` uint8, until there are R; the same every time."""

@@ -90,6 +90,19 @@ def weighted_ranking(groups: ErrorGroups, weights: np.ndarray, harmonic: np.ndar
     }
 
 
+def weighted_errors_retained(groups: ErrorGroups, weights: np.ndarray, coverage: np.ndarray) -> np.ndarray:
+    """`reliability.errors_retained` at coverages `(c,)` under weights `(R, n)`, as in `weighted_ranking`: `(R, c)`."""
+    places, errors = _running(weights), _running(weights.take(groups.wrong, axis=1))
+    ends = np.stack([groups.start, groups.end], axis=1).ravel()
+    passed = np.stack([groups.first, groups.last], axis=1).ravel()
+    n = places[:, -1:]
+    found = [
+        np.interp(at, place, wrong)
+        for at, place, wrong in zip(coverage * n, places.take(ends, axis=1), errors.take(passed, axis=1), strict=True)
+    ]
+    return np.asarray(np.stack(found) / n)
+
+
 def _found(
     wrong: np.ndarray,
     rows: np.ndarray,

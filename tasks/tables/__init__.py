@@ -13,6 +13,7 @@ from tasks.tables.datasets import datasets_table
 from tasks.tables.intervals import intervals_table
 from tasks.tables.label_spread import label_spread_by_calibrator, label_spread_table
 from tasks.tables.main import main_table
+from tasks.tables.overview import overview_table
 from tasks.tables.rivals import rivals_table
 from tasks.tables.robustness import robustness_table
 from tasks.tables.runs import Runs
@@ -21,6 +22,7 @@ from tasks.tables.simplex_projection import simplex_projection_table
 from tasks.tables.verdict import verdict_table
 
 TABLES: dict[str, Callable[[Runs], pl.DataFrame]] = {
+    "overview": overview_table,
     "main": main_table,
     "budgeted_fallback": budgeted_fallback_table,
     "label_spread": label_spread_table,

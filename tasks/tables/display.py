@@ -70,7 +70,7 @@ def _row(table: str, row: Mapping[str, Any]) -> Iterator[Shown]:
 
 
 def _shown(table: str, column: str, value: object, std: float | None) -> Shown:
-    digits = 1 if re.search("_(pct|pp)$", column) else LAYOUTS[table].digits
+    digits = 0 if "_per_1000_" in column else 1 if re.search("_(pct|pp)$", column) else LAYOUTS[table].digits
     change = "delta" in column
     text = cell(value, digits, signed=change or column == "difference")
     deviation = "" if std is None or text == "–" else f" ± {cell(std, digits)}"

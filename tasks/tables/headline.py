@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from tasks.protocol.keys import AVERAGE, COMPARED, PAPER_DATASETS
+from tasks.tables.display import display_name
 from tasks.tables.intervals import intervals_table
 from tasks.tables.main import main_table
 from tasks.tables.runs import FAILED, Runs
@@ -22,11 +23,15 @@ COVERS = (
 def headline(runs: Runs) -> dict[str, Any]:
     """For each data set the change of each metric, MRP minus confidence, meant over its calibrators, then counts.
 
-    `data_sets` counts, for each metric, those with an interval: improved, worsened, and all of them.
+    Data sets are named as people read them, for `dvc metrics` shows these names; `data_sets` counts, for each metric,
+    those with an interval: improved, worsened, and all of them.
     """
-    table = main_table(runs).filter(pl.col("source") != FAILED).group_by("dataset", maintain_order=True)
+    table = main_table(runs).filter(pl.col("source") != FAILED).group_by("dataset", "source", maintain_order=True)
     means = table.agg(pl.col(f"{metric}_delta").mean() for metric in COMPARED)
-    changes = {row["dataset"]: {metric: row[f"{metric}_delta"] for metric in COMPARED} for row in means.to_dicts()}
+    changes = {
+        display_name(row["dataset"], row["source"]): {metric: row[f"{metric}_delta"] for metric in COMPARED}
+        for row in means.to_dicts()
+    }
     return changes | {"data_sets": {metric: _counts(judged(runs), metric) for metric in COMPARED}}
 
 

@@ -24,6 +24,13 @@ class Layout:
 
 
 LAYOUTS = {
+    "overview": Layout(
+        "Does reranking by reliability help, by how much, and what to do.",
+        3,
+        "Means over calibrators and protocol seeds; low to high is the 95% interval of the change of the correctness "
+        "NLL. Errors found per 1,000 reviews are those where the least reliable 30% of decisions are reviewed. Advice "
+        "rests on intervals corrected over data sets (Holm); what does as well is within .001.",
+    ),
     "main": Layout("Reliability of fixed decisions: confidence, MRP, and the change.", 3, f"{DEVIATION} {BOLD}"),
     "budgeted_fallback": Layout(
         "Change of the accuracy of the decisions kept at each coverage, MRP minus confidence.",

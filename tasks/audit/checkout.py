@@ -1,0 +1,43 @@
+"""When, and from which commit, something was written: what a page or a map says of itself."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from datetime import UTC, datetime
+
+from tasks.protocol.errors import BadInput
+
+NO_CHECKOUT = "none: this is no git checkout"
+
+
+def now() -> str:
+    """Date and time, or that of SOURCE_DATE_EPOCH.
+
+    Raises
+    ------
+    BadInput: SOURCE_DATE_EPOCH is no number of seconds.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch and not re.fullmatch(r"[0-9]{1,11}", epoch):
+        raise BadInput(f"SOURCE_DATE_EPOCH is {epoch!r}; it must be a number of seconds, or not be set")
+    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    return moment.isoformat(timespec="seconds")
+
+
+def commit() -> str:
+    """The commit of the checkout in the current folder, and whether tracked files differ from it."""
+    git = shutil.which("git")
+    head = _told(git, "rev-parse", "HEAD") if git else None
+    if git is None or head is None:
+        return NO_CHECKOUT
+    changed = _told(git, "status", "--porcelain", "--untracked-files=no")
+    return f"{head}, with changes that are not committed" if changed else head
+
+
+def _told(git: str, *arguments: str) -> str | None:
+    """What git says; None where it refuses."""
+    done = subprocess.run([git, *arguments], check=False, capture_output=True, text=True)  # noqa: S603 - our own
+    return None if done.returncode else done.stdout.strip()

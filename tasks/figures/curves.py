@@ -1,0 +1,220 @@
+"""The learned curves T_k(c) with the rows under them, and how well probabilities hold for each predicted label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+import numpy as np
+import polars as pl
+from scipy.special import expit
+
+from tasks.figures.figure import ROWS, Figure, drawn
+from tasks.figures.results import Results
+from tasks.figures.style import NAMES, colour
+from tasks.metrics.intervals import interval_of_share
+
+BARS = 20
+HIGHEST_BAR = 0.18  # of the panel's height
+GROUPS = 8  # of equally many test rows
+FEWEST_ROWS = 20  # that a dot stands for
+COLUMNS = 3
+HEIGHT = 190
+SCHEMA = pl.Schema(
+    {"label": pl.String, "kind": pl.String, "seed": pl.Int64, "confidence": pl.Float64}
+    | {"reliability": pl.Float64, "low": pl.Float64, "high": pl.Float64, "to": pl.Float64, "rows": pl.Int64}
+)
+
+
+def label_curves(results: Results) -> Figure:
+    """Each label's curves under every protocol seed, what test rows say, and how many of them there are."""
+    first = results.scored(results.seeds[0])
+    lowest = results.lowest()
+    found: list[dict[str, Any]] = []
+    for place, label in enumerate(results.labels):
+        mine = first.filter(pl.col("decision") == place)
+        curves = fitted(results, place)
+        panel = {"label": _headed(label, curves, len(mine))}
+        found += [panel | {"kind": "identity", "confidence": at, "reliability": at} for at in (lowest, 1.0)]
+        for curve in curves:
+            at = np.linspace(max(lowest, 1e-3), 1 - 1e-3, 60)
+            values = read(curve, at)
+            for confidence, reliability in zip(at, values, strict=True):
+                one = {"seed": curve["seed"], "confidence": confidence, "reliability": reliability}
+                found.append(panel | {"kind": "curve", "rows": curve["rows"]} | one)
+        found += [panel | {"kind": "test rows"} | dot for dot in observed(mine["confidence"], mine["correct"])]
+        found += [panel | {"kind": "histogram"} | bar for bar in histogram(mine["confidence"], lowest)]
+    rows = pl.DataFrame(found, schema=SCHEMA)
+    chart = _panels(
+        rows,
+        [
+            _of("histogram")
+            .mark_bar(color=colour("bars"))
+            .encode(
+                x="confidence:Q",
+                x2="to:Q",
+                y="reliability:Q",
+                y2=alt.datum(0),
+                tooltip=[alt.Tooltip("rows:Q", title="test rows")],
+            ),
+            _of("identity")
+            .mark_line(color=colour("quiet"), strokeDash=[5, 4])
+            .encode(x="confidence:Q", y="reliability:Q"),
+            _of("curve")
+            .mark_line(color=colour("mrp"), strokeWidth=2)
+            .encode(x="confidence:Q", y="reliability:Q", detail="seed:N"),
+            _of("curve")
+            .mark_point(size=80, opacity=0)
+            .encode(
+                x="confidence:Q",
+                y="reliability:Q",
+                tooltip=[
+                    *_percents("confidence", "reliability"),
+                    alt.Tooltip("seed:N"),
+                    alt.Tooltip("rows:Q", title="fit rows"),
+                ],
+            ),
+            *_dots(_of("test rows"), colour("fifth")),
+        ],
+        lowest,
+        results,
+    )
+    return Figure(
+        "curves",
+        "The learned curves",
+        "A panel for each predicted label. The blue curves (one for each protocol seed) say how often a decision of "
+        "that label is right at a calibrated confidence; on the dashed line it would be as often as the confidence "
+        "says. Dots are test rows, which no fit has seen, in eight groups under the first seed, with 95% intervals as "
+        "if rows were independent; bars show where test rows lie. Curves that differ between panels are what MRP uses.",
+        rows,
+        chart,
+    )
+
+
+def reliability_by_label(results: Results) -> Figure:
+    """Confidence and reliability beside the share of right decisions, for each predicted label."""
+    first = results.scored(results.seeds[0])
+    lowest = float(min(results.lowest(), np.floor(10 * np.min(first["reliability"].to_numpy())) / 10))
+    found: list[dict[str, Any]] = []
+    for place, label in enumerate(results.labels):
+        mine = first.filter(pl.col("decision") == place)
+        few = ": too few to group" if len(mine) < FEWEST_ROWS else ""
+        panel = {"label": f"{_named(label)}: {len(mine):,} test rows{few}"}
+        found += [panel | {"kind": "identity", "confidence": at, "reliability": at} for at in (lowest, 1.0)]
+        for kind, column in ((NAMES["confidence"], "confidence"), (NAMES["mrp"], "reliability")):
+            found += [panel | {"kind": kind} | dot for dot in observed(mine[column], mine["correct"])]
+    rows = pl.DataFrame(found, schema=SCHEMA).drop("seed", "to")
+    layers = [
+        _of("identity").mark_line(color=colour("quiet"), strokeDash=[5, 4]).encode(x="confidence:Q", y="reliability:Q")
+    ]
+    for name, tone in (("confidence", "confidence"), ("mrp", "mrp")):
+        dots = _of(NAMES[name])
+        layers += [
+            dots.mark_line(color=colour(tone)).encode(x="confidence:Q", y="reliability:Q"),
+            *_dots(dots, colour(tone)),
+        ]
+    return Figure(
+        "reliability_by_label",
+        "Is the stated probability right, for each predicted label?",
+        "Grey: the calibrated confidence. Blue: the reliability after MRP. Test rows in eight groups of equal size; on "
+        "the dashed line decisions are right as often as is said, below it less often. Confidence that leaves the line "
+        "in different directions for different labels is what calibration on average cannot see. First protocol seed; "
+        "intervals are as if rows were independent.",
+        rows,
+        _panels(rows, layers, lowest, results, said="what is said"),
+    )
+
+
+def fitted(results: Results, place: int) -> list[dict[str, Any]]:
+    """The curve of one label under each protocol seed, by the calibrator that is drawn."""
+    return [
+        {"seed": lattice["seed"], "knots": lattice["knots"], **lattice["curves"][place]}
+        for lattice in results.lattices
+        if (lattice["calibrator"], lattice["variant"]) == (results.calibrator, "mrp")
+    ]
+
+
+def read(curve: Mapping[str, Any], confidence: np.ndarray) -> np.ndarray:
+    """The reliability at confidences `(n,)`, in [0, 1]; a label without fit rows keeps its confidence."""
+    if curve["fallback"] == "identity":
+        return confidence
+    return np.asarray(expit(np.interp(confidence, curve["knots"], curve["values"])))
+
+
+def observed(said: pl.Series, correct: pl.Series) -> list[dict[str, Any]]:
+    """Rows in groups of equal size by what is said: its mean, the share that is right, and its 95% interval."""
+    groups = min(GROUPS, len(said) // FEWEST_ROWS)
+    if not groups:
+        return []
+    order = np.argsort(said.to_numpy(), kind="stable")
+    parts = np.array_split(order, groups)
+    rows = np.array([len(part) for part in parts])
+    right = np.array([correct.to_numpy()[part].sum() for part in parts])
+    low, high = interval_of_share(right, rows)
+    return pl.DataFrame(
+        {
+            "confidence": [float(said.to_numpy()[part].mean()) for part in parts],
+            "reliability": right / rows,
+            "low": low,
+            "high": high,
+            "rows": rows,
+        }
+    ).to_dicts()
+
+
+def histogram(confidence: pl.Series, lowest: float) -> list[dict[str, Any]]:
+    """Counts of rows in bins of equal width, as bars from 0 to `reliability`."""
+    counts, edges = np.histogram(np.clip(confidence.to_numpy(), lowest, 1), bins=BARS, range=(lowest, 1))
+    top = HIGHEST_BAR / max(counts.max(), 1)
+    return [
+        {"confidence": float(left), "to": float(right), "reliability": float(count * top), "rows": int(count)}
+        for count, left, right in zip(counts, edges, edges[1:], strict=False)
+        if count
+    ]
+
+
+def _headed(label: str, curves: list[dict[str, Any]], test_rows: int) -> str:
+    fit = [curve["rows"] for curve in curves]
+    kept = (
+        {"shared": ", shared curve", "identity": ", confidence kept"}.get(curves[0]["fallback"], "") if curves else ""
+    )
+    span = f"{min(fit):,}" if len(set(fit)) == 1 else f"{min(fit):,} to {max(fit):,}"
+    return f"{_named(label)}: {span} fit rows{kept}: {test_rows:,} test rows"
+
+
+def _named(label: str) -> str:
+    """A label for a heading: of a grade, not its number alone."""
+    return f"label {label}" if label.isdigit() else label
+
+
+def _of(kind: str) -> alt.Chart:
+    return alt.Chart(ROWS).transform_filter(alt.datum.kind == kind)
+
+
+def _percents(*names: str) -> list[alt.Tooltip]:
+    return [alt.Tooltip(f"{name}:Q", format=".1%") for name in names]
+
+
+def _dots(base: alt.Chart, tone: str) -> list[alt.Chart]:
+    numbers = [*_percents("confidence", "reliability", "low", "high"), alt.Tooltip("rows:Q")]
+    return [
+        base.mark_rule(color=tone, strokeWidth=1.2).encode(x="confidence:Q", y="low:Q", y2="high:Q"),
+        base.mark_point(color=tone, filled=True, size=36, opacity=1).encode(
+            x="confidence:Q", y="reliability:Q", tooltip=numbers
+        ),
+    ]
+
+
+def _panels(
+    rows: pl.DataFrame, layers: list[alt.Chart], lowest: float, results: Results, said: str = "calibrated confidence"
+) -> dict[str, Any]:
+    x = alt.X("confidence:Q", title=said, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[lowest, 1], clamp=True))
+    y = alt.Y("reliability:Q", title="share that is right", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
+    layers[0] = layers[0].encode(x=x, y=y)
+    panel = alt.layer(*layers).properties(width=220, height=HEIGHT)
+    order = rows["label"].unique(maintain_order=True).to_list()
+    lines = alt.Header(labelExpr="split(datum.label, ': ')")
+    facet = alt.Facet("label:N", sort=order, title=None, header=lines)
+    chart = panel.facet(facet=facet, data=ROWS, columns=min(COLUMNS, len(order))).resolve_axis(x="independent")
+    return drawn(chart, subtitle=results.subtitle, height=None)

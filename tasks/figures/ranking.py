@@ -1,0 +1,192 @@
+"""What is left of errors among the decisions that are kept, by coverage, and who finds more of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import altair as alt
+import numpy as np
+import polars as pl
+
+from tasks.figures.figure import ROWS, Figure, drawn
+from tasks.figures.results import Results
+from tasks.figures.style import NAMES, colour
+from tasks.metrics.reliability import errors_retained, order_by_risk
+from tasks.metrics.resampling import resample
+
+COVERAGE = np.arange(1, 101) / 100
+LEAST_DRAWN = 0.05  # below it a curve rests on few rows, and its band says nothing
+SHOWN = ("confidence", "label_isotonic", "label_platt", "mrp")
+COLOURS = ("confidence", "isotonic", "platt", "mrp")
+RESAMPLES = 400
+FEWEST_GROUPS = 10  # below which resampling them says far too little
+
+
+@dataclass(frozen=True, eq=False)
+class Retained:
+    """Errors among the decisions kept at each coverage, as a share of all rows: means over the protocol seeds."""
+
+    errors: dict[str, np.ndarray]  # variant -> (100,)
+    drawn: dict[str, np.ndarray]  # variant -> (R, 100), the same in each resample; R = 0 with too few groups
+
+
+def retained(results: Results) -> Retained:
+    """Every variant that is drawn, under the same resamples."""
+    frames = [results.scored(seed) for seed in results.seeds]
+    shown = [name for name in SHOWN if f"logit_{name}" in frames[0].columns]
+    draws = resample(frames[0]["group"].to_numpy(), resamples=RESAMPLES, seed=0)
+    errors: dict[str, list[np.ndarray]] = {name: [] for name in shown}
+    replicates: dict[str, list[np.ndarray]] = {name: [] for name in shown}
+    for frame in frames:
+        correct = frame["correct"].to_numpy()
+        for name in shown:
+            logit = frame[f"logit_{name}"].to_numpy()
+            errors[name].append(errors_retained(order_by_risk(logit, correct), COVERAGE))
+            if draws.clusters >= FEWEST_GROUPS:
+                replicates[name].append(draws.errors_retained(logit, correct, COVERAGE))
+    nothing = np.empty((0, len(COVERAGE)))
+    return Retained(
+        {name: np.mean(found, axis=0) for name, found in errors.items()},
+        {name: np.mean(found, axis=0) if found else nothing for name, found in replicates.items()},
+    )
+
+
+def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
+    """The middle 95% of replicates `(R, c)`: columns `low` and `high`, NaN where there are none."""
+    if not len(replicates):
+        return dict.fromkeys(("low", "high"), np.full(replicates.shape[1], np.nan))
+    low, high = np.quantile(replicates, [0.025, 0.975], axis=0)
+    return {"low": low, "high": high}
+
+
+def risk_coverage(results: Results, ranked: Retained) -> Figure:
+    """Error rate of the decisions kept, by coverage, for each way of ranking them."""
+    frames = [
+        pl.DataFrame({"coverage": COVERAGE, "risk": errors / COVERAGE, **band(ranked.drawn[name] / COVERAGE)}).select(
+            pl.lit(NAMES[name]).alias("variant"), pl.all()
+        )
+        for name, errors in ranked.errors.items()
+    ]
+    rows = pl.concat(frames).filter(pl.col("coverage") >= LEAST_DRAWN)
+    base = alt.Chart(ROWS).encode(
+        x=alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions kept"),
+        color=_variants(list(ranked.errors)),
+    )
+    chart = alt.layer(
+        *_banded(base, rows, 0.15),
+        base.mark_line(strokeWidth=2).encode(
+            y=alt.Y("risk:Q", axis=alt.Axis(format="%"), title="errors among them"),
+            strokeDash=alt.condition(alt.datum.variant == "confidence", alt.value([5, 4]), alt.value([1, 0])),
+        ),
+        _hovered(base, "risk:Q", _numbers("variant:N", "coverage:Q", "risk:Q", "low:Q", "high:Q")),
+    )
+    return Figure(
+        "risk_coverage",
+        "Errors among the decisions that are kept",
+        "Decisions are kept in the order of each score. Lower is better: at the same coverage, fewer of the kept "
+        f"decisions are wrong. All curves meet at full coverage, where nothing is chosen. {_told(rows)}",
+        rows,
+        drawn(chart, subtitle=results.subtitle, height=300),
+    )
+
+
+def fallback_gain(results: Results, ranked: Retained) -> Figure:
+    """What MRP adds to the accuracy of the decisions kept, by coverage."""
+    gain = (ranked.errors["confidence"] - ranked.errors["mrp"]) / COVERAGE
+    low_high = band((ranked.drawn["confidence"] - ranked.drawn["mrp"]) / COVERAGE)
+    rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain, **low_high}).filter(pl.col("coverage") >= LEAST_DRAWN)
+    base = alt.Chart(ROWS).encode(
+        x=alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions kept"),
+        color=alt.value(colour("mrp")),
+    )
+    zero = alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(y=alt.datum(0))
+    chart = alt.layer(
+        *_banded(base, rows, 0.2),
+        zero,
+        base.mark_line(strokeWidth=2).encode(y=alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")),
+        _hovered(base, "gain:Q", _numbers("coverage:Q", "gain:Q", "low:Q", "high:Q")),
+    )
+    return Figure(
+        "fallback_gain",
+        "Accuracy gained among the decisions that are kept",
+        "MRP's ranking beside that of the confidence, the rest going to a fallback. Above zero MRP keeps better "
+        f"decisions; where the band crosses zero, the test rows do not tell. {_told(rows)}",
+        rows,
+        drawn(chart, subtitle=results.subtitle),
+    )
+
+
+def errors_found(results: Results, ranked: Retained) -> Figure:
+    """Errors found for each 1,000 reviews, by the share of decisions that is reviewed."""
+    reviewed = 1 - COVERAGE[:-1]
+
+    def found(errors: np.ndarray) -> np.ndarray:
+        return 1000 * (errors[..., -1:] - errors[..., :-1]) / reviewed
+
+    change = band(found(ranked.drawn["mrp"]) - found(ranked.drawn["confidence"]))
+    by_confidence, by_mrp = found(ranked.errors["confidence"]), found(ranked.errors["mrp"])
+    wide = {"reviewed": reviewed, "change": by_mrp - by_confidence, "change_low": change["low"]}
+    wide["change_high"] = change["high"]
+    frames = [
+        pl.DataFrame({"found": values, **wide}).select(
+            pl.lit(NAMES[name]).alias("variant"), "reviewed", pl.exclude("reviewed")
+        )
+        for name, values in (("confidence", by_confidence), ("mrp", by_mrp))
+    ]
+    rows = pl.concat(frames).filter(pl.col("reviewed").is_between(0.0499, 0.5001)).sort("variant", "reviewed")
+    base = alt.Chart(ROWS).encode(
+        x=alt.X("reviewed:Q", axis=alt.Axis(format="%"), title="share of decisions reviewed"),
+        color=_variants(["confidence", "mrp"]),
+    )
+    numbers = _numbers("variant:N", "reviewed:Q", "found:Q", "change:Q", "change_low:Q", "change_high:Q")
+    chart = alt.layer(
+        base.mark_line(strokeWidth=2).encode(
+            y=alt.Y("found:Q", title="errors found per 1,000 reviews", scale=alt.Scale(zero=False)),
+            strokeDash=alt.condition(alt.datum.variant == "confidence", alt.value([5, 4]), alt.value([1, 0])),
+        ),
+        _hovered(base, "found:Q", numbers),
+    )
+    return Figure(
+        "errors_found",
+        "Errors found per 1,000 reviews",
+        "Reviewers see the least reliable decisions first. The distance between the lines is what MRP saves or costs: "
+        "errors that the same number of reviews finds besides. Hover for the change and its 95% interval.",
+        rows,
+        drawn(chart, subtitle=results.subtitle),
+    )
+
+
+def _variants(names: list[str]) -> alt.Color:
+    shown = [(NAMES[name], colour(tone)) for name, tone in zip(SHOWN, COLOURS, strict=True) if name in names]
+    return alt.Color("variant:N", scale=alt.Scale(domain=[one for one, _ in shown], range=[tone for _, tone in shown]))
+
+
+def _has_band(rows: pl.DataFrame) -> bool:
+    return bool(rows["low"].is_not_nan().any())
+
+
+def _told(rows: pl.DataFrame) -> str:
+    if _has_band(rows):
+        return f"The band is where 95% of {RESAMPLES} draws of test groups fall, given the fits."
+    return f"There are fewer than {FEWEST_GROUPS} test groups, too few for a band."
+
+
+def _banded(base: alt.Chart, rows: pl.DataFrame, opacity: float) -> list[alt.Chart]:
+    return [base.mark_area(opacity=opacity).encode(y="low:Q", y2="high:Q")] if _has_band(rows) else []
+
+
+def _hovered(base: alt.Chart, y: str, numbers: list[alt.Tooltip]) -> alt.Chart:
+    """Points that are seen by the pointer alone."""
+    return base.mark_point(size=120, opacity=0).encode(y=y, tooltip=numbers)
+
+
+def _numbers(*fields: str) -> list[alt.Tooltip]:
+    formats = {"coverage": "%", "reviewed": "%", "found": ".0f"}
+    formats |= dict.fromkeys(("change", "change_low", "change_high"), "+.0f") | dict.fromkeys(("gain",), "+.2%")
+    return [
+        alt.Tooltip(field, title=name.replace("_", " "))
+        if field.endswith(":N")
+        else alt.Tooltip(field, title=name.replace("_", " "), format=formats.get(name, ".2%"))
+        for field in fields
+        for name in [field.split(":")[0]]
+    ]

@@ -1,0 +1,116 @@
+"""How figures look: colours by what they stand for, told apart by colour-blind readers too (Okabe and Ito, 2008).
+
+A chart names its colours as CSS variables. The page sets these for light, dark and paper; a file that stands alone
+has them written out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+LIGHT = {
+    "ink": "#1a1a1a",
+    "quiet": "#595959",
+    "grid": "#e3e3e3",
+    "paper": "#ffffff",
+    "bars": "#bfc7ce",
+    "confidence": "#595959",
+    "mrp": "#0072b2",
+    "isotonic": "#b87f00",
+    "platt": "#007a5a",
+    "other": "#a8517f",
+    "fifth": "#c24e00",
+    "sixth": "#2a8fc7",
+    "failed": "#c02626",
+}
+DARK = {
+    "ink": "#ececec",
+    "quiet": "#b4b4b4",
+    "grid": "#3a3d40",
+    "paper": "#17191b",
+    "bars": "#4d555c",
+    "confidence": "#b4b4b4",
+    "mrp": "#56b4e9",
+    "isotonic": "#e69f00",
+    "platt": "#1dbf91",
+    "other": "#dd93b8",
+    "fifth": "#f08a4b",
+    "sixth": "#f0e442",
+    "failed": "#ff8a80",
+}
+LABELS = ("mrp", "isotonic", "platt", "other", "fifth", "sixth", "ink", "quiet")  # curves in one panel, in turn
+NAMES = {
+    "confidence": "confidence",
+    "shared_1d": "shared 1D",
+    "label_intercept": "label intercept",
+    "label_isotonic": "label isotonic",
+    "label_platt": "label Platt",
+    "mrp": "MRP",
+    "label_2d": "label-wise 2D",
+    "mrp_exact": "MRP, optimum",
+}
+FONT = "system-ui, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
+
+PRINT_FONT = "Liberation Sans, Arial, sans-serif"  # the first comes with vl-convert
+POINTS = 8  # of text in a paper
+
+
+def colour(name: str) -> str:
+    """A colour of LIGHT and DARK, for either."""
+    return f"var(--{name})"
+
+
+def written_out(spec: Mapping[str, Any], colours: Mapping[str, str] = LIGHT) -> dict[str, Any]:
+    """The same chart with colours in place of their names, for a file that no page surrounds."""
+    text = json.dumps(spec)
+    for name, value in colours.items():
+        text = text.replace(colour(name), value)
+    return dict(json.loads(text))
+
+
+def theme(size: int = 12) -> dict[str, Any]:
+    """The part of a chart on the page that says how it looks; `size` of text in pixels."""
+    ink, quiet, grid = colour("ink"), colour("quiet"), colour("grid")
+    return {
+        "background": "transparent",
+        "font": FONT,
+        "aria": False,  # the page says what a figure shows; a name for each of a thousand dots helps nobody
+        "axis": {
+            "labelColor": quiet,
+            "titleColor": ink,
+            "gridColor": grid,
+            "domainColor": quiet,
+            "tickColor": quiet,
+            "labelFontSize": size - 1,
+            "titleFontSize": size,
+            "titleFontWeight": "normal",
+            "tickCount": 5,
+            "labelOverlap": "greedy",
+            "labelSeparation": 6,
+            "labelLimit": 220,
+        },
+        "header": {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelLimit": 260},
+        "legend": {
+            "labelColor": ink,
+            "titleColor": ink,
+            "labelFontSize": size,
+            "orient": "top",
+            "title": None,
+            "symbolType": "stroke",
+            "symbolStrokeWidth": 3,
+            "symbolOpacity": 1,
+            "columns": 2,
+            "labelLimit": 260,
+        },
+        "title": {"color": quiet, "fontSize": size, "fontWeight": "normal", "anchor": "start", "offset": 6},
+        "view": {"stroke": None},
+    }
+
+
+def print_theme(size: int = POINTS) -> dict[str, Any]:
+    """The same for a file that stands alone; `size` of text in points."""
+    of_page = theme(size)
+    legend = {"symbolSize": 40, "symbolStrokeWidth": 2, "columnPadding": 6, "rowPadding": 1}
+    return of_page | {"background": "white", "font": PRINT_FONT, "legend": of_page["legend"] | legend}

@@ -1,0 +1,79 @@
+"""Numbers and records as sentences and short facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from tasks.tables.display import display_name
+from tasks.tables.overview import KEEP, MIXED, UNKNOWN, USE
+from tasks.tables.runs import FAILED
+
+ANSWERS = {  # what a group of data sets is told, and in which words
+    USE: "Rerank by the reliability on",
+    MIXED: "It is mixed on",
+    KEEP: "Keep your confidence on",
+    UNKNOWN: "There are too few test groups to tell on",
+}
+LIBRARIES = ("python", "torch", "polars", "prefect", "dvc", "great-expectations")
+
+
+def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
+    """The answer first, from the table `overview` (with `dataset` as people read it), then what it rests on."""
+    finished = overview.filter(pl.col("source") != FAILED)
+    answers = []
+    for answer, words in ANSWERS.items():
+        names = finished.filter(pl.col("advice").str.starts_with(answer))["dataset"].to_list()
+        if names:
+            answers.append(f"{words} {_listed(names)} ({len(names)} of {len(finished)}).")
+    answers = answers or ["No interval was computed, so nothing can be advised."]
+    failed = overview.filter(source=FAILED)["dataset"].unique(maintain_order=True).to_list()
+    holes = [f"What is said here is said without {_listed(failed)}."] if failed else []
+    return [answers[0], *answers[1:], *_gains(finished), *holes, headline]
+
+
+def _gains(finished: pl.DataFrame) -> list[str]:
+    """By how much, where it helps."""
+    more = (pl.col("found_per_1000_mrp") - pl.col("found_per_1000_conf")).alias("more")
+    helped = finished.filter(pl.col("advice").str.starts_with(USE)).select("dataset", more).drop_nulls().sort("more")
+    if helped.is_empty():
+        return []
+    least, most = (f"{round(helped['more'][end]):+}" for end in (0, -1))
+    span = least if least == most else f"{least} to {most}"
+    return [
+        f"Where it helps, the errors that 1,000 reviews of the least reliable 30% of decisions find change by {span} "
+        f"(most on {helped['dataset'][-1]}). No label and no probability has changed."
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def facts_in_words(facts: Mapping[str, Any]) -> dict[str, str]:
+    """What to know of a data set before its figures, from its base.json."""
+    rows, groups = facts["rows"], facts["groups"]
+    return {
+        "labels": ", ".join(facts["labels"]),
+        "test rows": f"{rows['test']:,} in {groups['test']:,} groups",
+        "validation rows": f"{rows['validation']:,} in {groups['validation']:,} groups",
+        "base predictor": f"{facts['predictor']}, class weights: {facts['class_weight']}",
+        "accuracy on test rows": f"{facts['accuracy']['test']:.3f}",
+    }
+
+
+def provenance_in_words(
+    facts: Sequence[Mapping[str, Any]], *, commit: str, written: str, versions: Mapping[str, str]
+) -> dict[str, str]:
+    """Where the data and the code of a report come from, by what it is."""
+    told = {"written": written, "commit": commit}
+    for fact in facts:
+        origin = fact.get("origin", {})
+        known = (fact["source"], origin.get("origin"), origin.get("revision"), origin.get("licence"))
+        named = [str(one) for one in known if one]
+        told[display_name(fact["dataset"], fact["source"])] = "; ".join(
+            [*named, f"preset {fact['preset']}"] if fact.get("preset") else named
+        )
+    return told | {"with": ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions)}

@@ -1,0 +1,315 @@
+"""The report page as a person opens it: headless Chromium on the file alone, at a desk and on a phone, light and dark.
+
+`make test-system` runs it; what is missing fails it. Nothing here needs a network, and nothing may ask for one.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from tasks.figures.style import DARK, LIGHT
+from tasks.protocol.keys import PAPER_DATASETS
+from tests.report_data import BETTER, NOTHING, Made, made, reported
+from tests.system.test_ui import PROGRAMS, QUIET, eventually
+
+TEN = tuple(f"grade {place}" for place in range(10))
+LONG = "a label of very many words that nobody would want to read twice"
+DESK, PHONE = 1440, 360  # pixels
+PAGES = ("one", "six", "twelve", "failed")
+LARGEST = 8_000_000  # bytes
+MARKS = """
+    const shapes = (within) => [...within.querySelectorAll(".role-mark path, .role-mark line")];
+    const drawn = (shape) => {
+        const box = shape.getBBox();
+        return box.width + box.height > 0 && [box.x, box.y, box.width, box.height].every(Number.isFinite);
+    };
+    return [...document.querySelectorAll("figure.chart")].map((figure) => {
+        const cells = [...figure.querySelectorAll("svg .role-scope.cell > g")];
+        const panels = cells.length ? cells : [...figure.querySelectorAll("svg")];
+        return {
+            id: figure.id,
+            marks: panels.map((panel) => shapes(panel).filter(drawn).length),
+            broken: /NaN|undefined|Infinity/.test(figure.querySelector("svg")?.outerHTML || "undefined"),
+            cut: [...figure.querySelectorAll("svg tspan, svg text")].map((one) => one.textContent)
+                .filter((one) => /^[^…]*…$/.test(one)),
+            outside: [...figure.querySelectorAll("svg text")].filter((text) => {
+                const [mine, whole] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+                return mine.left < whole.left - 1 || mine.right > whole.right + 1;
+            }).map((text) => text.textContent),
+        };
+    });
+"""
+COLOURS = """
+    const found = new Set();
+    const opaque = (one) => one && !/^rgba\\(.*, 0\\)$|transparent/.test(one);
+    const ground = (one) => {
+        for (; one; one = one.parentElement) {
+            const colour = getComputedStyle(one).backgroundColor;
+            if (opaque(colour)) return colour;
+        }
+        return "none";
+    };
+    const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let text = walk.nextNode(); text; text = walk.nextNode()) {
+        const one = text.parentElement;
+        if (!text.textContent.trim() || /SCRIPT|STYLE/.test(one.tagName)) continue;
+        const style = getComputedStyle(one);
+        found.add(`${one instanceof SVGElement ? style.fill : style.color} on ${ground(one)} by ${one.tagName}`);
+    }
+    return [...found];
+"""
+
+pytestmark = pytest.mark.system
+
+
+def sets_of(page: str) -> list[Made]:
+    """The data sets of each page; some have too few groups, one label decided, or nothing that is certain."""
+    if page == "one":
+        return [made("shop", labels=("no", "yes"), source="official")]
+    first = [
+        made(PAPER_DATASETS[0], labels=TEN, rows=3000, groups=150),
+        made(PAPER_DATASETS[1], labels=("no", "yes")),
+        made(PAPER_DATASETS[2], decided=1, changes=dict.fromkeys(BETTER, NOTHING)),
+        made(PAPER_DATASETS[3], groups=5, changes=dict.fromkeys(BETTER)),
+        made(PAPER_DATASETS[4], labels=("n", LONG, "y")),
+        made(PAPER_DATASETS[5], source="official", failing=True),
+    ]
+    if page == "failed":
+        return first[:1]
+    own = [made(f"own_{place}", labels=TEN[: 2 + 2 * (place % 5)], rows=1500, source="official") for place in range(6)]
+    return first + own * (page == "twelve")
+
+
+@pytest.fixture(scope="module", params=PAGES)
+def place(request, tmp_path_factory) -> Iterator[Path]:
+    """The file of each page."""
+    missing = {"wands": "the gate 'pairs' failed", "own": "it was stopped"} if request.param == "failed" else {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp(request.param))
+        yield reported(sets_of(request.param), missing)
+
+
+class Reader:
+    """Somebody with the page before them."""
+
+    def __init__(self, driver: Any, place: Path) -> None:
+        self.driver, self.place = driver, place
+        self.ask("Emulation.setEmulatedMedia", media="", features=[])
+        self.look(DESK)
+        self.driver.get_log("browser")
+        self.driver.get_log("performance")  # what came before
+        self.open()
+
+    def open(self) -> None:
+        """Until every figure is drawn."""
+        self.driver.get(self.place.as_uri())
+        eventually(lambda: self.run("return document.documentElement.dataset.drawn") == "yes")
+
+    def ask(self, command: str, **settings: object) -> dict[str, Any]:
+        return self.driver.execute_cdp_cmd(command, settings)
+
+    def run(self, script: str, *arguments: object) -> Any:
+        return self.driver.execute_script(script, *arguments)
+
+    def look(self, width: int) -> None:
+        """At a screen of that many pixels, until all charts fit theirs."""
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+
+    def redrawn(self) -> bool:
+        return self.run(
+            "return [...document.querySelectorAll('.plot')].every("
+            "(plot) => Number(plot.dataset.width) === plot.clientWidth && plot.querySelector('svg'))"
+        )
+
+    def in_theme(self, name: str) -> None:
+        self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+
+    def asked(self) -> set[str]:
+        """Addresses that the page has asked for."""
+        messages = [json.loads(one["message"])["message"] for one in self.driver.get_log("performance")]
+        return {one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"}
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory) -> Iterator[Any]:
+    for program, package in PROGRAMS.items():
+        if shutil.which(program) is None:
+            pytest.fail(f"{program} is missing; install the Debian package {package}")
+    try:
+        from selenium import webdriver
+    except ModuleNotFoundError:
+        pytest.fail("Selenium is missing; run `make test-system`, which installs it in a folder of its own")
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for flag in [*QUIET.split(), f"user-data-dir={tmp_path_factory.mktemp('browser')}"]:
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    yield running
+    running.quit()
+
+
+@pytest.fixture(scope="module")
+def reader(driver, place) -> Reader:
+    return Reader(driver, place)
+
+
+@pytest.fixture(autouse=True)
+def at_a_desk(reader):
+    """Each test starts at a desk, in daylight."""
+    reader.in_theme("light")
+    reader.look(DESK)
+    eventually(reader.redrawn)
+
+
+def test_the_page_opens_without_a_word_on_the_console_and_asks_for_nothing(reader):
+    reader.open()
+    assert reader.driver.get_log("browser") == []
+    assert {re.sub("^(blob|data):.*", r"\1", url) for url in reader.asked()} <= {reader.place.as_uri(), "blob", "data"}
+
+
+def test_the_page_is_small_enough_for_a_mailbox(place):
+    assert place.stat().st_size < LARGEST
+
+
+@pytest.mark.parametrize("width", [DESK, PHONE])
+def test_every_panel_of_every_figure_has_marks_and_no_text_of_it_is_cut(reader, width):
+    reader.look(width)
+    eventually(reader.redrawn)
+    found = reader.run(MARKS)
+    assert len(found) >= 9
+    for figure in found:
+        assert figure["marks"], figure
+        assert min(figure["marks"]) > 0, figure
+        assert not figure["broken"], figure
+        assert not figure["outside"], figure
+        cut = [text for text in figure["cut"] if not LONG.startswith(text[:10])]
+        assert width == PHONE or not cut, figure
+
+
+def test_every_table_shows_every_row_of_its_csv(reader, place):
+    rows = reader.run(
+        "return [...document.querySelectorAll('table[data-csv]')].map((table) => "
+        "[table.dataset.csv, table.querySelectorAll('tbody tr:not(.heading)').length])"
+    )
+    assert len(rows) > 10
+    for name, shown in rows:
+        assert shown == len(pl.read_csv(place.parent / f"{name}.csv", infer_schema=False)), name
+
+
+@pytest.mark.parametrize("width", [PHONE, 768, DESK])
+def test_the_page_is_as_wide_as_the_screen(reader, width):
+    reader.look(width)
+    eventually(reader.redrawn)
+    reader.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    shown, needed = reader.run("return [innerWidth, document.documentElement.scrollWidth]")
+    assert needed <= shown == width
+    wide = reader.run(
+        "return [...document.querySelectorAll('.plot')].filter((one) => one.scrollWidth > one.clientWidth)"
+        ".map((one) => [one.closest('figure').id, one.clientWidth, one.scrollWidth])"
+    )
+    assert wide == []
+    reader.run("document.querySelectorAll('details').forEach((one) => { one.open = false; })")
+
+
+@pytest.mark.parametrize(("theme", "colours"), [("light", LIGHT), ("dark", DARK)])
+def test_all_text_can_be_read_in_both_themes(reader, theme, colours):
+    reader.in_theme(theme)
+    ground = reader.run("return getComputedStyle(document.body).backgroundColor")
+    assert numbers(ground) == numbers(colours["paper"])
+    pairs = reader.run(COLOURS)
+    assert len(pairs) > 3
+    for pair in pairs:
+        text, behind, _ = re.split(" on | by ", pair)
+        assert contrast(text, behind) >= 4.5, pair  # WCAG 2.2, level AA
+
+
+def test_hovering_shows_numbers(reader):
+    from selenium.webdriver import ActionChains
+
+    for figure in reader.driver.find_elements("css selector", "figure.chart")[:10]:
+        marks = figure.find_elements("css selector", ".mark-symbol path, .mark-rect path")
+        middle = marks[len(marks) // 2]
+        reader.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", middle)
+
+        def told(one=middle) -> str:
+            ActionChains(reader.driver).move_by_offset(0, 0).move_to_element(one).perform()
+            return reader.driver.find_element("css selector", "#vg-tooltip-element.visible").text
+
+        assert re.search(r"\d", eventually(told, within=10)), figure.get_attribute("id")
+
+
+def test_the_keyboard_reaches_the_verdict_and_what_scrolls(reader):
+    from selenium.webdriver import ActionChains, Keys
+
+    def press(key: str) -> None:
+        ActionChains(reader.driver).send_keys(key).perform()
+
+    reader.open()  # nothing has the focus
+    press(Keys.TAB)
+    skip = reader.driver.switch_to.active_element
+    assert skip.get_attribute("class") == "skip"
+    assert skip.rect["x"] >= 0  # it is seen while it has the focus
+    press(Keys.ENTER)
+    assert reader.run("return location.hash") == "#verdict"
+    passed = []
+    for _ in range(12):
+        press(Keys.TAB)
+        passed.append(reader.driver.switch_to.active_element.get_attribute("class"))
+    assert any("scrolled" in (name or "") for name in passed)
+    assert skip.get_attribute("class") not in passed
+    reached = reader.run("return [...document.querySelectorAll('.scrolled')].every((one) => one.tabIndex === 0)")
+    assert reached
+
+
+def test_the_rows_of_a_figure_can_be_saved_without_the_files_beside_the_page(reader):
+    text = "return fetch(document.querySelector(arguments[0]).href).then((answer) => answer.text())"
+    links = reader.run("return [...document.querySelectorAll('a.csv')].map((one) => one.href)")
+    assert all(link.startswith("blob:") for link in links)
+    saved = reader.run(text, "figure.chart a.csv")
+    assert saved.startswith("dataset,change,")
+
+
+def test_a_chart_drawn_for_a_desk_fits_on_paper(reader):
+    reader.ask("Emulation.setEmulatedMedia", media="print")  # nothing is drawn again for a printer
+    widest = reader.run("""
+        const plots = [...document.querySelectorAll(".plot")];
+        plots.forEach((plot) => { plot.style.width = "300px"; });
+        const wide = Math.max(...plots.map((plot) => plot.querySelector("svg").getBoundingClientRect().width));
+        plots.forEach((plot) => { plot.style.width = ""; });
+        return wide;
+    """)
+    reader.ask("Emulation.setEmulatedMedia", media="")
+    assert widest <= 300
+
+
+def test_paper_has_every_figure_and_every_table(reader):
+    pdf = base64.b64decode(reader.ask("Page.printToPDF", printBackground=True)["data"])
+    assert pdf.startswith(b"%PDF")
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) > 4
+
+
+def numbers(colour: str) -> tuple[int, ...]:
+    """Red, green and blue, of `#rrggbb` or of `rgb(r, g, b)`."""
+    if colour.startswith("#"):
+        return tuple(int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return tuple(int(part) for part in re.findall(r"\d+", colour)[:3])
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours, from 1 to 21 (WCAG 2.2)."""
+    lights = []
+    for colour in (one, other):
+        parts = [part / 255 for part in numbers(colour)]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        lights.append(sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
+    return (max(lights) + 0.05) / (min(lights) + 0.05)
