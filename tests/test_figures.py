@@ -16,7 +16,9 @@ from scipy.stats import binomtest
 
 from tasks.figures import figures_of
 from tasks.figures.curves import BARS, FEWEST_ROWS, GROUPS, histogram, observed, read
+from tasks.figures.exported import pdf, svg
 from tasks.figures.figure import Figure
+from tasks.figures.for_paper import paper_figures
 from tasks.figures.overview import overview
 from tasks.figures.results import Results
 from tasks.figures.style import DARK, LIGHT, NAMES, written_out
@@ -419,3 +421,44 @@ def test_the_overview_leaves_out_what_failed_and_keeps_the_order():
     assert '"sort": ["b", "a"]' in json.dumps(figure.spec)
     values = json.loads(figure.rows.write_json())
     assert alt.Chart.from_dict(figure.spec | {"data": {"values": values}}).to_dict(validate=True)
+
+
+# For papers
+
+PAGE, COLUMN = 504, 252  # points, of a page of two columns
+
+
+@cache
+def for_paper(*shapes: str) -> dict[str, Figure]:
+    return {figure.name: figure for figure in paper_figures([results(shape) for shape in shapes])}
+
+
+@pytest.mark.parametrize("name", ["method_overview", "labelwise_curves", "simplex_paths"])
+def test_a_figure_for_a_paper_is_small_says_what_is_simulated_and_is_the_same_each_time(name):
+    spec = for_paper("two labels", "three labels", "ten labels")[name].spec
+    drawn = svg(spec)
+    width = float(re.match(r'<svg [^>]*?width="([\d.]+)"', drawn)[1])
+    assert width <= (COLUMN if name == "simplex_paths" else 1.05 * PAGE)
+    assert "shop (simulated)" in drawn
+    assert "var(" not in drawn
+    assert svg(spec) == drawn
+    first = pdf(spec)
+    assert first.startswith(b"%PDF")
+    assert first == pdf(spec)
+
+
+def test_the_simplex_needs_three_labels():
+    assert "simplex_paths" not in for_paper("two labels", "ten labels")
+
+
+def test_a_path_on_the_simplex_ends_where_the_decision_has_the_reliability():
+    spec = for_paper("three labels")["simplex_paths"].spec
+    ends = [layer for layer in spec["layer"] if "number" in json.dumps(layer["encoding"])]
+    assert ends
+    mine = results("three labels").simplex
+    height = np.sqrt(3) / 2
+    for layer in ends:
+        (_, two) = sorted(layer["data"]["values"], key=lambda point: point["number"])
+        top = two["y"] / height
+        third = np.array([1 - two["x"] - top / 2, two["x"] - top / 2, top])  # its probabilities
+        assert np.abs(np.array(mine["mrc"].to_list()) - third).max(axis=1).min() < 1e-6

@@ -21,7 +21,7 @@ from tasks.figures.results import Results
 from tasks.figures.style import LABELS, POINTS, colour
 from tasks.protocol.keys import HEADLINE_CALIBRATOR
 
-PAGE_WIDTH, COLUMN_WIDTH = 500, 240  # points
+COLUMN_WIDTH = 240  # points
 RERANKED = 14  # decisions that are followed from one order to the other
 MOVED = 150  # rows whose way on the simplex is drawn; of the longest way of each label, the whole path
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(3) / 2]])
@@ -50,8 +50,8 @@ def overview_of_method(results: Results) -> Figure:
 
 def labelwise_curves(every: Sequence[Results]) -> Figure:
     """The curves T_k of each data set in a panel of its own; the dashed line is the confidence itself."""
-    panels = [_learned(one, title=one.shown, width=128, height=100) for one in every]
-    chart = alt.concat(*panels, columns=3, spacing=20).resolve_scale(color="independent")
+    panels = [_learned(one, title=one.shown, width=104, height=92) for one in every]
+    chart = alt.concat(*panels, columns=3, spacing=14).resolve_scale(color="independent")
     caption = "Learned label-wise reliability curves; on the dashed line the reliability is the confidence."
     return Figure("labelwise_curves", "Label-wise curves", caption, pl.DataFrame(), for_print(chart))
 
@@ -125,10 +125,10 @@ def _left_by_calibration(results: Results, first: pl.DataFrame) -> Any:
             x="confidence:Q", y=alt.Y("low:Q", title="test rows that are right"), y2="high:Q"
         ),
         base.mark_point(filled=True, size=18, opacity=1).encode(x="confidence:Q", y="reliability:Q"),
-    ).properties(width=130, height=120, title="after calibration")
+    ).properties(width=124, height=116, title="after calibration")
 
 
-def _learned(results: Results, title: str = "what MRP learns", width: int = 130, height: int = 120) -> Any:
+def _learned(results: Results, title: str = "what MRP learns", width: int = 124, height: int = 116) -> Any:
     at = np.linspace(max(results.lowest(), 1e-3), 1 - 1e-3, 60)
     values = []
     for place, label in enumerate(results.labels):
@@ -172,7 +172,7 @@ def _reranked(results: Results, first: pl.DataFrame) -> Any:
         base.mark_line(strokeWidth=1).encode(detail="row:N"),
         right.mark_point(filled=True, size=26, opacity=1),
         wrong.mark_point(fill=colour("paper"), size=24, opacity=1, strokeWidth=1.2),
-    ).properties(width=120, height=120, title="the same decisions, reranked")
+    ).properties(width=114, height=116, title="the same decisions, reranked")
 
 
 def _corners(labels: Sequence[str]) -> list[alt.Chart]:
@@ -213,9 +213,7 @@ def _path(base: np.ndarray, alpha: float, decision: int) -> list[alt.Chart]:
         dashed.mark_line(color=ink, strokeWidth=0.7, strokeDash=[2, 2]).encode(x="x:Q", y="y:Q", order="place:Q"),
         path.mark_line(color=ink, strokeWidth=1.6).encode(x="x:Q", y="y:Q", order="place:Q"),
         numbers.mark_point(filled=True, color=ink, size=14, opacity=1).encode(x="x:Q", y="y:Q"),
-        numbers.mark_text(fontSize=POINTS, fontWeight="bold", dx=6, dy=-4, color=ink).encode(
-            x="x:Q", y="y:Q", text="number:N"
-        ),
+        numbers.mark_text(fontSize=POINTS, dx=6, dy=-4, color=ink).encode(x="x:Q", y="y:Q", text="number:N"),
     ]
 
 

@@ -66,7 +66,14 @@ def _row(table: str, row: Mapping[str, Any]) -> Iterator[Shown]:
         if column == named:
             yield Shown(display_name(value, row["source"] or ""))
         elif column != "source" and not column.endswith("_std"):
-            yield _shown(table, column, value, row.get(f"{column}_std"))
+            cell_shown = _shown(table, column, value, row.get(f"{column}_std"))
+            yield cell_shown._replace(improved=cell_shown.improved and not _spans_zero(row))
+
+
+def _spans_zero(row: Mapping[str, Any]) -> bool:
+    """Has the row an interval that covers no change? Then nothing in it is an improvement."""
+    low, high = row.get("low"), row.get("high")
+    return low is not None and high is not None and low <= 0 <= high
 
 
 def _shown(table: str, column: str, value: object, std: float | None) -> Shown:

@@ -36,6 +36,8 @@ class Copy:
         copy_project(folder, change)
         self.folder = folder
         self.run("-m", "dvc", "init", "-q", "--no-scm")
+        (folder / ".prefect").mkdir()
+        self.run("-m", "prefect", "server", "database", "upgrade", "-y")  # as `make setup` does
 
     def run(self, *command: str) -> str:
         paths = {

@@ -140,6 +140,7 @@ class SmallProject:
         others = ("PREFECT_", "DVC_", "MRP_", "DATA_MIRROR", "REAL_DATA")
         return {name: value for name, value in os.environ.items() if not name.startswith(others)} | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "SOURCE_DATE_EPOCH": "0",  # the page says when it was written
             "COLUMNS": "400",  # no message is cut in lines
             "DVC_SITE_CACHE_DIR": str(self.folder / ".dvc/site"),
         }

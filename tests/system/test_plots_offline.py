@@ -20,7 +20,7 @@ from tasks.figures import figures_of
 from tasks.page.dvc_plots import dvc_plots_page
 from tasks.protocol.store import REPORT
 from tests.report_data import made
-from tests.system.test_ui import PROGRAMS, QUIET, eventually
+from tests.system.browser import eventually, open_browser
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DRAWN = """
@@ -67,19 +67,7 @@ def project(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def driver(tmp_path):
-    for program, package in PROGRAMS.items():
-        if shutil.which(program) is None:
-            pytest.fail(f"{program} is missing; install the Debian package {package}")
-    try:
-        from selenium import webdriver
-    except ModuleNotFoundError:
-        pytest.fail("Selenium is missing; run `make test-system`, which installs it")
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for flag in [*QUIET.split(), f"user-data-dir={tmp_path / 'browser'}"]:
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    browser = open_browser(tmp_path / "browser")
     try:
         yield browser
     finally:

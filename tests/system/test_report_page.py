@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import pytest
 from tasks.figures.style import DARK, LIGHT
 from tasks.protocol.keys import PAPER_DATASETS
 from tests.report_data import BETTER, NOTHING, Made, made, reported
-from tests.system.test_ui import PROGRAMS, QUIET, eventually
+from tests.system.browser import eventually, open_browser
 
 TEN = tuple(f"grade {place}" for place in range(10))
 LONG = "a label of very many words that nobody would want to read twice"
@@ -141,19 +140,7 @@ class Reader:
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory) -> Iterator[Any]:
-    for program, package in PROGRAMS.items():
-        if shutil.which(program) is None:
-            pytest.fail(f"{program} is missing; install the Debian package {package}")
-    try:
-        from selenium import webdriver
-    except ModuleNotFoundError:
-        pytest.fail("Selenium is missing; run `make test-system`, which installs it in a folder of its own")
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for flag in [*QUIET.split(), f"user-data-dir={tmp_path_factory.mktemp('browser')}"]:
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
-    running = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    running = open_browser(tmp_path_factory.mktemp("browser"))
     yield running
     running.quit()
 

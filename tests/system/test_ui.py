@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,12 +22,9 @@ from typing import Any
 import pytest
 
 from tests.project_copy import copy_project
+from tests.system.browser import PATIENCE, eventually, open_browser
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PROGRAMS = {"chromium": "chromium", "chromedriver": "chromium-driver"}  # and the Debian package of each
-QUIET = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
-QUIET += " disable-component-update disable-sync window-size=1400,1300"
-PATIENCE = 120  # seconds for what a busy machine does at last
 
 pytestmark = pytest.mark.system
 
@@ -108,23 +104,6 @@ def served(project) -> Iterator[Served]:
         assert closed.connect_ex(("127.0.0.1", port)) != 0  # the server has ended too
 
 
-def eventually(happens, within: float = PATIENCE):
-    """What `happens` returns, once that is true; errors of a page that is being drawn count as not yet."""
-    until = time.monotonic() + within
-    while True:
-        try:
-            if found := happens():
-                return found
-        except (OSError, LookupError, TypeError, StopIteration) as error:
-            found = error
-        except Exception as error:
-            if not type(error).__module__.startswith("selenium"):
-                raise
-            found = error
-        assert time.monotonic() < until, f"still {found!r} after {within} seconds"
-        time.sleep(0.2)
-
-
 class Page:
     """A browser with nothing in it, by what a person sees."""
 
@@ -178,19 +157,7 @@ class Page:
 
 @pytest.fixture
 def page(served, tmp_path) -> Iterator[Page]:
-    for program, package in PROGRAMS.items():
-        if shutil.which(program) is None:
-            pytest.fail(f"{program} is missing; install the Debian package {package}")
-    try:
-        from selenium import webdriver
-    except ModuleNotFoundError:
-        pytest.fail("Selenium is missing; run `make test-system`, which installs it in a folder of its own")
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium")
-    for flag in [*QUIET.split(), f"user-data-dir={tmp_path / 'browser'}"]:
-        options.add_argument(f"--{flag}")
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    driver = open_browser(tmp_path / "browser")
     try:
         yield Page(driver, served)
     finally:

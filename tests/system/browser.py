@@ -1,0 +1,49 @@
+"""Chromium without a screen, for tests that look at what a person sees; it asks for nothing by itself."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = {"chromium": "chromium", "chromedriver": "chromium-driver"}  # and the Debian package of each
+QUIET = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
+QUIET += " disable-component-update disable-sync window-size=1400,1300"
+PATIENCE = 120  # seconds for what a busy machine does at last
+
+
+def open_browser(profile: Path) -> Any:
+    """A driver whose logs hold what a page asks for and what it says; the test fails where a program is missing."""
+    for program, package in PROGRAMS.items():
+        if shutil.which(program) is None:
+            pytest.fail(f"{program} is missing; install the Debian package {package}")
+    try:
+        from selenium import webdriver
+    except ModuleNotFoundError:
+        pytest.fail("Selenium is missing; run `make test-system`, which installs it")
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for flag in [*QUIET.split(), f"user-data-dir={profile}"]:
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+
+
+def eventually(happens, within: float = PATIENCE):
+    """What `happens` returns, once that is true; errors of a page that is being drawn count as not yet."""
+    until = time.monotonic() + within
+    while True:
+        try:
+            if found := happens():
+                return found
+        except (OSError, LookupError, TypeError, StopIteration) as error:
+            found = error
+        except Exception as error:
+            if not type(error).__module__.startswith("selenium"):
+                raise
+            found = error
+        assert time.monotonic() < until, f"still {found!r} after {within} seconds"
+        time.sleep(0.2)
