@@ -435,6 +435,6 @@ def test_the_ablation_of_each_set_averages_to_the_papers_and_holds_ones_own():
 
 def test_a_change_whose_interval_covers_zero_is_shown_as_no_improvement():
     found = rows_of(INTERVALS, change("wands", -0.05, 0.5), change("scidocs", -0.5, 0.001))
-    text = markdown("intervals", TABLES["intervals"](as_runs(intervals=found)))
-    assert "| -0.0500 |" in text
-    assert "| **-0.5000** |" in text
+    text = markdown("overview", TABLES["overview"](as_runs(intervals=found)))
+    assert "| -0.050 |" in text
+    assert "| **-0.500** |" in text
