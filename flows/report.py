@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import polars as pl
 from prefect import flow
 
 from flows.alive import alive, server_needed
+from flows.progress import progress
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.provenance.stage import ended_in_words
@@ -22,13 +24,23 @@ def report(missing: dict[str, str] | None = None) -> None:
     there = [name for name in params.datasets if name not in holes]
     if not there:
         raise BadInput("no data set has finished, so there is nothing to report; see the failures above")
-    with alive():
+    steps = len(TABLES) + len(there) + 3
+    with alive(), progress("report", steps, "tables, figures and the page that are made") as done:
         runs = gather(there, list(holes), params.calibrators)
-        tables = {name: write_table(name, runs) for name in TABLES}
-        drawn = [draw(name, runs) for name in there]
+        tables: dict[str, pl.DataFrame] = {}
+        for name in TABLES:
+            tables[name] = write_table(name, runs)
+            done()
+        drawn = []
+        for name in there:
+            drawn.append(draw(name, runs))
+            done()
         write_figures(drawn)
+        done()
         write_paper_figures(drawn)
+        done()
         write_page(runs, tables, drawn, write_headline(runs), holes)
+        done()
 
 
 def main() -> None:

@@ -279,12 +279,17 @@ def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> 
     shown = [name for name in vars(verbs) if name.endswith("_artifact")]  # in a UI that is not there
     plain["write_paper_figures"] = lambda *_: None
     with (
-        patch.multiple(flow, **plain, alive=nullcontext, load_params=lambda: params),
+        patch.multiple(flow, **plain, alive=nullcontext, progress=unseen, load_params=lambda: params),
         patch("tasks.page.page.library", vega),
         patch.multiple(verbs, **dict.fromkeys(shown, lambda *_, **__: None)),
     ):
         flow.report.fn(holes)
     return REPORT.resolve() / "index.html"
+
+
+def unseen(*_: object) -> nullcontext:
+    """In place of the progress that a page would show."""
+    return nullcontext(lambda: None)
 
 
 @cache

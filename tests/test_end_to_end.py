@@ -249,6 +249,15 @@ def test_the_report_is_one_page_with_its_figures_and_says_what_is_simulated(proj
     assert "(simulated)" in (project / "data/report/figures/labelwise_curves.svg").read_text()
 
 
+def test_each_flow_run_shows_a_table_a_link_and_how_far_it_is(project):
+    query = "select f.name, a.type, count(*) from artifact a join flow_run f on a.flow_run_id = f.id group by 1, 2"
+    with closing(sqlite3.connect(project / ".prefect/prefect.db")) as recorded:
+        shown = {(run, kind) for run, kind, _ in recorded.execute(query)}
+    assert {run for run, _ in shown} >= {"refresh", "report", "reliability/wands", "reliability/mine"}
+    for run in {run for run, _ in shown}:
+        assert {kind for name, kind in shown if name == run} >= {"table", "markdown", "progress"}, run  # a link is one
+
+
 def test_a_push_takes_results_along_and_no_raw_file(project, tmp_path):
     run(project, "dvc", "remote", "add", "--default", "others", str(tmp_path))
     run(project, "dvc", "push")
