@@ -94,6 +94,7 @@ def draw(dataset: str, runs: Runs) -> tuple[Results, list[Figure]]:
         metrics=runs.metrics.filter(dataset=dataset),
         rivals=runs.rivals.filter(dataset=dataset),
         simplex=read_parquet(folder / "simplex.parquet"),
+        test_rows=facts["rows"]["test"],
     )
     return results, figures_of(results)
 
@@ -115,8 +116,11 @@ def write_figures(drawn: list[tuple[Results, list[Figure]]]) -> None:
 
 @task(cache_policy=NO_CACHE)
 def write_paper_figures(drawn: list[tuple[Results, list[Figure]]]) -> None:
-    """Write the paper's three figures from our data, each as SVG and PDF."""
-    for figure in paper_figures([results for results, _ in drawn]):
+    """Write the paper's three figures from our data, each as SVG and PDF, and their captions."""
+    figures = paper_figures([results for results, _ in drawn])
+    captions = "".join(f"**{figure.name}** {figure.caption}\n\n" for figure in figures)
+    write_whole(FIGURES / "captions.md", partial(Path.write_text, data=captions, encoding="utf-8"))
+    for figure in figures:
         write_whole(FIGURES / f"{figure.name}.svg", partial(Path.write_text, data=svg(figure.spec), encoding="utf-8"))
         write_whole(FIGURES / f"{figure.name}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
 

@@ -58,6 +58,7 @@ class Made:
             "metrics": self.metrics,
             "rivals": self.rivals,
             "simplex": self.simplex,
+            "test_rows": self.facts["rows"]["test"],
         }
         return Results(**made | others)
 

@@ -50,7 +50,8 @@ def scaled(one: Made, **values: float) -> Made:
         (dict.fromkeys(BETTER, NOTHING) | {"nll_correct": INCREASE}, f"{KEEP}: the reliability predicts worse and "),
         (dict.fromkeys(BETTER, NOTHING), f"{KEEP}: nothing is certain to change."),
         (UNTOLD, f"{UNKNOWN}."),
-        (BETTER | {"aurc": None}, f"{UNKNOWN}."),
+        (BETTER | {"aupr_error": None}, f"{USE}: it predicts and ranks better."),  # too few errors for one of two
+        (BETTER | {"nll_correct": None}, f"{UNKNOWN}."),
     ],
 )
 def test_the_advice_is_what_the_intervals_bear_out(changes, begins):
@@ -132,23 +133,42 @@ def test_a_data_set_of_one_label_has_no_spread_but_advice():
     assert row["advice"].startswith(USE)
 
 
-@pytest.mark.parametrize(("platt", "named"), [(0.300, True), (0.4005, True), (0.402, False)])
-def test_a_platt_line_is_named_where_it_does_as_well(platt, named):
-    (row,) = overview_of(scaled(made(), mrp__nll_correct=0.4, label_platt__nll_correct=platt))
+CHEAPER = [  # NLL and AURC of a cheaper way where MRP has .4 and .1, the confidence's NLL, and whether it does as well
+    (0.300, 0.09, 0.5, True),
+    (0.4005, 0.1005, 0.5, True),
+    (0.402, 0.1, 0.5, False),
+    (0.4, 0.102, 0.5, False),  # it predicts as well and ranks worse
+    (0.4005, 0.1, 0.401, False),  # half of all that MRP gains is missing
+]
+
+
+@pytest.mark.parametrize(("nll", "aurc", "before", "named"), CHEAPER)
+def test_a_platt_line_is_named_where_it_does_as_well(nll, aurc, before, named):
+    of_mrp = {"mrp__nll_correct": 0.4, "mrp__aurc": 0.1, "confidence__nll_correct": before, "confidence__aurc": 0.2}
+    (row,) = overview_of(scaled(made(), **of_mrp, label_platt__nll_correct=nll, label_platt__aurc=aurc))
     assert ("A Platt line for each label does as well" in row["advice"]) == named
-    assert (f"(correctness NLL {platt:.3f} beside 0.400)" in row["advice"]) == named
+    told = f"(correctness NLL {nll:.3f} beside 0.400, AURC {aurc:.3f} beside 0.100)"
+    assert (told in row["advice"]) == named
 
 
-@pytest.mark.parametrize(("matrix", "named"), [(0.1, True), (0.1305, True), (0.2, False)])
-def test_matrix_scaling_is_named_where_it_does_as_well_on_the_most_rows(matrix, named):
+@pytest.mark.parametrize(("nll", "aurc", "before", "named"), CHEAPER)
+def test_matrix_scaling_is_named_where_it_does_as_well_on_the_most_rows(nll, aurc, before, named):
     one = made()
-    at_most = (pl.col("rows") == 400) & (pl.col("projection_fit_rows") > 0) & (pl.col("metric") == "aurc")
-    theirs = at_most & (pl.col("calibrator") == "matrix") & (pl.col("variant") == "confidence")
-    ours = at_most & (pl.col("calibrator") == "ts") & (pl.col("variant") == "mrp")
-    value = pl.when(theirs).then(matrix).when(ours).then(0.13).otherwise(99.0)
+    found = {
+        ("matrix", "confidence"): {"nll_correct": nll, "aurc": aurc},
+        ("ts", "mrp"): {"nll_correct": 0.4, "aurc": 0.1},
+        ("ts", "confidence"): {"nll_correct": before, "aurc": 0.2},
+    }
+    most = (pl.col("rows") == 400) & (pl.col("projection_fit_rows") > 0)
+    value = pl.lit(99.0)
+    for (calibrator, variant), metrics in found.items():
+        for metric, at in metrics.items():
+            mine = (pl.col("calibrator") == calibrator) & (pl.col("variant") == variant) & (pl.col("metric") == metric)
+            value = pl.when(most & mine).then(at).otherwise(value)
     (row,) = overview_of(Made(**vars(one) | {"rivals": one.rivals.with_columns(value=value)}))
-    assert ("matrix scaling" in row["advice"]) == named
-    assert (f"(AURC {matrix:.3f} beside 0.130)" in row["advice"]) == named
+    assert ("matrix scaling does as well" in row["advice"]) == named
+    told = f"(correctness NLL {nll:.3f} beside 0.400, AURC {aurc:.3f} beside 0.100)"
+    assert (told in row["advice"]) == named
 
 
 @pytest.mark.parametrize("changes", [WORSE, UNTOLD])

@@ -58,21 +58,21 @@ def simplex_feasibility(results: Results) -> Figure:
         alt.Tooltip("calibrator:N"),
         *(alt.Tooltip(f"{name}:Q", format=".2%") for name in ("solved", "infeasible")),
     ]
+    dots = {"mrp": "solved", "fifth": "infeasible"}
+    share = alt.X(title="share of test rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     chart = alt.layer(
-        base.mark_bar(color=colour("bars"), size=16).encode(
-            x=alt.X("solved:Q", title="share of test rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
-            tooltip=numbers,
-        ),
-        base.mark_bar(color=colour("fifth"), size=16)
-        .encode(x="from:Q", x2="to:Q", tooltip=numbers)
-        .transform_calculate(**{"from": "1 - datum.infeasible", "to": "1"}),
-    )
+        *(
+            base.mark_point(color=colour(tone), filled=True, size=110, opacity=1).encode(x=f"{name}:Q", tooltip=numbers)
+            for tone, name in dots.items()
+        )
+    ).encode(x=share)
     return Figure(
         "simplex_feasibility",
         title,
-        "Grey: rows for which a probability vector with the same decision on top states MRP's reliability. Orange: "
-        "rows whose reliability is below 1/K, where no decision on top can say so little; they keep their vector. "
-        "A gap is rows that could not be solved. Means over protocol seeds.",
+        "Blue: rows that are solved, as a vector with the same decision on top states MRP's reliability, or comes as "
+        "near as it can. Orange: rows whose reliability is below 1/K, where no decision on top can say so little: they "
+        "become uniform. Rows whose decision is not on top after calibration keep their vector. Means over protocol "
+        "seeds.",
         rows,
         drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)),
     )

@@ -20,9 +20,10 @@ HIGHEST_BAR = 0.18  # of the panel's height
 GROUPS = 8  # of equally many test rows
 FEWEST_ROWS = 20  # that a dot stands for
 COLUMNS = 3
+FALLBACKS = {"shared": "shared curve", "identity": "confidence kept"}
 HEIGHT = 190
 SCHEMA = pl.Schema(
-    {"label": pl.String, "kind": pl.String, "seed": pl.Int64, "confidence": pl.Float64}
+    {"label": pl.String, "panel": pl.String, "kind": pl.String, "seed": pl.Int64, "confidence": pl.Float64}
     | {"reliability": pl.Float64, "low": pl.Float64, "high": pl.Float64, "to": pl.Float64, "rows": pl.Int64}
 )
 
@@ -35,10 +36,11 @@ def label_curves(results: Results) -> Figure:
     for place, label in enumerate(results.labels):
         mine = first.filter(pl.col("decision") == place)
         curves = fitted(results, place)
-        panel = {"label": _headed(label, curves, len(mine))}
+        panel = {"label": label, "panel": _headed(label, curves, len(mine))}
         found += [panel | {"kind": "identity", "confidence": at, "reliability": at} for at in (lowest, 1.0)]
         for curve in curves:
-            at = np.linspace(max(lowest, 1e-3), 1 - 1e-3, 60)
+            knots = [knot for knot in curve["knots"] if lowest < knot < 1]
+            at = np.unique([*np.linspace(max(lowest, 1e-3), 1 - 1e-3, 60), *knots])
             values = read(curve, at)
             for confidence, reliability in zip(at, values, strict=True):
                 one = {"seed": curve["seed"], "confidence": confidence, "reliability": reliability}
@@ -85,8 +87,9 @@ def label_curves(results: Results) -> Figure:
         "The learned curves",
         "A panel for each predicted label. The blue curves (one for each protocol seed) say how often a decision of "
         "that label is right at a calibrated confidence; on the dashed line it would be as often as the confidence "
-        "says. Dots are test rows, which no fit has seen, in eight groups under the first seed, with 95% intervals as "
-        "if rows were independent; bars show where test rows lie. Curves that differ between panels are what MRP uses.",
+        "says. Dots are test rows, which no fit has seen, in up to eight groups under the first seed, with 95% "
+        "intervals as if rows were independent; bars show where test rows lie. Curves that differ between "
+        "panels are what MRP uses.",
         rows,
         chart,
     )
@@ -99,8 +102,8 @@ def reliability_by_label(results: Results) -> Figure:
     found: list[dict[str, Any]] = []
     for place, label in enumerate(results.labels):
         mine = first.filter(pl.col("decision") == place)
-        few = ": too few to group" if len(mine) < FEWEST_ROWS else ""
-        panel = {"label": f"{_named(label)}: {len(mine):,} test rows{few}"}
+        few = "\ntoo few to group" if len(mine) < FEWEST_ROWS else ""
+        panel = {"label": label, "panel": f"{_named(label)}\n{len(mine):,} test rows{few}"}
         found += [panel | {"kind": "identity", "confidence": at, "reliability": at} for at in (lowest, 1.0)]
         for kind, column in ((NAMES["confidence"], "confidence"), (NAMES["mrp"], "reliability")):
             found += [panel | {"kind": kind} | dot for dot in observed(mine[column], mine["correct"])]
@@ -117,10 +120,10 @@ def reliability_by_label(results: Results) -> Figure:
     return Figure(
         "reliability_by_label",
         "Is the stated probability right, for each predicted label?",
-        "Grey: the calibrated confidence. Blue: the reliability after MRP. Test rows in eight groups of equal size; on "
-        "the dashed line decisions are right as often as is said, below it less often. Confidence that leaves the line "
-        "in different directions for different labels is what calibration on average cannot see. First protocol seed; "
-        "intervals are as if rows were independent.",
+        "Grey: the calibrated confidence. Blue: the reliability after MRP. Test rows in up to eight groups of equal "
+        "size; on the dashed line decisions are right as often as is said, below it less often. Confidence that leaves "
+        "the line in different directions for different labels is what calibration on average cannot see. First protocol "
+        "seed; intervals are as if rows were independent.",
         rows,
         _panels(rows, layers, lowest, results, said="what is said"),
     )
@@ -175,12 +178,16 @@ def histogram(confidence: pl.Series, lowest: float) -> list[dict[str, Any]]:
 
 
 def _headed(label: str, curves: list[dict[str, Any]], test_rows: int) -> str:
+    """The heading of a panel, a line for each thing that it says."""
     fit = [curve["rows"] for curve in curves]
-    kept = (
-        {"shared": ", shared curve", "identity": ", confidence kept"}.get(curves[0]["fallback"], "") if curves else ""
+    kinds = [curve["fallback"] for curve in curves]
+    kept = "".join(
+        f", {words}" + ("" if kinds.count(kind) == len(kinds) else f" under {kinds.count(kind)} of {len(kinds)} seeds")
+        for kind, words in FALLBACKS.items()
+        if kind in kinds
     )
     span = f"{min(fit):,}" if len(set(fit)) == 1 else f"{min(fit):,} to {max(fit):,}"
-    return f"{_named(label)}: {span} fit rows{kept}: {test_rows:,} test rows"
+    return f"{_named(label)}\n{span} fit rows{kept}\n{test_rows:,} test rows"
 
 
 def _named(label: str) -> str:
@@ -213,8 +220,8 @@ def _panels(
     y = alt.Y("reliability:Q", title="share that is right", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     layers[0] = layers[0].encode(x=x, y=y)
     panel = alt.layer(*layers).properties(width=220, height=HEIGHT)
-    order = rows["label"].unique(maintain_order=True).to_list()
-    lines = alt.Header(labelExpr="split(datum.label, ': ')")
-    facet = alt.Facet("label:N", sort=order, title=None, header=lines)
+    order = rows["panel"].unique(maintain_order=True).to_list()
+    lines = alt.Header(labelExpr="split(datum.label, '\\n')")
+    facet = alt.Facet("panel:N", sort=order, title=None, header=lines)
     chart = panel.facet(facet=facet, data=ROWS, columns=min(COLUMNS, len(order))).resolve_axis(x="independent")
     return drawn(chart, subtitle=results.subtitle, height=None)

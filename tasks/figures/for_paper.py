@@ -31,7 +31,7 @@ def paper_figures(every: Sequence[Results]) -> list[Figure]:
     """Overview of the set whose labels differ most, curves of all sets, the simplex of a set with three labels."""
     every = [replace(one, drawn_under=HEADLINE_CALIBRATOR) for one in every]
     figures = [overview_of_method(max(every, key=_apart)), labelwise_curves(every)]
-    of_three = [one for one in every if len(one.labels) == len(CORNERS)]
+    of_three = [one for one in every if len(one.labels) == len(CORNERS) and len(_moved(one))]
     return figures + ([simplex_paths(max(of_three, key=_apart))] if of_three else [])
 
 
@@ -39,7 +39,7 @@ def overview_of_method(results: Results) -> Figure:
     """What calibration leaves, the curves that MRP learns from it, and the order that comes of them."""
     first = results.scored(results.seeds[0])
     panels = [_left_by_calibration(results, first), _learned(results), _reranked(results, first)]
-    chart = alt.hconcat(*panels, spacing=26).properties(title=results.shown)
+    chart = alt.hconcat(*panels, spacing=26).properties(title=results.subtitle)
     caption = (
         "Left: at equal calibrated confidence, how often a decision is right depends on its label. Middle: the curve "
         "that MRP learns for each label. Right: decisions in the order of confidence and of reliability, highest on "
@@ -52,13 +52,16 @@ def labelwise_curves(every: Sequence[Results]) -> Figure:
     """The curves T_k of each data set in a panel of its own; the dashed line is the confidence itself."""
     panels = [_learned(one, title=one.shown, width=104, height=92) for one in every]
     chart = alt.concat(*panels, columns=3, spacing=14).resolve_scale(color="independent")
-    caption = "Learned label-wise reliability curves; on the dashed line the reliability is the confidence."
+    caption = (
+        f"Learned label-wise reliability curves under {every[0].calibrator}, first protocol seed; on the dashed line "
+        "the reliability is the confidence."
+    )
     return Figure("labelwise_curves", "Label-wise curves", caption, pl.DataFrame(), for_print(chart))
 
 
 def simplex_paths(results: Results) -> Figure:
     """From calibrated vectors (1) along their power paths to MRC's (2), where the decision has MRP's reliability."""
-    rows = results.simplex.filter(pl.col("feasible") & pl.col("solved"))[:MOVED]
+    rows = _moved(results)
     base, mrc = (np.array(rows[name].to_list()) for name in ("base", "mrc"))
     start, end = base @ CORNERS, mrc @ CORNERS
     lines = pl.DataFrame({"x": start[:, 0], "y": start[:, 1], "to_x": end[:, 0], "to_y": end[:, 1]}).with_columns(
@@ -78,13 +81,18 @@ def simplex_paths(results: Results) -> Figure:
         *surface,
         moves.mark_rule(opacity=0.45, strokeWidth=0.8).encode(x="x:Q", y="y:Q", x2="to_x:Q", y2="to_y:Q", color=way),
         *(layer for layers in marked for layer in layers),
-    ).properties(width=COLUMN_WIDTH - 30, height=(COLUMN_WIDTH - 30) * np.sqrt(3) / 2, title=results.shown)
+    ).properties(width=COLUMN_WIDTH - 30, height=(COLUMN_WIDTH - 30) * np.sqrt(3) / 2, title=results.subtitle)
     caption = (
         "Each line leads from a calibrated probability vector to that of MRC. For one row of each decision: the "
         "vector (1), the contour on which the decision has MRP's reliability (dashed), and MRC (2), where the power "
-        "path meets it."
+        "path meets it. Rows whose reliability is below 1/K, which become uniform, are left out."
     )
     return Figure("simplex_paths", "MRC on the simplex", caption, pl.DataFrame(), for_print(chart))
+
+
+def _moved(results: Results) -> pl.DataFrame:
+    """The first rows whose vector states MRP's reliability."""
+    return results.simplex.filter(pl.col("feasible") & pl.col("solved"))[:MOVED]
 
 
 def _apart(results: Results) -> float:

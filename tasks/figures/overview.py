@@ -15,7 +15,8 @@ PICTURE_TEXT = 11
 TITLE = "Does the reliability predict better than the confidence?"
 CAPTION = (
     "Change of the correctness NLL, MRP minus confidence, with its 95% interval. Left of zero MRP is better; an "
-    "interval that reaches zero says that the test rows do not tell. Means over calibrators and protocol seeds."
+    "interval that reaches zero says that the test rows do not tell. Means over calibrators and protocol seeds. The "
+    "intervals are not corrected over data sets; the advice is."
 )
 COLUMNS = ("dataset", "change", "low", "high", "found_conf", "found_mrp")
 

@@ -12,14 +12,13 @@ from tasks.figures.figure import ROWS, Figure, drawn
 from tasks.figures.results import Results
 from tasks.figures.style import NAMES, colour
 from tasks.metrics.reliability import errors_retained, order_by_risk
-from tasks.metrics.resampling import resample
+from tasks.metrics.resampling import FEWEST_GROUPS, resample
 
 COVERAGE = np.arange(1, 101) / 100
 LEAST_DRAWN = 0.05  # below it a curve rests on few rows, and its band says nothing
 SHOWN = ("confidence", "label_isotonic", "label_platt", "mrp")
 COLOURS = ("confidence", "isotonic", "platt", "mrp")
 RESAMPLES = 400
-FEWEST_GROUPS = 10  # below which resampling them says far too little
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +66,7 @@ def risk_coverage(results: Results, ranked: Retained) -> Figure:
         )
         for name, errors in ranked.errors.items()
     ]
-    rows = pl.concat(frames).filter(pl.col("coverage") >= LEAST_DRAWN)
+    rows = pl.concat(frames).filter(pl.col("coverage") >= LEAST_DRAWN).fill_nan(None)
     base = alt.Chart(ROWS).encode(
         x=alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions kept"),
         color=_variants(list(ranked.errors)),
@@ -94,7 +93,11 @@ def fallback_gain(results: Results, ranked: Retained) -> Figure:
     """What MRP adds to the accuracy of the decisions kept, by coverage."""
     gain = (ranked.errors["confidence"] - ranked.errors["mrp"]) / COVERAGE
     low_high = band((ranked.drawn["confidence"] - ranked.drawn["mrp"]) / COVERAGE)
-    rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain, **low_high}).filter(pl.col("coverage") >= LEAST_DRAWN)
+    rows = (
+        pl.DataFrame({"coverage": COVERAGE, "gain": gain, **low_high})
+        .filter(pl.col("coverage") >= LEAST_DRAWN)
+        .fill_nan(None)
+    )
     base = alt.Chart(ROWS).encode(
         x=alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions kept"),
         color=alt.value(colour("mrp")),
@@ -133,7 +136,12 @@ def errors_found(results: Results, ranked: Retained) -> Figure:
         )
         for name, values in (("confidence", by_confidence), ("mrp", by_mrp))
     ]
-    rows = pl.concat(frames).filter(pl.col("reviewed").is_between(0.0499, 0.5001)).sort("variant", "reviewed")
+    rows = (
+        pl.concat(frames)
+        .filter(pl.col("reviewed").is_between(0.0499, 0.5001))
+        .sort("variant", "reviewed")
+        .fill_nan(None)
+    )
     base = alt.Chart(ROWS).encode(
         x=alt.X("reviewed:Q", axis=alt.Axis(format="%"), title="share of decisions reviewed"),
         color=_variants(["confidence", "mrp"]),
@@ -146,11 +154,13 @@ def errors_found(results: Results, ranked: Retained) -> Figure:
         ),
         _hovered(base, "found:Q", numbers),
     )
+    known = rows["change_low"].is_not_null().any()
+    hover = "Hover for the change and its 95% interval." if known else "There are too few test groups for an interval."
     return Figure(
         "errors_found",
         "Errors found per 1,000 reviews",
         "Reviewers see the least reliable decisions first. The distance between the lines is what MRP saves or costs: "
-        "errors that the same number of reviews finds besides. Hover for the change and its 95% interval.",
+        f"errors that the same number of reviews finds besides. {hover} Means over protocol seeds.",
         rows,
         drawn(chart, subtitle=results.subtitle),
     )
@@ -162,13 +172,13 @@ def _variants(names: list[str]) -> alt.Color:
 
 
 def _has_band(rows: pl.DataFrame) -> bool:
-    return bool(rows["low"].is_not_nan().any())
+    return bool(rows["low"].is_not_null().any())
 
 
 def _told(rows: pl.DataFrame) -> str:
-    if _has_band(rows):
-        return f"The band is where 95% of {RESAMPLES} draws of test groups fall, given the fits."
-    return f"There are fewer than {FEWEST_GROUPS} test groups, too few for a band."
+    band = f"The band is where 95% of {RESAMPLES} draws of test groups fall, given the fits."
+    none = f"There are fewer than {FEWEST_GROUPS} test groups, too few for a band."
+    return f"{band if _has_band(rows) else none} Means over protocol seeds."
 
 
 def _banded(base: alt.Chart, rows: pl.DataFrame, opacity: float) -> list[alt.Chart]:

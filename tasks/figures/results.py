@@ -25,6 +25,7 @@ class Results:
     metrics: pl.DataFrame
     rivals: pl.DataFrame
     simplex: pl.DataFrame  # simplex.parquet
+    test_rows: int  # of which scores.parquet may hold a sample
     drawn_under: str = DRAWN_UNDER
 
     @cached_property
@@ -35,7 +36,7 @@ class Results:
     @cached_property
     def calibrator(self) -> str:
         """The one under which rows are drawn."""
-        return self.drawn_under if self.drawn_under in self.calibrators else self.calibrators[0]
+        return self.drawn_under if self.drawn_under in self.calibrators else self.calibrators[-1]
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -57,7 +58,9 @@ class Results:
     @property
     def subtitle(self) -> str:
         """What stands above a figure: the data set, and under which calibrator it is drawn."""
-        return f"{self.shown}, calibrator {self.calibrator}"
+        scored = self.scores["row"].n_unique()
+        sample = f", {scored:,} of {self.test_rows:,} test rows" if scored < self.test_rows else ""
+        return f"{self.shown}, calibrator {self.calibrator}{sample}"
 
     def lowest(self) -> float:
         """The lowest confidence that a decision of K labels can have, or has."""

@@ -40,7 +40,18 @@ DARK = {
     "sixth": "#f0e442",
     "failed": "#ff8a80",
 }
-LABELS = ("mrp", "isotonic", "platt", "other", "fifth", "sixth", "ink", "quiet")  # curves in one panel, in turn
+LABELS = (
+    "mrp",
+    "isotonic",
+    "platt",
+    "other",
+    "fifth",
+    "sixth",
+    "ink",
+    "quiet",
+    "failed",
+    "bars",
+)  # curves in one panel, in turn
 NAMES = {
     "confidence": "confidence",
     "shared_1d": "shared 1D",

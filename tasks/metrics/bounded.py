@@ -14,14 +14,13 @@ import numpy as np
 
 from tasks.metrics.intervals import interval, two_sided_p
 from tasks.metrics.probability import brier_of_rows, nll_of_rows
-from tasks.metrics.resampling import Resamples, resample
+from tasks.metrics.resampling import FEWEST_GROUPS, Resamples, resample
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.keys import AVERAGE, SIMPLEX
 from tasks.protocol.params import MetricParams
 from tasks.protocol.results import Projected, ProjectedDecisions
 
 SEED = 0  # of the resamples, which no result may choose
-FEWEST_GROUPS = 10  # with fewer, resampling them says far too little: at 5, a true null is rejected in 15% of cases
 RANKED = ("nll_correct", "aupr_error", "aurc", "selacc_10", "selacc_50", "selacc_70", "selacc_90")
 OF_PROBABILITIES = ("ece", "top_ece", "nll", "brier")
 UNCHANGED = ("accuracy", "label_spread")  # by any projection, so they have a `before` alone

@@ -18,7 +18,6 @@ from tasks.figures.style import DARK, FONT, LIGHT
 from tasks.page.gates import Gates
 from tasks.tables.display import Section, columns_shown, note, sections
 from tasks.tables.layouts import LAYOUTS
-from tasks.tables.runs import FAILED
 
 FIRST_TABLE = "overview"
 TABLES = (  # below the data sets; `sensitivity` has thousands of rows, and stands beside the page
@@ -105,8 +104,3 @@ def embedded(figure: Figure) -> Markup:
     content = {"spec": figure.spec, "csv": figure.rows.write_csv(), "types": types}
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - nothing in it can end the script
-
-
-def failed_sets(tables: Mapping[str, pl.DataFrame]) -> list[str]:
-    """The data sets that did not finish."""
-    return tables[FIRST_TABLE].filter(source=FAILED)["dataset"].to_list()

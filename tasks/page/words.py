@@ -35,16 +35,19 @@ def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
 
 
 def _gains(finished: pl.DataFrame) -> list[str]:
-    """By how much, where it helps."""
+    """By how much, where it helps: what reviews find."""
     more = (pl.col("found_per_1000_mrp") - pl.col("found_per_1000_conf")).alias("more")
-    helped = finished.filter(pl.col("advice").str.starts_with(USE)).select("dataset", more).drop_nulls().sort("more")
+    helped = finished.filter(pl.col("advice").str.starts_with(USE)).with_columns(more)
+    helped = helped.filter(pl.col("more").is_not_null()).sort("more")
     if helped.is_empty():
         return []
     least, most = (f"{round(helped['more'][end]):+}" for end in (0, -1))
     span = least if least == most else f"{least} to {most}"
+    certain = int((helped["found_per_1000_low"] > 0).sum())
     return [
         f"Where it helps, the errors that 1,000 reviews of the least reliable 30% of decisions find change by {span} "
-        f"(most on {helped['dataset'][-1]}). No label and no probability has changed."
+        f"(most on {helped['dataset'][-1]}); on {certain} of {len(helped)} the 95% interval of that change lies above "
+        "zero. No label and no probability has changed."
     ]
 
 
@@ -68,7 +71,7 @@ def provenance_in_words(
     facts: Sequence[Mapping[str, Any]], *, commit: str, written: str, versions: Mapping[str, str]
 ) -> dict[str, str]:
     """Where the data and the code of a report come from, by what it is."""
-    told = {"written": written, "commit": commit}
+    told = {"Written": written, "Commit": commit}
     for fact in facts:
         origin = fact.get("origin", {})
         known = (fact["source"], origin.get("origin"), origin.get("revision"), origin.get("licence"))
@@ -76,4 +79,4 @@ def provenance_in_words(
         told[display_name(fact["dataset"], fact["source"])] = "; ".join(
             [*named, f"preset {fact['preset']}"] if fact.get("preset") else named
         )
-    return told | {"with": ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions)}
+    return told | {"With": ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions)}

@@ -2,51 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
 
 from tasks.protocol.keys import AVERAGE
 from tasks.tables.ablation import ablation_by_dataset
-from tasks.tables.headline import BETTER, judged
+from tasks.tables.headline import judged
 from tasks.tables.rivals import rivals_table
-from tasks.tables.runs import KEYS, NUMBER, TEXT, Columns, Runs, finished, in_order, values
+from tasks.tables.runs import KEYS, NUMBER, TEXT, WHOLE, Columns, Runs, finished, in_order, values
 
-REVIEWED = 0.3  # of the decisions, as by selacc_70
-AS_WELL = 0.001  # in NLL or AURC: a difference that no one would keep eight numbers a label for
+KEPT_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
+AS_WELL, OF_THE_GAIN = 0.001, 0.1  # how far behind MRP a cheaper way may be: so much, and that share of what MRP gains
 RECALIBRATED = "matrix"
 BASE = "ts"  # what MRP stands on where it is held against recalibration
 USE, KEEP, MIXED, UNKNOWN = "Use the reliability", "Keep your confidence", "Mixed", "Too few test groups to tell"
+PREDICTS, RANKS = ("nll_correct",), ("aupr_error", "aurc")
+JUDGED = {"nll_correct": "correctness NLL", "aurc": "AURC"}  # what a cheaper way has to reach, lower is better
+Found = dict[str, Any]
 BETTER_SIGN, WORSE, SAME = "better", "worse", "not certainly better"
 MEASURED: Columns = dict.fromkeys(
     (
-        *("accuracy", "ece", "nll_correct_delta", "low", "high", "aurc_conf", "aurc_mrp"),
-        *("found_per_1000_conf", "found_per_1000_mrp", "label_spread_pp", "random_p95_pp"),
+        *("accuracy", "nll_correct_delta", "low", "high", "aurc_conf", "aurc_mrp"),
+        *("found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
+        *("label_spread_pp", "random_p95_pp"),
     ),
     NUMBER,
 )
+BOUNDS = {"value": "delta", "low": "low", "high": "high"}
 SCHEMA = pl.Schema({"dataset": TEXT, "advice": TEXT} | MEASURED | {"source": TEXT})
 
 
 def overview_table(runs: Runs) -> pl.DataFrame:
     """A row for each data set: means over calibrators and protocol seeds, the interval of the change, and advice.
 
-    `found_per_1000_conf` and `found_per_1000_mrp` are the wrong decisions among 1,000 reviewed, where the least
-    reliable 30% are. The label spread stands beside the 95th percentile of shuffled labels, in percentage points.
+    `found_per_1000_conf` and `found_per_1000_mrp` are the wrong decisions among 1,000 reviewed, where all are but the
+    most reliable 70%; `_low` and `_high` bound their difference. `low` and `high` bound `nll_correct_delta`, both at
+    95% and not corrected over data sets, as the advice is. The label spread stands beside the 95th percentile of
+    shuffled labels, in percentage points.
     """
-    rows = _measured(runs).join(_intervals(runs), on="dataset", how="left", maintain_order="left")
-    told = _advice(runs)
-    named = rows.with_columns(
-        advice=pl.col("dataset").replace_strict(told, default=None, return_dtype=TEXT),
-    )
-    return finished(named.select(SCHEMA.names()), runs, own=True)
+    rows = _measured(runs)
+    for bounds in (_bounded(runs, "nll_correct"), _bounded(runs, "selacc_70", "kept_")):
+        rows = rows.join(bounds, on="dataset", how="left", maintain_order="left")
+    rows = _with_reviews(rows.with_columns(n=_told_of(runs, "test"), advice=_by_name(_advice(runs))))
+    no_more = (pl.col("found_per_1000_mrp") - pl.col("found_per_1000_conf")).abs() < 1
+    said = pl.col("advice") + pl.lit(" Where 30% are reviewed, it finds no more errors.")
+    used = pl.col("advice").str.starts_with(USE)
+    named = rows.with_columns(advice=pl.when(used & no_more).then(said).otherwise("advice"))
+    return finished(named.rename({"delta": "nll_correct_delta"}).select(SCHEMA.names()), runs, own=True)
 
 
 def _measured(runs: Runs) -> pl.DataFrame:
     """Means over seeds, then over calibrators."""
     wanted = {
         "accuracy": values("confidence", "accuracy"),
-        "ece": values("confidence", "ece"),
         "aurc_conf": values("confidence", "aurc"),
         "aurc_mrp": values("mrp", "aurc"),
         "kept_conf": values("confidence", "selacc_70"),
@@ -56,19 +66,31 @@ def _measured(runs: Runs) -> pl.DataFrame:
     }
     cells = runs.rows(own=True).group_by(*KEYS, maintain_order=True).agg(**{k: v.mean() for k, v in wanted.items()})
     numbers = [pl.col(name).fill_nan(None).mean() for name in wanted]
-    means = cells.group_by("dataset", "source", maintain_order=True).agg(numbers)
-    errors = 1 - pl.col("accuracy")
-    return means.with_columns(
-        ((errors - (1 - REVIEWED) * (1 - pl.col(f"kept_{way}"))) / REVIEWED * 1000).alias(f"found_per_1000_{way}")
-        for way in ("conf", "mrp")
-    )
+    return cells.group_by("dataset", "source", maintain_order=True).agg(numbers)
 
 
-def _intervals(runs: Runs) -> pl.DataFrame:
-    averages = in_order(runs, runs.intervals, own=True).filter(
-        calibrator=AVERAGE, metric="nll_correct", quantity="delta"
-    )
-    return averages.select("dataset", "low", "high", nll_correct_delta="value")
+def _bounded(runs: Runs, metric: str, prefix: str = "") -> pl.DataFrame:
+    """The change of one metric, meant over calibrators, and its interval."""
+    averages = in_order(runs, runs.intervals, own=True).filter(calibrator=AVERAGE, metric=metric, quantity="delta")
+    return averages.select("dataset", *(pl.col(of).alias(prefix + to) for of, to in BOUNDS.items()))
+
+
+def _with_reviews(rows: pl.DataFrame) -> pl.DataFrame:
+    """With the errors among the n rows that are left when 7 tenths, rounded down, are kept, for each 1,000 of them."""
+    kept = pl.max_horizontal(1, KEPT_TENTHS * pl.col("n") // 10)
+    reviewed = pl.when(pl.col("n") > kept).then(pl.col("n") - kept) / 1000
+    errors = (1 - pl.col("accuracy")) * pl.col("n")
+    found = {f"found_per_1000_{way}": errors - (1 - pl.col(f"kept_{way}")) * kept for way in ("conf", "mrp")}
+    found |= {f"found_per_1000_{end}": pl.col(f"kept_{end}") * kept for end in ("low", "high")}
+    return rows.with_columns((number / reviewed).alias(name) for name, number in found.items())
+
+
+def _told_of(runs: Runs, split: str) -> pl.Expr:
+    return _by_name({fact["dataset"]: fact.get("rows", {}).get(split) for fact in runs.facts}, WHOLE)
+
+
+def _by_name(told: Mapping[str, Any], kind: type[pl.DataType] = TEXT) -> pl.Expr:
+    return pl.col("dataset").replace_strict(dict(told), default=None, return_dtype=kind)
 
 
 def _advice(runs: Runs) -> dict[str, str]:
@@ -84,9 +106,11 @@ def _advice(runs: Runs) -> dict[str, str]:
 
 def _answer(found: dict[str, dict[str, Any]]) -> str:
     """By the correctness NLL, and by the two metrics that rank, each corrected over data sets."""
-    if any(metric not in found or found[metric]["low"] is None for metric in BETTER):
+    looks = [[found[metric] for metric in metrics if metric in found] for metrics in (PREDICTS, RANKS)]
+    known = [[look for look in some if look["low"] is not None] for some in looks]
+    if not known[0]:
         return UNKNOWN
-    predicts, ranks = _sign(found["nll_correct"]), _sign(found["aupr_error"], found["aurc"])
+    predicts, ranks = (_sign(*some) for some in known)
     if predicts == ranks == BETTER_SIGN:
         return f"{USE}: it predicts and ranks better"
     if predicts == ranks == SAME:
@@ -102,19 +126,27 @@ def _sign(*looks: dict[str, Any]) -> str:
     return BETTER_SIGN if improved else WORSE if worsened else SAME
 
 
-def _as_well(ablation: pl.DataFrame, rivals: pl.DataFrame) -> list[str]:
+def _as_well(ablation: pl.DataFrame, rivals: pl.DataFrame) -> Iterator[str]:
     """Cheaper ways that reach what MRP does on one data set."""
-    said = []
-    nll = dict(ablation.select("variant", "nll_correct").iter_rows())
-    mrp, platt = nll.get("mrp"), nll.get("label_platt")
-    if mrp is not None and platt is not None and platt <= mrp + AS_WELL:
-        said.append(f"A Platt line for each label does as well (correctness NLL {platt:.3f} beside {mrp:.3f}).")
-    shared = rivals.filter(pl.col("projection_fit_rows") > 0)
-    most = shared.filter(pl.col("rows") == pl.col("rows").max())
-    ours, theirs = (
-        most.filter(calibrator=name)[column].drop_nulls().to_list()
-        for name, column in ((BASE, "aurc_mrp"), (RECALIBRATED, "aurc_conf"))
+    variants = {row["variant"]: {metric: row[metric] for metric in JUDGED} for row in ablation.to_dicts()}
+    yield from _reached(
+        "A Platt line for each label", *(variants.get(name) for name in ("label_platt", "mrp", "confidence"))
     )
-    if ours and theirs and theirs[0] <= ours[0] + AS_WELL:
-        said.append(f"So does matrix scaling, if probabilities may change (AURC {theirs[0]:.3f} beside {ours[0]:.3f}).")
-    return said
+    shared = rivals.filter(pl.col("projection_fit_rows") > 0)
+    most = {row["calibrator"]: row for row in shared.filter(pl.col("rows") == pl.col("rows").max()).to_dicts()}
+    alone, on_top = (
+        {name: {metric: row[f"{metric}_{way}"] for metric in JUDGED} for name, row in most.items()}
+        for way in ("conf", "mrp")
+    )
+    matrix = alone.get(RECALIBRATED), on_top.get(BASE), alone.get(BASE)
+    yield from _reached("If probabilities may change, matrix scaling", *matrix)
+
+
+def _reached(way: str, there: Found | None, ours: Found | None, before: Found | None) -> Iterator[str]:
+    """A sentence if `there` is about as low as MRP in each metric, where `before` is the confidence."""
+    if there is None or ours is None or before is None or None in (*there.values(), *ours.values(), *before.values()):
+        return
+    behind = {metric: min(AS_WELL, OF_THE_GAIN * max(before[metric] - ours[metric], 0)) for metric in JUDGED}
+    if all(there[metric] <= ours[metric] + behind[metric] for metric in JUDGED):
+        told = (f"{name} {there[metric]:.3f} beside {ours[metric]:.3f}" for metric, name in JUDGED.items())
+        yield f"{way} does as well ({', '.join(told)})."
