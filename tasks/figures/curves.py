@@ -122,8 +122,8 @@ def reliability_by_label(results: Results) -> Figure:
         "Is the stated probability right, for each predicted label?",
         "Grey: the calibrated confidence. Blue: the reliability after MRP. Test rows in up to eight groups of equal "
         "size; on the dashed line decisions are right as often as is said, below it less often. Confidence that leaves "
-        "the line in different directions for different labels is what calibration on average cannot see. First protocol "
-        "seed; intervals are as if rows were independent.",
+        "the line in different directions for different labels is what calibration on average cannot see. First "
+        "protocol seed; intervals are as if rows were independent.",
         rows,
         _panels(rows, layers, lowest, results, said="what is said"),
     )
