@@ -31,7 +31,7 @@ def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
     answers = answers or ["No interval was computed, so nothing can be advised."]
     failed = overview.filter(source=FAILED)["dataset"].unique(maintain_order=True).to_list()
     holes = [f"What is said here is said without {_listed(failed)}."] if failed else []
-    return [answers[0], *answers[1:], *_gains(finished), *holes, headline]
+    return [*answers, *_gains(finished), *holes, headline]
 
 
 def _gains(finished: pl.DataFrame) -> list[str]:
