@@ -21,7 +21,7 @@ from flows.repro import Process
 from tasks.audit.changes import leaves
 from tasks.audit.history import Happened, Moment, failed_since, last_finished
 from tasks.expectations.check import violated
-from tasks.protocol.store import REPORT, failed_gates_file, read_csv, read_json
+from tasks.protocol.store import REPORT, failed_gates_file, read_csv, read_json, read_text
 from tasks.provenance.stage import read_record
 from tasks.tables.display import display_name, displayed
 
@@ -38,7 +38,7 @@ def print_main_table() -> None:
         table.add_row(*(text.split(" ± ")[0] for text in row))
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table)
-    console.print((REPORT / "headline.txt").read_text(encoding="utf-8"), highlight=False)
+    console.print(read_text(REPORT / "headline.txt").strip(), highlight=False)
 
 
 def link_report() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tasks.protocol import store
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import base_folder, read_base, write_json, write_logits, write_whole
 
@@ -103,3 +104,9 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path):
 def test_nan_is_null_in_json(tmp_path):
     write_json(tmp_path / "x.json", {"a": float("nan"), "b": [1.0, float("nan")]})
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": None, "b": [1.0, None]}
+
+
+@pytest.mark.parametrize("read", [store.read_text, store.read_json, store.read_csv, store.read_parquet])
+def test_a_file_of_ours_that_is_missing_is_told_with_what_brings_it_back(tmp_path, read):
+    with pytest.raises(BadInput, match="headline is missing; `dvc repro` makes it"):
+        read(tmp_path / "headline")

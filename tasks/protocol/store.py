@@ -122,6 +122,14 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def read_text(path: Path) -> str:
+    """Read a text of ours; BadInput where it is missing."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise _missing(path) from None
+
+
 def read_parquet(path: Path) -> pl.DataFrame:
     """Read a parquet file of ours; BadInput where it is missing or cut off."""
     try:
