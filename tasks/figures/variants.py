@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 import polars as pl
 
@@ -46,14 +48,13 @@ def ablation(results: Results) -> Figure:
         base.mark_point(color=colour("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=numbers),
         base.mark_tick(color=colour("mrp"), thickness=3, size=18).encode(x="mean:Q", tooltip=mean),
     ).properties(width=PANEL, height=190)
-    chart = panel.facet(facet=alt.Facet("metric:N", title=None, sort=[*METRICS.values()]), data=ROWS, columns=2)
     return Figure(
         "ablation",
         title,
         "Rings: one calibrator each; bar: their mean. Further left is better. Where label Platt, two numbers a label, "
         "stands as far left as MRP, it does as well; where all stand together, keep your confidence.",
         rows,
-        drawn(chart.resolve_scale(x="independent"), subtitle=results.shown, height=None),
+        drawn(_by_metric(panel).resolve_scale(x="independent"), subtitle=results.shown, height=None),
     )
 
 
@@ -95,7 +96,6 @@ def labelled_rows(results: Results) -> Figure:
     panel = alt.layer(
         base.mark_line(strokeWidth=2), base.mark_point(filled=True, size=50, opacity=1).encode(tooltip=numbers)
     ).properties(width=PANEL, height=200)
-    chart = panel.facet(facet=alt.Facet("metric:N", title=None, sort=[*METRICS.values()]), data=ROWS, columns=2)
     return Figure(
         "labelled_rows",
         title,
@@ -103,5 +103,9 @@ def labelled_rows(results: Results) -> Figure:
         "scaling fits every label's probabilities on the first part, or on both; it needs all logits, and changes "
         "probabilities. Where it is as low as MRP, recalibrating does as well, if your probabilities may change.",
         rows,
-        drawn(chart.resolve_scale(y="independent"), subtitle=results.shown, height=None),
+        drawn(_by_metric(panel).resolve_scale(y="independent"), subtitle=results.shown, height=None),
     )
+
+
+def _by_metric(panel: Any) -> Any:
+    return panel.facet(facet=alt.Facet("metric:N", title=None, sort=[*METRICS.values()]), data=ROWS, columns=2)
