@@ -5,14 +5,15 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python; do c
 TORCH_INDEX ?=
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
-INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
+INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 
 .PHONY: setup demo repro test test-system test-faults bench docs lint official-small real-sets clean
 
 setup: $(VENV)/.ready
 
 # torch first and alone, so that nothing else chooses its build; then everything at the versions we tested, by uv, which
-# takes ten seconds for it where pip takes two minutes and a half
+# takes ten seconds for it where pip takes two minutes and a half. It compiles what it installs: without bytecode, and where
+# nothing may write it (PYTHONDONTWRITEBYTECODE), every process would compile all that it imports
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11, 3.12 or 3.13 found; install one or say PYTHON=/path/to/it"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -62,20 +63,19 @@ lint: setup
 clean:
 	rm -rf $(VENV) .prefect real-sets official-small data/raw data/base data/runs data/report data/manifests data/explored data/demo data/docs data/.state
 
-# The small official sets, as we guess that the paper used them, in a clone of this commit beside it. It needs internet;
-# started again, it downloads only what is not there yet.
+# The three small sets of the paper from the hub, in a clone of this commit beside it. It needs internet; started again,
+# it downloads only what is not there yet.
 official-small: setup
 	@git rev-parse -q --git-dir >/dev/null || { echo "make: official-small clones this project: it needs a git checkout"; exit 1; }
 	@test -d official-small || git clone --quiet --no-checkout . official-small
 	@git -C official-small fetch --quiet origin HEAD && git -C official-small checkout --quiet --force --detach FETCH_HEAD
 	@$(BIN)/python -c "import yaml; \
 		params = yaml.safe_load(open('params.yaml')); \
-		params['datasets'] = {name: params['datasets'][name] | {'source': 'official', 'preset': 'paper_guess'} \
+		params['datasets'] = {name: {'source': 'hub', 'path': f'tasks/datasets/{name}.py', 'preset': 'paper'} \
 			for name in ('alloprof_rerank', 'wands', 'scidocs')}; \
 		yaml.safe_dump(params, open('official-small/params.yaml', 'w'), sort_keys=False)"
-	cd official-small && DATA_MIRROR="$$(case "$$DATA_MIRROR" in ''|http*) echo "$$DATA_MIRROR";; \
-		*) cd .. && realpath -m "$$DATA_MIRROR";; esac)" $(BIN)/python -m flows.refresh
-	@echo "the verdict: official-small/data/report/verdict.md; what the files hold: counts.md beside it"
+	cd official-small && DATA_MIRROR="$${DATA_MIRROR:+$$(cd .. && realpath -m "$$DATA_MIRROR")}" $(BIN)/python -m flows.refresh
+	@echo "the verdict: official-small/data/report/verdict.md; what was drawn: datasets.md beside it"
 
 # The example on real data: a clone of this commit with the data sets of flows/real_sets.yaml, read from REAL_DATA
 real-sets: setup

@@ -13,11 +13,14 @@ import sys
 import tomllib
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+
+from tasks.protocol.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".prefect"
@@ -61,16 +64,18 @@ def answers(api_url: str) -> bool:
 def _choose_server() -> None:
     """Set PREFECT_API_URL to a living server: the one that it names, or that `flows.serve` runs here; else to none.
 
-    With a dead one Prefect would fail, where a server of the run's own does as well.
+    With a dead one Prefect would fail, where a server of the run's own does as well. That of `flows.serve` has a
+    secret, and is left aside by a user who may not read it.
     """
     wanted = os.environ.get("PREFECT_API_URL")
     if wanted is not None and not answers(wanted):
         print(f"no Prefect API answers at {os.environ.pop('PREFECT_API_URL')}: this run starts a server of its own")
     served = ROOT / "data" / ".state" / "server.json"
-    if wanted is None and served.exists() and _is_held(served.parent / "locks" / "serve.lock"):
-        url = json.loads(served.read_text(encoding="utf-8"))["api_url"]
-        if answers(url):
-            os.environ["PREFECT_API_URL"] = url
+    if served.exists() and _is_held(served.parent / "locks" / "serve.lock"):
+        url, secret = json.loads(served.read_text(encoding="utf-8"))["api_url"], served.with_name("secret")
+        told = {"PREFECT_API_AUTH_STRING": secret.read_text()} if os.access(secret, os.R_OK) else {}
+        if wanted in {None, url} and bool(told) == secret.exists() and answers(url):
+            os.environ.update({"PREFECT_API_URL": url, **told})
 
 
 def _is_held(lock: Path) -> bool:
@@ -80,6 +85,20 @@ def _is_held(lock: Path) -> bool:
             return False
     except Timeout:
         return True
+    except OSError:  # in a checkout that is another's, or read-only: no server there is ours
+        return False
+
+
+def own_home() -> None:
+    """Make the folder of Prefect's state, for this user alone; BadInput where the checkout does not allow it."""
+    try:
+        HOME.mkdir(exist_ok=True)
+        HOME.chmod(0o700)
+    except OSError as error:
+        raise BadInput(
+            f"{HOME} cannot be made this user's own ({error.strerror}): runs leave their state there; "
+            "take a checkout that belongs to you and may be written to"
+        ) from None
 
 
 # Prefect and Great Expectations make millions of objects at import that stay: looking for garbage among them takes
@@ -87,7 +106,10 @@ def _is_held(lock: Path) -> bool:
 gc.set_threshold(100_000, 20, 20)
 for _name, _value in {**prefect_settings(), **SETTINGS}.items():
     os.environ.setdefault(_name, _value)
-HOME.mkdir(exist_ok=True)
-HOME.chmod(0o700)
 if "flows.rerank" not in sys.orig_argv:  # it needs none
     _choose_server()
+    try:
+        own_home()
+    except BadInput:  # told by those that need it; `--help` does not, but Prefect reads its home when it is imported
+        os.environ["PREFECT_HOME"] = f"{os.devnull}/none"
+        warnings.filterwarnings("ignore", "Failed to create the Prefect home directory")

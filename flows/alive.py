@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,6 +19,8 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from prefect.states import Crashed, State
 
+from flows import own_home
+from flows.server import new_secret, own_server
 from tasks.protocol.errors import RunFailed
 from tasks.protocol.store import STATE
 from tasks.provenance.lock import is_held
@@ -37,7 +40,15 @@ def alive() -> Iterator[None]:
 
 @contextmanager
 def server_needed() -> Iterator[None]:
-    """Inside, a Prefect server that no longer answers is told in words: RunFailed."""
+    """Inside there is a Prefect server, if need be one of this process's own.
+
+    One that no longer answers is told in words: RunFailed; BadInput where it can have no home.
+    """
+    own_home()
+    if PREFECT_API_URL.value() is None:
+        kept = ExitStack()
+        atexit.register(kept.close)  # not with the block: Prefect's threads send their last words after it, before this
+        kept.enter_context(own_server(new_secret(), temporary=True))
     try:
         yield
     except httpx.TransportError as error:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tasks.provenance.stage import in_a_sentence
 from tasks.simulation.predictions import LABELS, simulate_predictions
 
 FOLDER = Path("data/demo")
@@ -36,4 +37,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with in_a_sentence("demo"):
+        main()

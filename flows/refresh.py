@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import typer
-from prefect import flow, get_client
+from prefect import flow
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 from pydantic import Field
 
 from flows.alive import alive, mark_crashed, server_needed
@@ -41,10 +42,10 @@ EARLY: list[Process] = []
 BEGAN: list[Moment] = []
 
 
-def own_server() -> dict[str, str]:
+def this_server() -> dict[str, str]:
     """The environment in which stages report to this run's API server."""
-    with get_client(sync_client=True) as client:
-        return {"PREFECT_API_URL": str(client.api_url)}
+    told = {"PREFECT_API_URL": PREFECT_API_URL.value(), "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING.value()}
+    return {name: str(value) for name, value in told.items() if value is not None}
 
 
 def begin() -> Moment:
@@ -63,7 +64,7 @@ def repro(targets: list[str], force: bool, params: Params, since: Moment) -> int
     The data sets go side by side in lanes, but for those that have failed already; once all have finished, a last DVC
     makes the report.
     """
-    server, options = own_server(), ["--force"] if force else []
+    server, options = this_server(), ["--force"] if force else []
     finish(EARLY)
     EARLY.clear()  # when we end, their numbers may be those of others
     if targets:
@@ -174,11 +175,12 @@ def main(
         with in_a_sentence("refresh"):
             params = load_params()  # a mistake is told before a server starts
             check_targets(targets or [])
-            with held("refresh"), server_needed():
+            with held("refresh"):
                 BEGAN.append(begin())
                 if not targets and not force:
                     start_lanes(EARLY, "train", list(params.datasets), params.lanes)
-                refresh(targets or [], force)
+                with server_needed():
+                    refresh(targets or [], force)
     finally:
         end(EARLY)
 

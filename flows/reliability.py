@@ -22,11 +22,18 @@ from tasks.measure import measure
 from tasks.project import project
 from tasks.projection.device import available_device
 from tasks.protocol.errors import BadInput
-from tasks.protocol.keys import ALTERNATIVE_OF
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.results import Projected
 from tasks.protocol.splits import ValidationRows, validation_rows
-from tasks.protocol.store import Base, explored_folder, failed_gates_file, read_base, runs_folder, write_json
+from tasks.protocol.store import (
+    Base,
+    explored_folder,
+    failed_gates_file,
+    read_base,
+    read_members,
+    runs_folder,
+    write_json,
+)
 from tasks.provenance.lock import held
 from tasks.provenance.stage import ended_in_words
 from tasks.show import show, show_gates
@@ -38,61 +45,74 @@ Futures = dict[str, dict[str, Any]]  # what is made -> the place in words -> its
 
 
 def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
-    """`params` with `names` for the tables; each runs once, and an alternative only beside what it is one to."""
+    """`params` with `names` for the tables; each runs once, and choices vary only under those."""
     rivals = tuple(name for name in params.rivals.calibrators if name not in names)
-    others = [name for name in params.sensitivity.calibrators if name not in names]
-    beside = tuple(name for name in others if ALTERNATIVE_OF.get(name, names[0]) in names)
-    unknown = sorted({*names, *rivals, *others} - set(CALIBRATORS))
+    varied = tuple(name for name in params.sensitivity.calibrators if name in names)
+    unknown = sorted({*names, *rivals, *params.sensitivity.calibrators} - set(CALIBRATORS))
     if unknown:
         raise BadInput(f"no calibrator {', '.join(unknown)}; there are {', '.join(CALIBRATORS)}")
     return params.model_copy(
         update={
             "calibrators": names,
             "rivals": params.rivals.model_copy(update={"calibrators": rivals}),
-            "sensitivity": params.sensitivity.model_copy(update={"calibrators": beside}),
+            "sensitivity": params.sensitivity.model_copy(update={"calibrators": varied}),
         }
     )
 
 
 def submit(
-    parts: ValidationRows, steps: tuple[int, ...], base: Base, params: Params, device: str, incoming: Any
+    parts: ValidationRows,
+    steps: tuple[int, ...],
+    base: Base,
+    params: Params,
+    device: str,
+    incoming: Any,
+    run: list[Base],
 ) -> Futures:
-    """Everything that one protocol seed asks for; calibrators are compared at `steps` rows."""
+    """Everything that one protocol seed asks for; calibrators are compared at `steps` rows, the spread is of `run`."""
     rivals, few = params.rivals.calibrators, params.rivals.rows
-    names, others, seed = [*params.calibrators, *rivals], params.sensitivity.calibrators, f"seed {parts.seed}"
-    compared = [calibrate.submit(parts.calibrator_fit, name, parts.seed, few) for name in names]
-    varied = [calibrate.submit(parts.calibrator_fit, name, parts.seed) for name in others]
+    names, seed = [*params.calibrators, *rivals], f"seed {parts.seed}"
+    own = params.calibrator_settings.get(base.name, {})
+    fits = [calibrate.submit(parts, name, parts.seed, few, own.get(name)) for name in names]
     on_both = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/both parts")
-    both_parts = [on_both.submit(parts.both_fits, name, parts.seed, tuple(2 * rows for rows in few)) for name in rivals]
-    fits = [*compared, *varied]
+    twice = tuple(2 * rows for rows in few)
+    both_parts = [on_both.submit(parts.on_both, name, parts.seed, twice, own.get(name)) for name in rivals]
     projected = project.submit(fits, parts, base.test, params, device, wait_for=[incoming])
     gated = unchanged.submit(projected, fits, base.name, params.metrics.ece_bins)
-    places = [f"{name}, {seed}" for name in (*names, *others)] + [f"{name} on both parts, {seed}" for name in rivals]
+    places = [f"{name}, {seed}" for name in names] + [f"{name} on both parts, {seed}" for name in rivals]
+    of_member = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/member")
+    of_run = [
+        [of_member.submit(rows, name, parts.seed, (), own.get(name)) for name in names]
+        for rows in (validation_rows(member.validation, parts.seed, params.protocol) for member in run)
+    ]
+    places += [f"{name} of member {member}, {seed}" for member in range(len(run)) for name in names]
+    tests = [member.test for member in run]
     return {
-        "fits": dict(zip(places, [*fits, *both_parts], strict=True)),
+        "fits": dict(zip(places, [*fits, *both_parts, *(one for fits in of_run for one in fits)], strict=True)),
         "projected": {seed: gated},
-        "metrics": {seed: measure.submit(gated, base.test.labels, params.metrics)},
-        "rivals": {seed: compare.submit(compared, both_parts, steps, parts, base.test, params, device)},
-        "sensitivity": {seed: vary.submit(gated, fits, parts, base.test, params, device)},
+        "metrics": {seed: measure.submit(gated, base.test.labels, params.metrics, tests, of_run)},
+        "rivals": {seed: compare.submit(fits, both_parts, steps, parts, base.test, params, device)},
+        "sensitivity": {seed: vary.submit(gated, fits, parts, base, params, device)},
     }
 
 
 def cut(base: Base, params: Params, seeds: list[int] | None) -> list[ValidationRows]:
-    """The validation rows under each protocol seed; BadInput where a choice has no rows to be made on."""
-    groups = base.validation_groups()
-    cuts = [validation_rows(base.validation, seed, params.protocol, groups) for seed in seeds or params.seeds]
-    if params.projection.selection == "best" and not all(len(parts.projection_selection) for parts in cuts):
-        raise BadInput(
-            f"{base.name}: projection.selection is best, but a seed has no projection-selection rows; say last"
-        )
-    return cuts
+    """The validation rows under each protocol seed."""
+    return [validation_rows(base.validation, seed, params.protocol) for seed in seeds or params.seeds]
 
 
-def submit_all(base: Base, params: Params, device: str, cuts: list[ValidationRows]) -> Futures:
-    """Everything that the data set asks for."""
+def submit_all(
+    base: Base, params: Params, device: str, cuts: list[ValidationRows], runs: list[list[Base]] | None = None
+) -> Futures:
+    """Everything that the data set asks for; with as many model `runs` as protocol seeds, each seed has one of its own.
+
+    Otherwise the first run is that of every seed.
+    """
+    paired = dict(zip(params.seeds, runs or [], strict=False)) if len(runs or []) == len(params.seeds) else {}
+    first = runs[0] if runs else []
     steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
     incoming = known.submit(base.name)
-    by_seed = [submit(parts, steps, base, params, device, incoming) for parts in cuts]
+    by_seed = [submit(parts, steps, base, params, device, incoming, paired.get(parts.seed, first)) for parts in cuts]
     made: Futures = {"gates": {"incoming": incoming}}
     made |= {what: {place: one for seed in by_seed for place, one in seed[what].items()} for what in by_seed[0]}
     projected, metrics = list(made["projected"].values()), list(made["metrics"].values())
@@ -133,9 +153,12 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         params = load_params()
         chosen = calibrators or params.dataset(dataset).calibrators or params.calibrators
         params = with_calibrators(params, tuple(chosen))
+        if params.dataset(dataset).preset:  # in the paper every label stands on its own rows, however few
+            alone = params.projection.model_copy(update={"minimum_rows": 0})
+            params = params.model_copy(update={"projection": alone})
         base, device = read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
         with tags(dataset, base.source):
-            made = submit_all(base, params, device, cut(base, params, seeds))
+            made = submit_all(base, params, device, cut(base, params, seeds), read_members(dataset))
             follow([one for some in made.values() for one in some.values()], dataset)
         reached, explored = gates_reached(made), bool(seeds or calibrators)
         failed = not all(record["success"] for record in reached)
@@ -164,8 +187,9 @@ def main(
     """The stage `reliability` of one data set; of chosen seeds or calibrators, no stage of DVC."""
 
     def run() -> None:
+        one = reliability.with_options(task_runner=task_runner(load_params()))
         with server_needed(), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
-            reliability.with_options(task_runner=task_runner(load_params()))(dataset, seed, calibrator)
+            one(dataset, seed, calibrator)
 
     ended_in_words("reliability", None if seed or calibrator else f"reliability@{dataset}", run)
 

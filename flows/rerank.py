@@ -10,18 +10,19 @@ import csv
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from flows.terminal import progress, say, show
 from tasks.audit.checkout import now
-from tasks.protocol.errors import BadInput
+from tasks.protocol.errors import BadInput, printable
 from tasks.protocol.store import check_place
 
 PARAMS_FILE = Path(__file__).resolve().parent.parent / "params.yaml"  # of the pipeline, whose settings are ours
 CALIBRATORS = "uncal, ts, diag, spline, hcal, smart, vector or matrix"
 VARIANTS = "confidence, shared_1d, label_intercept, label_platt, mrp, label_isotonic, mrp_exact"
+SLOW = ("hcal", "smart")  # the calibrators that are trained step by step
 LIBRARIES = ("numpy", "scipy", "torch")  # that a fit computes with
 
 app = typer.Typer(
@@ -31,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+Protocol = Literal["own", "paper"]
 MapFile = Annotated[Path, typer.Option("--map", help="The map that fit wrote.")]
 Predictions = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of predictions.")]
 Labelled = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of predictions with their true label.")]
@@ -47,6 +49,9 @@ def fit(
     seed: Annotated[int, typer.Option(min=0, help="Protocol seed, under which the rows are cut in three.")] = 1,
     group: Group = None,
     labels: Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")] = None,
+    protocol: Annotated[
+        Protocol, typer.Option(help="paper: the parts and fits of the paper's tables, its leaks among them.")
+    ] = "own",
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
     from tasks.maps.document import Source
@@ -59,20 +64,26 @@ def fit(
 
     check_place(out, predictions)
     names = _names(labels)
+    if not (group or "").isprintable():
+        raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
+    if calibrator in SLOW:
+        say([f"Fitting the calibrator {calibrator}, which with many labels or rows may take a minute or more."])
     rows, n_labels = read_to_fit(predictions, group=group, names=names)
+    params = load_params(PARAMS_FILE)
     source = Source(
-        file=predictions.name.encode("utf-8", "replace").decode(),
+        file=printable(predictions.name),
         sha256=sha256_of_file(predictions),
         rows=len(rows),
         seed=seed,
         group=group,
+        protocol=params.protocol if protocol == "paper" else None,
         at=now(),
         versions={"mrp-pipeline": version("mrp-pipeline"), **{name: version(name) for name in LIBRARIES}},
     )
     learned = learn_map(
         rows,
         source,
-        load_params(PARAMS_FILE),
+        params,
         calibrator=calibrator or ("uncal" if rows.logits is None else "ts"),
         variant=variant,
         n_labels=n_labels,
@@ -178,17 +189,15 @@ def _names(labels: str | None) -> tuple[str, ...] | None:
     """`bad,fair,good` as names."""
     if labels is None:
         return None
-    names = tuple(name.strip() for name in next(csv.reader([labels], skipinitialspace=True), []))
-    sound = all(name and name.isprintable() for name in names)
-    if len(names) < 2 or len(set(names)) < len(names) or not sound:
-        raise BadInput(f"--labels is {labels!r}; it must name two labels or more, each once: bad,fair,good")
+    one_line = [labels] if labels.isprintable() else []
+    names = tuple(name.strip() for name in next(csv.reader(one_line, skipinitialspace=True), []))
+    if len(names) < 2 or len(set(names)) < len(names) or not all(names):
+        raise BadInput(f"--labels is {labels!r}; it must name two labels or more on one line, each once: bad,fair,good")
     return names
 
 
 if __name__ == "__main__":
     try:
         app()
-    except BadInput as error:
-        sys.exit(f"rerank: {error}")
-    except OSError as error:  # a disk that is full, a folder that cannot be written to: the message names it
-        sys.exit(f"rerank: {error}")
+    except (BadInput, OSError) as error:  # a disk that is full, a folder that may not be written to: it is named
+        sys.exit(f"rerank: {printable(str(error))}")

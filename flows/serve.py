@@ -21,19 +21,19 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.deployments.runner import RunnerDeployment
 from prefect.runner.storage import LocalStorage
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_API_URL, temporary_settings
 from pydantic import Field
 
-from flows import ROOT, rerank
+from flows import ROOT, own_home, rerank
 from flows.alive import alive, mark_crashed
 from flows.engine import task_runner
 from flows.refresh import refresh
-from flows.server import api_server, run_until_ended
+from flows.runner import run_until_ended
+from flows.served import FOLDER, choose, written
+from flows.server import SECRET, api_server
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, load_params
 
 CalibratorName = Literal["ts", "uncal", "diag", "spline", "hcal", "smart", "vector", "matrix"]
-AnyCalibrator = Literal[CalibratorName, "hcal_pooled", "smart_soft_ece"]
 VariantName = Literal[
     "auto", "confidence", "shared_1d", "label_intercept", "label_platt", "mrp", "mrp_exact", "label_isotonic"
 ]
@@ -50,7 +50,7 @@ def named() -> str:
 def reliabilities(
     datasets: Annotated[list[str], Field(min_length=1)],
     seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None,
-    calibrators: Annotated[list[AnyCalibrator], Field(min_length=1)] | None = None,
+    calibrators: Annotated[list[CalibratorName], Field(min_length=1)] | None = None,
 ) -> None:
     """Calibrate, project, check and measure data sets that are trained, under seeds and calibrators of your choice.
 
@@ -88,10 +88,11 @@ def rerank_fit(
     seed: Annotated[int, Field(ge=0)] = 1,
     group: str | None = None,
     labels: str | None = None,
+    protocol: rerank.Protocol = "own",
 ) -> None:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
-    with alive():
-        post("fit", rerank.fit(predictions, out, calibrator, variant, seed, group, labels))
+    with alive(), written(out, ".json") as place:
+        post("fit", rerank.fit(predictions, place, calibrator, variant, seed, group, labels, protocol))
 
 
 @flow(name="rerank-apply", flow_run_name="apply/{out}")
@@ -100,15 +101,15 @@ def rerank_apply(
 ) -> None:
     """Add decision, confidence, reliability, review_rank and route to every row; a coverage (0.7), or a cut."""
     share = None if coverage is None else str(coverage)
-    with alive():
-        post("apply", rerank.apply(map_file, predictions, out, share, cut))
+    with alive(), written(out, ".parquet", ".csv", ".jsonl") as place:
+        post("apply", rerank.apply(map_file, predictions, place, share, cut))
 
 
 @flow(name="rerank-evaluate", flow_run_name="evaluate/{predictions}")
 def rerank_evaluate(map_file: Path, predictions: Path, out: Path, group: str | None = None) -> None:
     """Hold the reliability against the confidence on labelled rows: a verdict, metrics in `out`, and drift."""
-    with alive():
-        post("evaluate", rerank.evaluate(map_file, predictions, group, out))
+    with alive(), written(out, ".json") as place:
+        post("evaluate", rerank.evaluate(map_file, predictions, group, place))
 
 
 @flow(name="rerank-thresholds", flow_run_name="thresholds/{predictions}")
@@ -123,8 +124,8 @@ def rerank_thresholds(
 ) -> None:
     """The cut on reliability for a target accuracy, or for a coverage, with its guarantee."""
     share = None if coverage is None else str(coverage)
-    with alive():
-        post("thresholds", rerank.thresholds(map_file, predictions, target_accuracy, share, confidence, group, out))
+    with alive(), written(out, ".json") as place:
+        post("thresholds", rerank.thresholds(map_file, predictions, target_accuracy, share, confidence, group, place))
 
 
 @flow(name="rerank-sql", flow_run_name="sql/{dialect}")
@@ -164,14 +165,16 @@ def hand_over(made: list[RunnerDeployment], pool: str) -> None:
     print(f"{', '.join(one.name for one in made)} now wait for a worker: `prefect worker start --pool {pool}`")
 
 
-def serve(made: list[RunnerDeployment], port: int) -> None:
+def serve(made: list[RunnerDeployment], port: int, open_to_all: bool) -> None:
     """Start what is asked for or due until a Ctrl-C or SIGTERM, with a UI in the browser."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us in the background ignores it
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # so that either ends all we start
-    with api_server(port) as url, temporary_settings({PREFECT_API_URL: url}):
+    with api_server(port, open_to_all) as url:
         if lost := mark_crashed():
             print(f"runs that were left as running by a killed process, and are now marked as crashed: {lost}")
         print(f"Prefect UI: {url.removesuffix('/api')}, serving {', '.join(one.name for one in made)}; Ctrl-C ends it")
+        if SECRET.exists():
+            print(f"the page asks once for the secret in {SECRET.absolute()}, which nobody but you can read")
         asyncio.run(run_until_ended(made))
         logging.shutdown()  # the last words reach the server while it is there
 
@@ -179,11 +182,21 @@ def serve(made: list[RunnerDeployment], port: int) -> None:
 def main(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Of the server, where none is running yet.")] = 4200,
     work_pool: Annotated[str | None, typer.Option(help="Leave the runs to the workers of this pool, and end.")] = None,
+    out: Annotated[Path, typer.Option(help="The only folder in which the forms of rerank may write.")] = FOLDER,
+    open_to_all: Annotated[
+        bool,
+        typer.Option(
+            "--open",
+            help="Ask for no secret: every user of this machine can then start runs, which read and write as you do.",
+        ),
+    ] = False,
 ) -> None:
     """Serve every deployment with a form and, where it has one, on its schedule."""
+    own_home()
     made = deployments(load_params())
+    choose(out)
     if work_pool is None:
-        serve(made, port)
+        serve(made, port, open_to_all)
     else:
         hand_over(made, work_pool)
 

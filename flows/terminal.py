@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
+from tasks.protocol.errors import printable
 from tasks.protocol.store import write_json
 
 
@@ -36,11 +37,13 @@ def show(content: dict[str, Any], out: Path | None) -> None:
     if out is not None:
         write_json(out, content)
     else:
-        print(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+        print("\n".join(map(printable, text.split("\n"))))
 
 
 def say(lines: list[str]) -> list[str]:
-    """Lines for a person, which are also returned."""
-    for line in lines:
-        print(line, file=sys.stderr)
-    return lines
+    """Lines for a person, which are also returned, whatever was in the files that they speak of escaped."""
+    shown = [printable(line) for line in lines]
+    for line in shown:
+        print(line, file=sys.stderr, flush=True)
+    return shown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -13,11 +14,11 @@ from prefect.context import TaskRunContext
 from prefect.serializers import PickleSerializer
 
 from tasks.calibrators import CALIBRATORS, fit_on_first
-from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.results import Calibrated
+from tasks.protocol.splits import ValidationRows
 from tasks.provenance.hashing import code_fingerprint, imports, reached_files, sha256_of_arrays
 
-LIBRARIES = {"numpy", "scipy", "torch"}  # those that a calibrator may compute with
+LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}  # that a calibrator may compute with
 
 
 @cache
@@ -25,18 +26,21 @@ def code_of(calibrator: str) -> list[str]:
     """The code that a calibrator's own file reaches, and the versions of the libraries that it computes with."""
     file = Path(*CALIBRATORS[calibrator].__module__.split(".")).with_suffix(".py")
     used = {name.split(".")[0] for reached in reached_files(file, packages=False) for name in imports(reached)}
-    return [code_fingerprint(file), *(f"{name}{version(name)}" for name in sorted(used & LIBRARIES))]
+    return [code_fingerprint(file), *(f"{name}{version(LIBRARIES[name])}" for name in sorted(used & LIBRARIES.keys()))]
 
 
 def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
     """Everything that a fit depends on: its rows, name and seed, the code it reaches, the libraries it uses."""
-    fit: FixedDecisions = arguments["fit"]
+    parts: ValidationRows = arguments["parts"]
+    rows = parts.fit_rows(arguments["calibrator"])
     return "-".join(
         [
             arguments["calibrator"],
             str(arguments["seed"]),
-            "_".join(str(rows) for rows in arguments["few"]),
-            sha256_of_arrays(fit.logits, fit.labels),
+            "_".join(str(asked) for asked in arguments["few"]),
+            "_".join(f"{name}{value}" for name, value in (arguments["chosen"] or {}).items()),
+            sha256_of_arrays(rows.logits, rows.labels),
+            sha256_of_arrays(parts.calibrator_fit.logits, parts.calibrator_fit.labels) if arguments["few"] else "",
             *code_of(arguments["calibrator"]),
         ]
     )
@@ -66,7 +70,15 @@ class SealedPickle(PickleSerializer[Any]):
     persist_result=True,
     result_serializer=SealedPickle(),
 )
-def calibrate(fit: FixedDecisions, calibrator: str, seed: int, few: tuple[int, ...] = ()) -> Calibrated:
-    """Fit `calibrator` on the calibrator-fit rows of protocol seed `seed`, and on only the first of them, by `few`."""
-    value, *first = fit_on_first(calibrator, fit.logits, fit.labels, [len(fit), *few], seed=seed)
-    return Calibrated(calibrator, seed, len(fit), value, dict(zip(few, first, strict=True)))
+def calibrate(
+    parts: ValidationRows,
+    calibrator: str,
+    seed: int,
+    few: tuple[int, ...] = (),
+    chosen: Mapping[str, int] | None = None,
+) -> Calibrated:
+    """Fit `calibrator` with its `chosen` settings on its rows, and on only the first calibrator-fit rows, by `few`."""
+    rows, first = parts.fit_rows(calibrator), parts.calibrator_fit
+    (value,) = fit_on_first(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, chosen=chosen)
+    fewer = fit_on_first(calibrator, first.logits, first.labels, few, seed=seed, chosen=chosen)
+    return Calibrated(calibrator, seed, len(rows), value, dict(zip(few, fewer, strict=True)))

@@ -1,22 +1,18 @@
 """DVC verb: bring the raw files of one data set to `data/raw/<d>/`, from where params.yaml says and nowhere else.
 
-They are put together beside that and take their place in one step, when all are there and verified.
+They are put together beside that and take their place in one step, when all are there.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-
-import stamina
+from typing import Any
 
 from tasks.datasets import dataset_named
 from tasks.datasets.base import Dataset
-from tasks.datasets.files import paths
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import DatasetParams, load_params
 from tasks.protocol.store import downloads_folder, raw_folder, read_json, write_json
@@ -24,132 +20,115 @@ from tasks.provenance.hashing import sha256_of_file
 from tasks.provenance.manifest import files_in
 from tasks.provenance.stage import as_stage
 from tasks.simulation import simulate
-from tasks.sources.gather import gather
-from tasks.sources.mirror import checked_mirror
-from tasks.sources.origin import INDEX, Brought, Origin
-
-DOWNLOADED = ("official", "hub")
-
-
-def bring(own: Path, wanted: list[str], folder: Path, name: str) -> dict[str, Brought]:
-    """Copy one's own files into `folder`. BadInput if one is not there."""
-    if own.is_file() and wanted != [own.name]:
-        raise BadInput(f"{name}: path is the file {own}, but options name {', '.join(wanted)}; give their folder")
-    named = [own] if own.is_file() else [own / path for path in wanted]
-    for source in named:
-        if not source.is_file():
-            raise BadInput(f"{source} is not there; mend its path in params.yaml, or put the file in that place")
-        shutil.copyfile(source, folder / source.name)
-    return {source.name: Brought(str(source), "nothing") for source in named}
-
-
-def made(name: str, dataset: Dataset, params: DatasetParams, folder: Path) -> tuple[str, dict[str, Brought]]:
-    """Fill `folder` with a twin or with one's own files; returns the origin in words, and that of each file."""
-    if params.source == "simulated":
-        assert params.rows is not None
-        assert params.residual is not None
-        simulate(params.reader, folder, rows=params.rows, residual=params.residual, seed=params.seed)
-        told = f"simulated twin of {dataset.title}: {params.rows} rows, residual {params.residual}, seed {params.seed}"
-        return told, {}
-    brought = bring(Path(params.path), paths(params.chosen.options), folder, name)
-    return ", ".join(one.source for one in brought.values()), brought
-
-
-def is_here(folder: Path, origin: Origin) -> bool:
-    """Does `folder` hold the files of `origin`, and no other, as they were when they were verified?"""
-    try:
-        about = read_json(folder / INDEX)
-        recorded = {one["path"]: one["sha256"] for one in about["files"]}
-    except (BadInput, KeyError, TypeError):
-        return False
-    if about.get("pinned") != pinned(origin):
-        return False
-    found = [path for path in files_in([folder]) if path != folder / INDEX]
-    return {path.relative_to(folder).as_posix(): sha256_of_file(path) for path in found} == recorded
-
-
-def pinned(origin: Origin) -> str:
-    """What tells the bytes of this origin from those of another: place, revision, files."""
-    files = [*origin.files, *([origin.archive] if origin.archive else [])]
-    known = [(file.path, file.url, file.size, file.sha256, file.md5) for file in files]
-    return hashlib.sha256(json.dumps([origin.repository, origin.revision, known]).encode()).hexdigest()[:16]
-
-
-def aside_folder(name: str, origin: Origin | None, mirror: str | None) -> Path:
-    """Where the raw files are put together; what another origin left there goes.
-
-    So does what another mirror left, where no hash would tell a file of it from the official one.
-    """
-    if origin is None:
-        key = "made"
-    else:
-        told = origin.repository or origin.archive or all(file.sha256 for file in origin.files)
-        key = hashlib.sha256(f"{pinned(origin)} {None if told else mirror}".encode()).hexdigest()[:16]
-    aside = downloads_folder(name) / key
-    for other in downloads_folder(name).glob("*"):
-        if other.is_file():
-            other.unlink()
-        elif origin is None or other != aside:
-            shutil.rmtree(other)
-    aside.mkdir(parents=True, exist_ok=True)
-    return aside
+from tasks.sources.hub import INDEX, Repository, copy_files, fetch, revision_now
 
 
 def main(name: str) -> None:
     """Download, simulate or copy the raw files of `name`, with `source.json` beside them."""
-    params = load_params().dataset(name)
-    dataset = dataset_named(name, params.reader, params.chosen.options)
-    origin = dataset.origin(params.chosen.options) if params.source in DOWNLOADED else None
-    folder = raw_folder(name)
-    if origin is not None and is_here(folder, origin):
-        print(f"{name}: {folder} holds revision {origin.revision} already, unchanged since it came", flush=True)
-        return
-    mirror = checked_mirror(os.environ.get("DATA_MIRROR"))
-    aside = aside_folder(name, origin, mirror)
-    if origin is None:
-        told, brought = made(name, dataset, params, aside)
-    else:
-        print(f"{name}: downloads {dataset.title} from {origin.homepage}", flush=True)
-        print(f"Licence: {origin.licence}. {origin.terms}", flush=True)
-        told, brought = origin.homepage, gather(list(dict.fromkeys((name, dataset.name))), origin, aside, mirror)
-    write_json(aside / INDEX, described(name, params.source, told, origin, aside, brought))
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside.replace(folder)
-    shutil.rmtree(downloads_folder(name))
+    entry = load_params().dataset(name)
+    dataset = dataset_named(name, entry.reader, entry.options)
+    aside = downloads_folder(name)
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+    try:
+        told = brought(name, dataset, entry, aside)
+        if told is None:
+            return
+        about = {"dataset": name, "source": entry.source, **told, "files": listed(aside)}
+        write_json(aside / INDEX, about)
+        shutil.rmtree(raw_folder(name), ignore_errors=True)
+        aside.replace(raw_folder(name))
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
-def described(
-    name: str, source: str, told: str, origin: Origin | None, folder: Path, brought: Mapping[str, Brought]
-) -> dict[str, object]:
-    """What `source.json` says."""
-    listed = []
-    for path in files_in([folder]):
-        place = path.relative_to(folder).as_posix()
-        if place == INDEX:
-            continue
-        about = {"path": place, "size": path.stat().st_size, "sha256": sha256_of_file(path)}
-        if place in brought:
-            about |= {"from": brought[place].source, "verified_by": brought[place].verified_by}
-        listed.append(about)
-    return {
-        "dataset": name,
-        "source": source,
-        "origin": told,
-        "revision": origin and origin.revision,
-        "licence": origin and origin.licence,
-        "terms": origin and origin.terms,
-        "pinned": origin and pinned(origin),
-        "files": listed,
-    }
+def brought(name: str, dataset: Dataset, entry: DatasetParams, folder: Path) -> dict[str, Any] | None:
+    """Fill `folder`; returns what is known of the origin, or None where the files of that origin are there already."""
+    if entry.source == "simulated":
+        assert entry.rows is not None
+        assert entry.residual is not None
+        simulate(dataset.name, folder, rows=entry.rows, residual=entry.residual, seed=entry.seed)
+        size = f"{entry.rows} rows, residual {entry.residual}, seed {entry.seed}"
+        return origin(f"simulated twin of {dataset.title}: {size}")
+    if entry.source == "files":
+        return origin(own_files(name, Path(entry.path), dataset.files, folder), dataset.licence)
+    assert dataset.repository is not None
+    pinned = entry.revision or dataset.repository.revision
+    return from_hub(name, dataset, replace(dataset.repository, revision=pinned), folder)
 
 
-def said(details: stamina.instrumentation.RetryDetails) -> None:
-    """A wait before another try, to whoever watches."""
-    print(f"another try in {details.wait_for:.0f} s: {details.caused_by}", flush=True)
+def origin(told: str, licence: str | None = None, revision: str | None = None) -> dict[str, Any]:
+    """What `source.json` says of where the files are from."""
+    return {"origin": told, "revision": revision, "licence": licence}
+
+
+def own_files(name: str, own: Path, wanted: tuple[str, ...], folder: Path) -> str:
+    """Copy one's own files into `folder`; returns their places. BadInput if one is not there."""
+    wanted = wanted or (own.name,)
+    if own.is_file() and wanted != (own.name,):
+        raise BadInput(f"{name}: path is the file {own}, but options name {', '.join(wanted)}; give their folder")
+    named = [own / path for path in wanted] if own.is_dir() else [own]
+    for source in named:
+        if not source.is_file():
+            raise BadInput(
+                f"{name}: {source} is not there; mend its path in params.yaml, or put the file in that place"
+            )
+        shutil.copyfile(source, folder / source.name)
+    return ", ".join(map(str, named))
+
+
+def from_hub(name: str, dataset: Dataset, repository: Repository, folder: Path) -> dict[str, Any] | None:
+    """Fill `folder` from DATA_MIRROR, where that is set, or else from the hub; None where that revision is there.
+
+    Raises
+    ------
+    BadInput: the hub shows another revision than the one that is there, and nobody said which one is meant.
+    """
+    if mirror := os.environ.get("DATA_MIRROR"):
+        places = [Path(mirror) / key for key in dict.fromkeys((name, dataset.name))]
+        there = [place for place in places if place.is_dir()]
+        if not there:
+            raise BadInput(
+                f"{name}: DATA_MIRROR is set, but {places[0]} is no folder; put the files there, or unset it"
+            )
+        copy_files(name, repository, there[0], folder)
+        return origin(str(there[0]), dataset.licence)
+    held, whole = held_revision(name, repository)
+    wanted = revision_now(name, repository)
+    if held is not None and repository.revision is None and wanted not in (None, held):
+        raise BadInput(
+            f"{name}: {repository.homepage} has moved to revision {wanted}, and {raw_folder(name)} holds {held}; write"
+            f" the one that you mean as `revision` of {name} into params.yaml, or delete that folder for the new one"
+        )
+    if held is not None and whole and wanted in (None, held):
+        print(f"{name}: {raw_folder(name)} holds revision {held} already, unchanged since it came", flush=True)
+        return None
+    print(f"{name}: {dataset.title} comes from {repository.homepage}, licence: {dataset.licence}", flush=True)
+    commit, verified = fetch(name, repository, folder)
+    unverified = sorted({one["path"] for one in listed(folder)}.difference(verified))
+    if unverified:
+        print(f"{name}: unverified, since nothing is known of their content: {', '.join(unverified)}", flush=True)
+    return origin(repository.homepage, dataset.licence, commit) | {"verified": verified}
+
+
+def held_revision(name: str, repository: Repository) -> tuple[str | None, bool]:
+    """The revision of `repository` that lies in the raw folder, if one does, and whether its files are as they came."""
+    try:
+        about = read_json(raw_folder(name) / INDEX)
+    except BadInput:
+        return None, False
+    held = about.get("revision") if about.get("origin") == repository.homepage else None
+    return held, about.get("files") == listed(raw_folder(name))
+
+
+def listed(folder: Path) -> list[dict[str, Any]]:
+    """Path, size and SHA-256 of each raw file."""
+    return [
+        {"path": path.relative_to(folder).as_posix(), "size": path.stat().st_size, "sha256": sha256_of_file(path)}
+        for path in files_in([folder])
+        if path != folder / INDEX
+    ]
 
 
 if __name__ == "__main__":
-    stamina.instrumentation.set_on_retry_hooks([said])
     as_stage("download", main)

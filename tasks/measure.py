@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.metrics.measured import measured
+from tasks.metrics.measured import averaged, measured
+from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import MetricParams
-from tasks.protocol.results import Projected
+from tasks.protocol.results import Calibrated, Projected
 
 
 @task(task_run_name="measure/{projected.seed}", cache_policy=NO_CACHE)
-def measure(projected: Projected, labels: np.ndarray, params: MetricParams) -> pl.DataFrame:
-    """Rows of calibrator, seed, variant, metric, value on the test rows; `labels` `(n,)` are the true ones."""
+def measure(
+    projected: Projected,
+    labels: np.ndarray,
+    params: MetricParams,
+    members: Sequence[FixedDecisions] = (),
+    calibrated: Sequence[Sequence[Calibrated]] = (),
+) -> pl.DataFrame:
+    """Rows of calibrator, seed, variant, metric, value on the test rows; `labels` `(n,)` are the true ones.
+
+    The label spread is that of the mean probabilities of `members`, each with its own `calibrated`, if there are any.
+    """
+    together = [
+        averaged(rows, members, [fits[place].value for fits in calibrated]) if members else None
+        for place, rows in enumerate(projected.rows)
+    ]
     return pl.DataFrame(
         [
             (rows.calibrator, projected.seed, *found)
-            for rows in projected.rows
-            for found in measured(rows, labels, params, projected.seed)
+            for rows, run in zip(projected.rows, together, strict=True)
+            for found in measured(rows, labels, params, projected.seed, run)
         ],
         schema=["calibrator", ("seed", pl.Int64), "variant", "metric", ("value", pl.Float64)],
         orient="row",

@@ -8,8 +8,8 @@ from prefect.cache_policies import NO_CACHE
 from tasks.projection.batch import Batch
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.lattice import LatticeSettings
+from tasks.projection.rows import decision_gap
 from tasks.projection.simplex import project_simplex
-from tasks.projection.surface import decision_gap
 from tasks.projection.variants import Variant, optimality, project_batch
 from tasks.protocol.decisions import FixedDecisions, confidence_logit
 from tasks.protocol.params import Params

@@ -1,10 +1,10 @@
-"""DVC verb: train the base predictor of one data set, model seed 0, and save its logits once."""
+"""DVC verb: train the base predictors of one data set and save their logits once; saved ones are taken as they are."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,94 +15,164 @@ from tasks.expectations.check import GateFailed
 from tasks.expectations.contract import check_contract
 from tasks.expectations.pairs import outline
 from tasks.metrics.probability import accuracy
-from tasks.predictors import fit_predictor
+from tasks.predictors import Predictor, fit_predictor
 from tasks.protocol.decisions import FixedDecisions, decide
 from tasks.protocol.errors import BadInput
-from tasks.protocol.params import DatasetParams, Params, Preset, load_params
+from tasks.protocol.params import DatasetParams, Params, load_params
 from tasks.protocol.splits import SPLITS, draw_splits
 from tasks.protocol.store import (
     base_folder,
     failed_gates_file,
     raw_folder,
     read_json,
+    write_decisions,
     write_json,
     write_logits,
     write_pairs,
 )
 from tasks.provenance.stage import as_stage
-from tasks.sources.origin import INDEX
+from tasks.sources.hub import INDEX
 
 logger = logging.getLogger(__name__)
+
+TESTED = ("validation", "test")
+RUN = 1000  # inferred: member seeds of the next run are so much larger, those of the next member larger by one
+
+
+class Trained(NamedTuple):
+    """How a base predictor is trained."""
+
+    predictor: str
+    class_weight: str
+    seed: int
 
 
 def main(name: str) -> None:
     """Read the raw files of `name`, fit on train rows, write logits of validation and test rows."""
     params = load_params()
     entry = params.dataset(name)
-    dataset = dataset_named(name, entry.reader, entry.chosen.options)
-    judged = dataset.read(raw_folder(name), entry.chosen.options)
+    dataset = dataset_named(name, entry.reader, entry.options)
+    judged = dataset.read(raw_folder(name))
     record = contract(name, dataset, entry, judged)
-    frame, drawn = with_splits(judged.pairs, entry.chosen, entry.seed)
-    parts = by_split(frame, name)
-    predictor = fit_predictor(
-        entry.chosen.predictor,
-        parts["train"],
-        n_labels=dataset.n_labels,
-        class_weight=entry.chosen.class_weight,
-        seed=params.train.seed,
-        settings=params.train.settings(entry.chosen.settings),
-    )
-    decided = {split: decisions(predictor(parts[split]), parts[split]) for split in ("validation", "test")}
-    predictor.save(base_folder(name))
+    frame, drawn = with_splits(judged.pairs, dataset, entry)
+    parts = by_split(frame, name, TESTED if judged.members else SPLITS)
+    decided = saved(name, judged.members) if judged.members else trained(name, dataset, entry, params, parts)
     write_pairs(name, outline(frame))
     if record is not None:
         write_json(base_folder(name) / "contract.json", record)
     told = read_json(raw_folder(name) / INDEX)
     facts = {
-        **described(name, dataset, entry, params, drawn),
+        **described(name, dataset, entry, drawn),
         **counted(parts, dataset.n_labels),
-        "counts": judged.counts,
         "dropped": judged.dropped,
-        "published": published(dataset, entry),
         "origin": {fact: told[fact] for fact in ("origin", "revision", "licence")},
         "accuracy": {split: accuracy(rows.decision, rows.labels) for split, rows in decided.items()},
     }
     write_logits(name, decided, facts)
 
 
+def saved(name: str, members: tuple[pl.DataFrame, ...]) -> dict[str, FixedDecisions]:
+    """What the first member decides whose logits were saved; where there are others, all are written."""
+    decided = [
+        {split: decisions(part["logits"].to_numpy(), part) for split, part in by_split(frame, name, TESTED).items()}
+        for frame in members
+    ]
+    if len(members) > 1:
+        for member, one in enumerate(decided):
+            write_decisions(base_folder(name) / f"members/run_0_member_{member}.parquet", one)
+    return decided[0]
+
+
+def trained(
+    name: str, dataset: Dataset, entry: DatasetParams, params: Params, parts: Mapping[str, pl.DataFrame]
+) -> dict[str, FixedDecisions]:
+    """What run 0, member 0 decides; all other base predictors that params.yaml asks for are trained and written."""
+    fitted: dict[Trained, dict[str, FixedDecisions]] = {}
+
+    def decided(one: Trained) -> dict[str, FixedDecisions]:
+        if one not in fitted:
+            predictor = fit(one, dataset, entry, parts)
+            if not fitted:
+                predictor.save(base_folder(name))
+            fitted[one] = {split: decisions(predictor(parts[split]), parts[split]) for split in TESTED}
+        return fitted[one]
+
+    asked = members(dataset, entry, params)
+    first = decided(next(iter(asked.values())))
+    others = {f"members/{key}": one for key, one in asked.items()} if len(asked) > 1 else {}
+    others |= {f"sensitivity/{key}": one for key, one in alternatives(dataset, entry, params).items()}
+    for place, one in others.items():
+        write_decisions(base_folder(name) / f"{place}.parquet", decided(one))
+    return first
+
+
+def members(dataset: Dataset, entry: DatasetParams, params: Params) -> dict[str, Trained]:
+    """The base predictors of the tables; their names are those of their files. The first is run 0, member 0."""
+    weight = "balanced" if entry.preset else entry.class_weight
+    seed = dataset.member_seed if entry.preset else params.train.seed
+    return {
+        f"run_{run}_member_{member}": Trained(entry.predictor, weight, seed + RUN * run + member)
+        for run in range(params.train.runs)
+        for member in range(params.train.members)
+    }
+
+
+def alternatives(dataset: Dataset, entry: DatasetParams, params: Params) -> dict[str, Trained]:
+    """The base predictors that show what a choice of the paper's is worth."""
+    if entry.preset is None or entry.predictor != "linear":
+        return {}
+    seed = dataset.member_seed
+    known = {
+        "unweighted": Trained("linear", "none", seed),
+        "multinomial": Trained("multinomial", "balanced", seed),
+        "member_1": Trained("linear", "balanced", seed + 1),
+        "member_2": Trained("linear", "balanced", seed + 2),
+    }
+    return {name: known[name] for name in params.train.alternatives}
+
+
+def fit(one: Trained, dataset: Dataset, entry: DatasetParams, parts: Mapping[str, pl.DataFrame]) -> Predictor:
+    """The base predictor; settings are those of the data set, then those of its entry."""
+    own: dict[str, Any] = {"max_features": dataset.terms} if one.predictor != "boosted" else {}
+    own |= {"passes": dataset.passes} if one.predictor == "linear" else {}
+    return fit_predictor(
+        one.predictor,
+        parts["train"],
+        parts["validation"],
+        n_labels=dataset.n_labels,
+        class_weight=one.class_weight,
+        seed=one.seed,
+        settings={**{key: value for key, value in own.items() if value is not None}, **entry.settings},
+    )
+
+
 def contract(name: str, dataset: Dataset, entry: DatasetParams, judged: Judged) -> dict[str, Any] | None:
-    """The record of the gate that official files must pass before anything is trained on them; None for others.
+    """The record of the gate that released files must pass before anything is trained on them; None for others.
 
     Where it fails, `failed_gates_file` keeps the record.
     """
     failed_gates_file(name).unlink(missing_ok=True)
-    if entry.source != "official":
+    if entry.preset is None or entry.source != "hub":
         return None
     try:
-        return check_contract(
-            judged.pairs,
-            judged.counts,
-            published=dataset.origin(entry.chosen.options).published,
-            n_labels=dataset.n_labels,
-            features=dataset.features,
-            coordinates={"dataset": name},
-        )
+        return check_contract(judged.pairs, n_labels=dataset.n_labels, coordinates={"dataset": name})
     except GateFailed as error:
         write_json(failed_gates_file(name), {"dataset": name, "source": entry.source, "gates": [error.record]})
         raise
 
 
-def with_splits(frame: pl.DataFrame, chosen: Preset, seed: int) -> tuple[pl.DataFrame, list[str]]:
-    """Judged pairs, each with its split, and the splits that were drawn."""
+def with_splits(frame: pl.DataFrame, dataset: Dataset, entry: DatasetParams) -> tuple[pl.DataFrame, list[str]]:
+    """Judged pairs, each with its split, and the splits that were drawn from one pool."""
     if not frame["split"].null_count():
-        return frame, []
-    shares = chosen.split.shares
-    return draw_splits(frame, by=chosen.split.by, shares=shares, seed=seed), list(shares)
+        return frame, list(dataset.drawn)
+    assert entry.split is not None
+    shares = entry.split.shares
+    return draw_splits(frame, by=entry.split.by, shares=shares, seed=entry.seed), list(shares)
 
 
-def by_split(frame: pl.DataFrame, name: str) -> dict[str, pl.DataFrame]:
+def by_split(frame: pl.DataFrame, name: str, splits: tuple[str, ...]) -> dict[str, pl.DataFrame]:
     """The judged pairs of each split; BadInput where one has none."""
-    parts = {split: frame.filter(pl.col("split") == split) for split in SPLITS}
+    parts = {split: frame.filter(pl.col("split") == split) for split in splits}
     for split, part in parts.items():
         if part.is_empty():
             raise BadInput(
@@ -122,7 +192,7 @@ def decisions(logits: np.ndarray, part: pl.DataFrame) -> FixedDecisions:
     )
 
 
-def described(name: str, dataset: Dataset, entry: DatasetParams, params: Params, drawn: list[str]) -> dict[str, Any]:
+def described(name: str, dataset: Dataset, entry: DatasetParams, drawn: list[str]) -> dict[str, Any]:
     """What is said of the data set and of how it was trained on."""
     return {
         "dataset": name,
@@ -132,11 +202,10 @@ def described(name: str, dataset: Dataset, entry: DatasetParams, params: Params,
         "source": entry.source,
         "preset": entry.preset,
         "labels": list(dataset.labels),
-        "split_by": entry.chosen.split.by,
+        "split_by": entry.split.by if entry.split else dataset.split_by,
         "drawn": drawn,
-        "predictor": entry.chosen.predictor,
-        "class_weight": entry.chosen.class_weight,
-        "seed": params.train.seed,
+        "predictor": entry.predictor if entry.reader != "logits" else "saved logits",
+        "class_weight": "balanced" if entry.preset else entry.class_weight,
     }
 
 
@@ -153,14 +222,6 @@ def counted(parts: Mapping[str, pl.DataFrame], n_labels: int) -> dict[str, Any]:
         "groups": {split: part["group"].n_unique() for split, part in parts.items()},
         "class_counts": {split: classes.tolist() for split, classes in counts.items()},
     }
-
-
-def published(dataset: Dataset, entry: DatasetParams) -> list[dict[str, Any]]:
-    """What is stated about the official set that this one is, or is a twin of."""
-    if entry.source not in ("official", "simulated"):
-        return []
-    stated = dataset.origin(entry.chosen.options).published
-    return [{"what": one.what, "value": one.value, "verified": one.verified} for one in stated]
 
 
 if __name__ == "__main__":

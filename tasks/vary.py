@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.metrics.measured import Measurement, of_probabilities, of_reliabilities, remeasured
+from tasks.calibrators import fit_on_first
+from tasks.metrics.measured import Measurement, of_probabilities, of_reliabilities, of_reliability, remeasured
+from tasks.metrics.probability import accuracy
 from tasks.projection.batch import Batch
 from tasks.projection.lattice import LatticeSettings
+from tasks.projection.rows import rows_under
 from tasks.projection.simplex import project_simplex
 from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.keys import SIMPLEX
+from tasks.protocol.keys import COMPARED, SIMPLEX
 from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
-from tasks.protocol.splits import ValidationRows
+from tasks.protocol.splits import ValidationRows, validation_rows
+from tasks.protocol.store import Base, alternative_file, read_base
 
 
 def projected_again(projected: Projected, batch: Batch, settings: LatticeSettings) -> list[ProjectedDecisions]:
@@ -31,26 +34,48 @@ def projected_again(projected: Projected, batch: Batch, settings: LatticeSetting
     ]
 
 
+def refitted(
+    parts: ValidationRows, test: FixedDecisions, params: Params, device: str
+) -> Iterator[tuple[str, Measurement]]:
+    """Calibrator and measurement of new fits on other rows, or other logits, under the calibrators of `sensitivity`."""
+    names = params.sensitivity.calibrators
+    fits = ((name, parts.fit_rows(name)) for name in names)
+    calibrators = [fit_on_first(name, one.logits, one.labels, [len(one)], seed=parts.seed)[0] for name, one in fits]
+    batch = Batch.under(calibrators, parts, LatticeSettings.chosen(params.projection), device)
+    fitted, rows = project_batch(batch, ("confidence", "mrp")), rows_under(calibrators, test)
+    for place, (name, at) in enumerate(zip(names, rows.confidence_logit, strict=True)):
+        yield name, ("confidence", "accuracy", accuracy(test.decision, test.labels))
+        for variant, values in fitted.items():
+            metrics = of_reliability(values[place](at, test.decision), test.correct, params.metrics)
+            yield from ((name, (variant, metric, metrics[metric])) for metric in COMPARED)
+
+
 def alternatives(
-    projected: Projected, batch: Batch, labels: np.ndarray, params: Params
+    projected: Projected, batch: Batch, parts: ValidationRows, base: Base, params: Params
 ) -> Iterator[tuple[str, str, Measurement]]:
-    """Calibrator, alternative and measurement, for each alternative of params.yaml."""
-    for name in params.sensitivity.alternatives:
-        projection, simplex, metrics = params.with_alternative(name)
-        if projection.selection == "best" and batch.selection is None:
-            continue  # nothing to choose the epoch by
-        if projection != params.projection:
-            for rows in projected_again(projected, batch, LatticeSettings.chosen(projection)):
-                yield from ((rows.calibrator, name, found) for found in of_reliabilities(rows, labels, metrics))
+    """Calibrator, alternative and measurement, for each alternative but those of a base that is not there."""
+    labels = base.test.labels
+    for name, alternative in params.sensitivity.alternatives.items():
+        other = params.with_alternative(name)
+        if alternative.base and not alternative_file(base.name, alternative.base).exists():
+            continue
+        if alternative.base or alternative.protocol:
+            found = read_base(base.name, alternative.base) if alternative.base else base
+            cut = validation_rows(found.validation, parts.seed, other.protocol)
+            yield from ((by, name, one) for by, one in refitted(cut, found.test, params, batch.device))
+            continue
+        if other.projection != params.projection:
+            for rows in projected_again(projected, batch, LatticeSettings.chosen(other.projection)):
+                yield from ((rows.calibrator, name, one) for one in of_reliabilities(rows, labels, other.metrics))
             continue
         for rows in projected.rows:
-            if simplex != params.simplex:
+            if other.simplex != params.simplex:
                 mrp = rows.log_probabilities, rows.decision, rows.reliability_logits["mrp"]
-                moved = replace(rows, simplex=project_simplex(*mrp, off_top_alpha=simplex.off_top_alpha))
-                found = [one for one in of_probabilities(moved, labels, metrics) if one[0] == SIMPLEX]
+                moved = replace(rows, simplex=project_simplex(*mrp, off_top_alpha=other.simplex.off_top_alpha))
+                measured = [one for one in of_probabilities(moved, labels, other.metrics) if one[0] == SIMPLEX]
             else:
-                found = list(remeasured(rows, labels, params.metrics, metrics, projected.seed))
-            yield from ((rows.calibrator, name, one) for one in found)
+                measured = list(remeasured(rows, labels, params.metrics, other.metrics, projected.seed))
+            yield from ((rows.calibrator, name, one) for one in measured)
 
 
 SCHEMA = pl.Schema(
@@ -65,20 +90,21 @@ def vary(
     projected: Projected,
     calibrated: list[Calibrated],
     parts: ValidationRows,
-    test: FixedDecisions,
+    base: Base,
     params: Params,
     device: str,
 ) -> pl.DataFrame:
     """Rows of calibrator, seed, option, variant, metric, value: what each alternative of params.yaml makes of it.
 
     Only the calibrators of the tables are varied, and only what an alternative bears on is measured; of another
-    projection that is MRP itself, not the MRC made from it. Without projection-selection rows no epoch is chosen.
+    projection that is MRP itself, not the MRC made from it. Another protocol or base predictor takes new fits, which
+    are made under the calibrators of `sensitivity` alone.
     """
     kept = [place for place, fit in enumerate(calibrated) if fit.calibrator in params.calibrators]
     projected = replace(projected, rows=[projected.rows[place] for place in kept])
     calibrators = [calibrated[place].value for place in kept]
     batch = Batch.under(calibrators, parts, LatticeSettings.chosen(params.projection), device)
-    found = alternatives(projected, batch, test.labels, params)
+    found = alternatives(projected, batch, parts, base, params)
     return pl.DataFrame(
         [(calibrator, parts.seed, option, *measurement) for calibrator, option, measurement in found],
         schema=SCHEMA,

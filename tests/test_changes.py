@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tasks.audit.changes import MOST_NAMED, changes, why
-from tasks.audit.history import FINISHED, Happened, happened, keep_finished, last_finished, moment
+from tasks.audit.checkout import NO_CHECKOUT, commit
+from tasks.audit.history import FINISHED, Happened, failed_since, happened, keep_finished, last_finished, moment
 from tasks.protocol.errors import RunFailed
 from tasks.protocol.store import read_json, write_json
 from tasks.provenance.declared import declared
@@ -51,21 +54,21 @@ def test_a_first_run(before):
 
 def test_a_parameter_is_told_from_what_to_what(before):
     edit_params(lambda params: params["train"].update(seed=7))
-    edit_params(lambda params: params["datasets"]["wands"]["presets"]["twin"]["split"].update(by="row"))
+    edit_params(lambda params: params["datasets"]["wands"].update(seed=7))
     assert changes(before, there()) == [
         "train.seed: 0 → 7",
-        "datasets.wands.presets.twin.split.by: 'group' → 'row'",
+        "datasets.wands.seed: nothing → 7",
     ]
 
 
 def test_a_parameter_that_came_or_went_was_or_is_nothing(before):
     edit_params(lambda params: params["datasets"]["wands"].pop("residual") and params["datasets"]["wands"])
-    edit_params(lambda params: params["datasets"]["wands"].update(residual=None, source="official"))
-    edit_params(lambda params: params["train"].update(boosted={"depth": None}))
+    edit_params(lambda params: params["datasets"]["wands"].update(residual=None, source="hub"))
+    edit_params(lambda params: params["datasets"]["wands"].update(settings={"alpha": None}))
     told = changes(before, there())
     assert "datasets.wands.residual: 1.0 → None" in told
-    assert "datasets.wands.source: 'simulated' → 'official'" in told
-    assert "train.boosted.depth: nothing → None" in told
+    assert "datasets.wands.source: 'simulated' → 'hub'" in told
+    assert "datasets.wands.settings.alpha: nothing → None" in told
 
 
 def test_a_calibrator_more_is_told_however_long_their_list_is(before):
@@ -158,6 +161,8 @@ def test_a_stage_that_failed_says_its_reason_and_why_it_ran(before):
     edit_params(lambda params: params["train"].update(seed=7))
     fail("wands: no descent")
     assert what(NAME, happened(since, {NAME})) == ("failed", "wands: no descent (why it ran: train.seed: 0 → 7)")
+    assert failed_since(since) == {"wands"}
+    assert failed_since(moment()) == set()  # it is not this run's
 
 
 def test_a_stage_that_was_killed_is_told_as_killed(before):
@@ -261,3 +266,16 @@ def test_a_manifest_that_is_spoilt_counts_as_not_finished(before):
     assert moment().manifests == {}
     run(NAME)
     assert moment().manifests == {NAME: read_manifest(PATH)}
+
+
+def test_a_checkout_says_its_commit_and_whether_tracked_files_differ_from_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert commit() == NO_CHECKOUT
+    Path("tracked").write_text("one")
+    for command in (["init", "-q"], ["add", "tracked"], ["commit", "-q", "-m", "first"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], check=True)
+    Path("beside").write_text("untracked")
+    assert re.fullmatch("[0-9a-f]{40}", commit())
+    Path("tracked").write_text("two")
+    assert commit().endswith("with changes that are not committed")

@@ -18,7 +18,7 @@ from maps import document, predictions
 from flows import reliability
 from tasks.bound import bound
 from tasks.calibrate import calibrate, fit_key
-from tasks.calibrators import FITTERS, TOGETHER, hcalibration, smart
+from tasks.calibrators import FITTERS
 from tasks.compare import compare
 from tasks.maps.apply import apply_map
 from tasks.maps.reliability_map import AT_ONCE, ReliabilityMap
@@ -94,7 +94,7 @@ def params() -> Params:
 
 @pytest.fixture
 def parts(decisions) -> ValidationRows:
-    return ValidationRows(1, decisions, decisions, decisions)
+    return ValidationRows(1, *[decisions] * 4)
 
 
 def fits_of(confidence: Any, *_: Any, **__: Any) -> int:
@@ -102,7 +102,7 @@ def fits_of(confidence: Any, *_: Any, **__: Any) -> int:
 
 
 def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monkeypatch, decisions, parts, params):
-    fits = [calibrate.fn(decisions, name, 1) for name in params.calibrators]
+    fits = [calibrate.fn(parts, name, 1) for name in params.calibrators]
     descents = counted(monkeypatch, batch_module, "fit_lattices", fits_of)
     optima = counted(monkeypatch, batch_module, "fit_exact", fits_of)
     project.fn(fits, parts, decisions, params, "cpu")
@@ -111,27 +111,10 @@ def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monke
 
 
 def test_all_numbers_of_rows_at_which_calibrators_are_compared_are_one_batch(monkeypatch, decisions, parts, params):
-    fits = [calibrate.fn(decisions, name, 1, FEW) for name in params.calibrators]
+    fits = [calibrate.fn(parts, name, 1, FEW) for name in params.calibrators]
     descents = counted(monkeypatch, batch_module, "fit_lattices", fits_of)
     compare.fn(fits, [], FEW, parts, decisions, params, "cpu")
     assert descents == [len(FEW) * len(fits)]
-
-
-def test_smart_on_several_numbers_of_rows_is_one_descent(monkeypatch, decisions):
-    chosen = smart.SmartSettings(epochs=20)
-    passes = counted(monkeypatch, smart, "margin_nets", lambda parameters, *_: len(parameters))
-    smart.fit_smart_on_first(decisions.logits, decisions.labels, FEW, seed=0, settings=chosen)
-    assert passes == [len(FEW)] * (chosen.epochs + 1)
-    assert TOGETHER["smart"] is smart.fit_smart_on_first
-
-
-def test_hcal_reads_all_rows_once_a_step_and_sorts_only_those_of_its_loss(monkeypatch, decisions):
-    losses = counted(monkeypatch, hcalibration, "residual_loss", lambda p, **_: p.size)
-    mapped = counted(monkeypatch, hcalibration, "_mapped", lambda *_: 1)
-    chosen = hcalibration.HCalibrationSettings(steps=30, rows=1000)
-    hcalibration.fit_hcal(decisions.logits, decisions.labels, seed=0, settings=chosen)
-    assert len(mapped) == chosen.steps + 1
-    assert losses == [chosen.rows * K] * len(mapped)
 
 
 def test_one_draw_of_counts_serves_every_metric(monkeypatch, decisions):
@@ -149,7 +132,7 @@ def test_one_draw_of_counts_serves_every_metric(monkeypatch, decisions):
 def test_one_draw_of_counts_serves_every_calibrator_and_seed(monkeypatch, decisions, parts, params):
     seeds = []
     for seed in (1, 2):
-        fits = [calibrate.fn(decisions, name, seed) for name in params.calibrators]
+        fits = [calibrate.fn(parts, name, seed) for name in params.calibrators]
         seeds.append(project.fn(fits, parts._replace(seed=seed), decisions, params, "cpu"))
     measured = [measure.fn(seed, decisions.labels, params.metrics) for seed in seeds]
     drawn = counted(monkeypatch, resampling, "_draw", lambda _generator, _clusters, resamples: resamples)
@@ -199,11 +182,29 @@ def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(m
     base = Base("wands", decisions, decisions, ("a", "b", "c"), "group", ("test",), "simulated", 0.5)
     reliability.submit_all(base, params, "cpu", reliability.cut(base, params, None))
     fits = [
-        fit_key(None, {"fit": fit, "calibrator": name, "seed": seed, "few": tuple(*few)})
-        for fit, name, seed, *few in tasks["calibrate"].arguments
+        fit_key(None, dict(zip(("parts", "calibrator", "seed", "few", "chosen"), asked, strict=True)))
+        for asked in tasks["calibrate"].arguments
     ]
-    beside, rivals = len(params.sensitivity.calibrators), len(params.rivals.calibrators)
-    assert len(fits) == len(set(fits)) == len(params.seeds) * (len(params.calibrators) + beside + 2 * rivals)
+    rivals = len(params.rivals.calibrators)
+    assert len(fits) == len(set(fits)) == len(params.seeds) * (len(params.calibrators) + 2 * rivals)
     for name in ("project", "unchanged", "measure", "compare", "vary"):
         assert len(tasks[name].arguments) == len(params.seeds), name
+    assert [tests for *_, tests, _ in tasks["measure"].arguments] == [[]] * len(params.seeds)
     assert len(tasks["bound"].arguments) == len(tasks["known"].arguments) == 1
+
+
+@pytest.mark.parametrize(("runs", "taken"), [(3, [0, 1, 2]), (2, [0, 0, 0])])
+def test_a_seed_has_a_model_run_of_its_own_where_there_are_as_many(monkeypatch, decisions, params, runs, taken):
+    names = ("calibrate", "project", "unchanged", "measure", "compare", "vary", "bound", "known")
+    tasks = asked_of(monkeypatch, reliability, *names)
+    params = reliability.with_calibrators(params, ("uncal", "ts"))
+    facts = ("a", "b", "c"), "group", ("test",), "simulated", 0.5
+    made = [
+        [Base("wands", decisions, decisions.take(slice(9 + 2 * run + m)), *facts) for m in (0, 1)] for run in range(3)
+    ]
+    cuts = reliability.cut(made[0][0], params, None)
+    reliability.submit_all(made[0][0], params, "cpu", cuts, made[:runs])
+    measured = [[len(test) for test in tests] for *_, tests, _ in tasks["measure"].arguments]
+    assert measured == [[9 + 2 * run, 10 + 2 * run] for run in taken]
+    rivals = len(params.rivals.calibrators)
+    assert len(tasks["calibrate"].arguments) == 3 * (2 + 2 * rivals + 2 * (2 + rivals))

@@ -25,8 +25,6 @@ def project(tmp_path_factory):
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     for name, path in {"mine": "./mine.csv", "beside": "../own/pairs", "2024": "/elsewhere/pairs.csv"}.items():
         params["datasets"][name] = OWN | {"path": path}
-    for entry in params["datasets"].values():  # less to read, each time
-        entry |= {"presets": {"twin": {"split": {"by": "row"}}}, "preset": "twin"}
     params["sensitivity"] = {"calibrators": [], "alternatives": {}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     return folder
@@ -60,6 +58,8 @@ def test_every_stage_is_declared_as_dvc_resolves_it(resolved):
         assert {str(path.resolve()) for path in (*ours.inputs, *ours.code)} == files, name
         written = {str(path.resolve()) for path in (*ours.outputs, ours.manifest)}
         assert written == {out.fs_path for out in stage.outs}, name
+        lasting = {str(path.resolve()) for path in ours.lasting}
+        assert lasting == {out.fs_path for out in stage.outs if out.persist}, name
         assert ours.command == stage.cmd, name
         assert set(ours.parameters) == {key for one in parameters for key in one.params}, name
 

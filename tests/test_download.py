@@ -1,147 +1,251 @@
-"""Raw files come from where params.yaml says, whole and checked, or not at all."""
+"""Raw files come from where params.yaml says, whole and on record, or not at all."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shutil
+import socket
 from pathlib import Path
 
 import polars as pl
 import pytest
 import yaml
-from official_sets import known
-from samples.official import WRITERS
+from hub_server import FIRST, SECOND, hub
 
-from tasks import download
-from tasks.datasets import DATASETS
+from tasks import download, train
 from tasks.protocol.errors import BadInput
-from tasks.protocol.store import raw_folder, read_json
+from tasks.protocol.store import base_folder, downloads_folder, raw_folder, read_json
 from tasks.provenance.hashing import sha256_of_file
+from tasks.simulation import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """Change an entry of params.yaml in a project folder of its own; returns that folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DATA_MIRROR", raising=False)
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
-
-    def write(**changes: object) -> Path:
-        params["datasets"]["wands"].update(changes)
-        (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
-        return tmp_path
-
-    return write
-
-
 OPTIONS = {
     "labels": ["bad", "good"],
     "pairs": {"path": "mine.csv", "group": "q", "query": "q", "candidate": "c", "label": "y"},
 }
-OWN = {"reader": "files", "source": "files", "preset": None, "split": {"by": "row"}, "options": OPTIONS}
-
-
-def test_a_twin_is_simulated_and_says_so(project):
-    project(rows=500)
-    download.main("wands")
-    about = read_json(raw_folder("wands") / "source.json")
-    assert about["source"] == "simulated"
-    assert "500 rows, residual 1.0, seed 0" in about["origin"]
-    for file in about["files"]:
-        assert sha256_of_file(raw_folder("wands") / file["path"]) == file["sha256"]
-
-
-def test_the_same_twin_is_the_same_bytes_again(project):
-    project(rows=500)
-    download.main("wands")
-    before = read_json(raw_folder("wands") / "source.json")
-    download.main("wands")
-    assert read_json(raw_folder("wands") / "source.json") == before
-
-
-def test_nothing_of_a_twin_stays_when_the_source_changes(project):
-    project(rows=500)
-    download.main("wands")
-    folder = project(path="mine.csv", **OWN)
-    pl.DataFrame({"q": ["lamp"], "c": ["red lamp"], "y": ["good"]}).write_csv(folder / "mine.csv")
-    download.main("wands")
-    assert sorted(path.name for path in raw_folder("wands").iterdir()) == ["mine.csv", "source.json"]
-
-
-def test_files_of_ones_own_may_lie_in_a_folder(project):
-    folder = project(path="own", **OWN)
-    (folder / "own").mkdir()
-    (folder / "own/mine.csv").write_text("q,c,y\nlamp,red lamp,good\n")
-    download.main("wands")
-    assert (raw_folder("wands") / "mine.csv").read_text() == "q,c,y\nlamp,red lamp,good\n"
+OWN = {"reader": "files", "source": "files", "path": "mine.csv", "split": {"by": "row"}, "options": OPTIONS}
+SCIDOCS = {"source": "hub", "path": "tasks/datasets/scidocs.py", "preset": "paper"}
 
 
 @pytest.fixture
-def official(tmp_path, monkeypatch):
-    """A mirror with files in the layout of WANDS, declared with the sizes and hashes that they have."""
-    folder = tmp_path / "mirror" / "wands"
-    folder.mkdir(parents=True)
-    WRITERS["wands"](folder)
-    origin = DATASETS["wands"].origins["github"]
-    # where nobody answers: what the mirror lacks cannot come from elsewhere
-    files = tuple(
-        known(replace(file, url=f"http://127.0.0.1:9/{file.path}"), folder / file.path) for file in origin.files
-    )
-    monkeypatch.setitem(DATASETS, "wands", replace(DATASETS["wands"], origins={"github": replace(origin, files=files)}))
+def project(tmp_path, monkeypatch):
+    """Write params.yaml with one data set, `scidocs`, in a project folder of its own; returns that function."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("DATA_MIRROR", raising=False)
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+
+    def write(**entry: object) -> Path:
+        params["datasets"] = {"scidocs": entry}
+        params["train"]["alternatives"] = []
+        (folder / "params.yaml").write_text(yaml.safe_dump(params))
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory) -> Path:
+    """A made-up repository in the layout of SciDocs, with a file that no reader wants."""
+    folder = tmp_path_factory.mktemp("repository")
+    simulate("scidocs", folder, rows=6000, residual=1.0, seed=0)
+    (folder / "truth.parquet").unlink()
+    (folder / "scidocs.py").write_text("raise SystemExit\n")
     return folder
 
 
-def test_a_mirror_is_read_where_it_holds_the_official_files(project, official, monkeypatch):
-    project(source="official")
-    monkeypatch.setenv("DATA_MIRROR", str(official.parent))
-    download.main("wands")
-    about = read_json(raw_folder("wands") / "source.json")
-    assert about["licence"] == "MIT"
-    assert about["revision"] == DATASETS["wands"].origin({}).revision
-    assert {file["path"] for file in about["files"]} == {
-        f"dataset/{name}.csv" for name in ("query", "product", "label")
-    }
+@pytest.fixture
+def served(tmp_path, monkeypatch, repository):
+    with hub(monkeypatch, tmp_path / "cache") as here:
+        here.repositories["mteb/scidocs-reranking"] = FIRST, repository
+        yield here
 
 
-def spoil(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-2] ^= 1
-    path.write_bytes(content)
+def about() -> dict:
+    return read_json(raw_folder("scidocs") / "source.json")
 
 
-SPOILT = {
-    "a file that is missing": (
-        lambda folder: (folder / "dataset/label.csv").unlink(),
-        "label.csv: 127.0.0.1 cannot be reached",
-    ),
-    "a file that is cut off": (lambda folder: (folder / "dataset/label.csv").write_text("id"), "it has 2 bytes, not"),
-    "a file with a flipped bit": (lambda folder: spoil(folder / "dataset/label.csv"), "its SHA-256 is"),
+def simulated(rows: int) -> dict[str, object]:
+    return {"source": "simulated", "path": "x", "rows": rows, "residual": 1.0, "preset": "paper"}
+
+
+def test_a_twin_is_simulated_and_says_so_and_is_the_same_bytes_again(project):
+    project(**simulated(500))
+    download.main("scidocs")
+    before = about()
+    assert before["source"] == "simulated"
+    assert "500 rows, residual 1.0, seed 0" in before["origin"]
+    for file in before["files"]:
+        assert sha256_of_file(raw_folder("scidocs") / file["path"]) == file["sha256"]
+    download.main("scidocs")
+    assert about() == before
+
+
+def test_nothing_of_a_twin_stays_when_the_source_changes(project):
+    project(**simulated(500))
+    download.main("scidocs")
+    folder = project(**OWN)
+    pl.DataFrame({"q": ["lamp"], "c": ["red lamp"], "y": ["good"]}).write_csv(folder / "mine.csv")
+    download.main("scidocs")
+    assert sorted(path.name for path in raw_folder("scidocs").iterdir()) == ["mine.csv", "source.json"]
+
+
+def test_files_of_ones_own_may_lie_in_a_folder(project):
+    folder = project(**OWN | {"path": "own"})
+    (folder / "own").mkdir()
+    (folder / "own/mine.csv").write_text("q,c,y\nlamp,red lamp,good\n")
+    download.main("scidocs")
+    assert (raw_folder("scidocs") / "mine.csv").read_text() == "q,c,y\nlamp,red lamp,good\n"
+
+
+def test_a_set_of_the_paper_comes_from_the_hub_to_logits(project, served):
+    project(**SCIDOCS)
+    download.main("scidocs")
+    told = about()
+    assert (told["source"], told["revision"], told["licence"]) == ("hub", FIRST, "CC BY 4.0")
+    assert [file["path"] for file in told["files"]] == ["README.md", "data/test-00000-of-00001.parquet"]
+    for file in told["files"]:
+        assert sha256_of_file(raw_folder("scidocs") / file["path"]) == file["sha256"]
+    train.main("scidocs")
+    assert read_json(base_folder("scidocs") / "contract.json")["success"]
+    assert read_json(base_folder("scidocs") / "base.json")["origin"]["revision"] == FIRST
+
+
+def test_what_is_there_and_whole_is_not_downloaded_again_and_what_is_not_is(project, served, capsys):
+    project(**SCIDOCS)
+    download.main("scidocs")
+    before = about()
+    served.requests.clear()
+    download.main("scidocs")
+    assert served.requests == ["/api/datasets/mteb/scidocs-reranking"]
+    assert "unchanged since it came" in capsys.readouterr().out
+    (raw_folder("scidocs") / "data/test-00000-of-00001.parquet").write_bytes(b"cut")
+    download.main("scidocs")
+    assert about() == before
+    assert sha256_of_file(raw_folder("scidocs") / before["files"][1]["path"]) == before["files"][1]["sha256"]
+
+
+def test_a_revision_that_moved_stops_until_somebody_says_which_is_meant(project, served, repository):
+    project(**SCIDOCS)
+    download.main("scidocs")
+    served.repositories["mteb/scidocs-reranking"] = SECOND, repository
+    with pytest.raises(BadInput, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; write .*revision"):
+        download.main("scidocs")
+    assert about()["revision"] == FIRST
+    project(**SCIDOCS | {"revision": FIRST})
+    download.main("scidocs")
+    assert about()["revision"] == FIRST
+    project(**SCIDOCS | {"revision": SECOND})
+    download.main("scidocs")
+    assert about()["revision"] == SECOND
+
+
+def test_offline_the_cache_of_the_library_serves_and_what_is_there_is_kept(project, served, monkeypatch):
+    from huggingface_hub import constants
+
+    project(**SCIDOCS)
+    download.main("scidocs")
+    before = about()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    served.requests.clear()
+    download.main("scidocs")
+    shutil.rmtree(raw_folder("scidocs"))
+    download.main("scidocs")
+    assert (about(), served.requests) == (before, [])
+
+
+def test_a_file_is_held_to_the_hash_that_the_hub_states_and_one_without_is_said_to_be_unverified(
+    project, served, repository, capsys
+):
+    project(**SCIDOCS)
+    table = "data/test-00000-of-00001.parquet"
+    served.hashes = {table: "0" * 64}
+    with pytest.raises(BadInput, match=f"scidocs: .*{table} is not what .* states .*; delete .* and download again"):
+        download.main("scidocs")
+    assert not raw_folder("scidocs").exists()
+    served.hashes = {table: sha256_of_file(repository / table)}
+    download.main("scidocs")
+    assert about()["verified"] == [table]
+    assert "scidocs: unverified, since nothing is known of their content: README.md\n" in capsys.readouterr().out
+
+
+def test_a_mirror_is_a_folder_laid_out_like_the_repository(project, served, repository, tmp_path, monkeypatch):
+    shutil.copytree(repository, tmp_path / "mirror/scidocs")
+    monkeypatch.setenv("DATA_MIRROR", str(tmp_path / "mirror"))
+    project(**SCIDOCS)
+    download.main("scidocs")
+    assert (about()["revision"], about()["origin"]) == (None, str(tmp_path / "mirror/scidocs"))
+    assert served.requests == []
+    monkeypatch.setenv("DATA_MIRROR", str(tmp_path / "nowhere"))
+    with pytest.raises(BadInput, match=r"scidocs: DATA_MIRROR is set, but .*nowhere/scidocs is no folder"):
+        download.main("scidocs")
+
+
+def not_there(served, *_):
+    del served.repositories["mteb/scidocs-reranking"]
+
+
+def gated(served, *_):
+    served.gated.add("mteb/scidocs-reranking")
+
+
+def no_tables(served, monkeypatch, folder):
+    served.repositories["mteb/scidocs-reranking"] = FIRST, folder
+    folder.mkdir()
+    (folder / "scidocs.py").write_text("raise SystemExit\n")
+
+
+def no_network(served, monkeypatch, folder):
+    from huggingface_hub import constants
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+
+
+def offline_without_a_cache(served, monkeypatch, folder):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+FAILURES = {
+    not_there: "is not there, or is private",
+    gated: "is gated: accept its terms there, then `hf auth login` or set HF_TOKEN",
+    no_tables: "holds no table of mteb/scidocs-reranking .* a script is never run",
+    no_network: "cannot be reached .*DATA_MIRROR, or HF_HUB_OFFLINE=1",
+    offline_without_a_cache: "is not whole in the cache of huggingface_hub, .*HF_HUB_OFFLINE",
 }
 
 
-@pytest.mark.parametrize(("change", "told"), SPOILT.values(), ids=SPOILT)
-def test_a_mirror_that_is_not_the_official_set_is_refused(project, official, monkeypatch, change, told):
-    project(source="official")
-    monkeypatch.setenv("DATA_MIRROR", str(official.parent))
-    change(official)
-    with pytest.raises(BadInput, match="wands") as error:
-        download.main("wands")
-    assert told in str(error.value)
-    assert not (raw_folder("wands") / "source.json").exists()
+@pytest.mark.parametrize("fail", FAILURES, ids=lambda fail: fail.__name__)
+def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(
+    project, served, monkeypatch, tmp_path, fail
+):
+    project(**SCIDOCS)
+    raw_folder("scidocs").mkdir(parents=True)
+    (raw_folder("scidocs") / "of_before.csv").write_text("whole\n")
+    fail(served, monkeypatch, tmp_path / "empty")
+    with pytest.raises(BadInput, match=f"scidocs: .*{FAILURES[fail]}") as error:
+        download.main("scidocs")
+    assert "\n" not in str(error.value)
+    assert [path.name for path in raw_folder("scidocs").rglob("*")] == ["of_before.csv"]
+    assert not downloads_folder("scidocs").exists()
 
 
 REFUSED = {
-    "the hub without its reader": ({"source": "hub"}, "source `hub` and reader `hub` go together"),
-    "an unknown reader": ({"reader": "wand"}, "no reader 'wand'"),
-    "a file that is not there": ({"path": "nowhere.csv", **OWN}, "nowhere"),
+    "a set of the paper without its preset": ({"source": "hub", "path": "x"}, "preset: paper"),
+    "a reader of one's own from elsewhere": (OWN | {"source": "hub"}, "does not read the source `hub`"),
+    "an unknown reader": (SCIDOCS | {"reader": "wand"}, "no reader 'wand'"),
+    "a file that is not there": (OWN | {"path": "nowhere.csv"}, "nowhere"),
+    "a branch for a revision": (SCIDOCS | {"revision": "main"}, "revision"),
 }
 
 
-@pytest.mark.parametrize(("changes", "told"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_brought_is_told(project, changes, told):
-    project(**changes)
+@pytest.mark.parametrize(("entry", "told"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_brought_is_told(project, entry, told):
+    project(**entry)
     with pytest.raises(BadInput) as error:
-        download.main("wands")
+        download.main("scidocs")
     assert told in str(error.value)
-    assert not (raw_folder("wands") / "source.json").exists()
+    assert not (raw_folder("scidocs") / "source.json").exists()

@@ -108,10 +108,10 @@ def test_the_code_that_a_worker_may_run_is_all_of_the_flow(loaded_code):
     )
 
 
-def test_a_worker_with_other_code_says_which(loaded_code, monkeypatch):
+@pytest.mark.parametrize("file", ["tasks/project.py", "tasks/that_it_lacks.py"])
+def test_a_worker_with_other_code_says_which(loaded_code, monkeypatch, file):
     answering(monkeypatch)
-    code = engine.code() | {"tasks/project.py": "0" * 64}
-    assert engine.unlike(code, engine.versions(), SERVER) == ["other code in tasks/project.py"]
+    assert engine.unlike(engine.code() | {file: "0" * 64}, engine.versions(), SERVER) == [f"other code in {file}"]
 
 
 def test_a_worker_with_other_versions_says_which(loaded_code, monkeypatch):

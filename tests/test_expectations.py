@@ -25,9 +25,7 @@ from tasks.expectations.invariants import Outgoing, _run, check_unchanged
 from tasks.expectations.pairs import _class_mix, check_pairs, outline
 from tasks.metrics.probability import accuracy
 from tasks.protocol.decisions import decide
-from tasks.protocol.errors import BadInput
 from tasks.protocol.splits import draw_splits
-from tasks.sources.origin import Published
 
 # great_expectations imports two modules that Python itself calls outdated
 pytestmark = pytest.mark.filterwarnings("ignore:module 'sre_:DeprecationWarning")
@@ -44,8 +42,7 @@ def judged(n: int = 600, *, by: str = "group", seed: int = 0) -> pl.DataFrame:
             "pair": [f"p{i}" for i in range(n)],
             "split": pl.Series([None] * n, dtype=pl.String),
             "group": [f"q{i // 5}" for i in range(n)],
-            "query": [f"oak desk {i // 5}" for i in range(n)],
-            "candidate": [f"desk {i}" for i in range(n)],
+            "text": [f"query: oak desk {i // 5}\ncandidate: desk {i}" for i in range(n)],
             "label": pl.Series(rng.choice(3, n, p=[0.6, 0.3, 0.1]), dtype=pl.Int8),
         }
     )
@@ -54,7 +51,7 @@ def judged(n: int = 600, *, by: str = "group", seed: int = 0) -> pl.DataFrame:
 
 def featured(frame: pl.DataFrame) -> pl.DataFrame:
     values = np.random.default_rng(1).normal(size=(len(frame), 4)).astype(np.float32)
-    return frame.drop("query", "candidate").with_columns(features=pl.Series(values, dtype=pl.Array(pl.Float32, 4)))
+    return frame.drop("text").with_columns(features=pl.Series(values, dtype=pl.Array(pl.Float32, 4)))
 
 
 def put(frame: pl.DataFrame, column: str, value: object, row: int = 7) -> pl.DataFrame:
@@ -100,10 +97,8 @@ BROKEN_PAIRS: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], list[str]]
     "no split": (lambda f: put(f, "split", None), ["pair p7", "split = None"]),
     "unknown label": (lambda f: put(f, "label", 3), ["pair p7", "label = 3", "0, 1, 2"]),
     "unknown split": (lambda f: put(f, "split", "dev"), ["pair p7", "split = dev"]),
-    "null query": (lambda f: put(f, "query", None), ["pair p7", "query_length = None"]),
-    "blank query": (lambda f: put(f, "query", " \t"), ["pair p7", "query_length = 0"]),
-    "null candidate": (lambda f: put(f, "candidate", None), ["pair p7", "candidate_length = None"]),
-    "empty candidate": (lambda f: put(f, "candidate", ""), ["pair p7", "candidate_length = 0"]),
+    "null text": (lambda f: put(f, "text", None), ["pair p7", "text_length = None"]),
+    "blank text": (lambda f: put(f, "text", " \t"), ["pair p7", "text_length = 0"]),
     "NaN feature": (lambda f: put(featured(f), "features", [0, float("nan"), 0, 0]), ["pair p7", "features_finite"]),
     "infinite feature": (lambda f: put(featured(f), "features", [0, float("inf"), 0, 0]), ["pair p7", "finite"]),
     "null feature": (lambda f: put(featured(f), "features", [0, None, 0, 0]), ["pair p7", "finite"]),
@@ -192,6 +187,8 @@ def test_the_bound_on_the_class_mix_is_bernsteins() -> None:
     assert first["class"] == "0 in a"
     np.testing.assert_allclose([first["lowest_share"], first["highest_share"]], [0.5 - rows / 40, 0.5 + rows / 40])
     np.testing.assert_allclose(rows**2 / (2 * 40 * 0.25 + 2 * 0.5 * rows / 3), log)
+    threefold = _class_mix(pl.concat([frame] * 3), 2, ("a", "b"), by_group=True).row(0)
+    assert threefold[1:] == pytest.approx(tuple(first.values())[1:])
 
 
 # ---------------------------------------------------------------------------------------------- what goes out
@@ -401,58 +398,30 @@ def test_no_calibrator_is_no_pass() -> None:
         check_unchanged([], labels=np.zeros(3, dtype=int), seed0_accuracy=1.0, ece_bins=15, coordinates=PLACE)
 
 
-# ------------------------------------------------------------------------------ the contract of an official set
-
-STATED = (Published("queries", 480, verified=True), Published("rows", 9, verified=False))
+# ------------------------------------------------------------------------------ the contract of a released set
 
 
-def contract(labels: list[int], counts: dict[str, int], *, features: int = 0, width: int = 0) -> dict[str, object]:
-    pairs = pl.DataFrame({"label": labels})
-    if width:
-        rows = np.zeros((len(labels), width), dtype=np.float32)
-        pairs = pairs.with_columns(pl.Series("features", rows))
-    return check_contract(
-        pairs, counts, published=STATED, n_labels=3, features=features, coordinates={"dataset": "wands"}
-    )
+def contract(labels: list[int], pairs: str = "abc") -> dict[str, object]:
+    frame = pl.DataFrame({"pair": list(pairs), "label": labels})
+    return check_contract(frame, n_labels=3, coordinates={"dataset": "wands"})
 
 
-def test_official_files_that_hold_what_is_published_pass() -> None:
-    record = contract([0, 1, 2], {"queries": 480, "rows": 9})
+def test_released_files_that_hold_what_is_declared_pass() -> None:
+    record = contract([0, 1, 2])
     assert all(one["success"] for check in record["checks"] for one in check["expectations"])
 
 
-def test_a_verified_count_that_is_not_met_stops_the_run() -> None:
-    with pytest.raises(GateFailed, match=r"`contract` is closed for dataset wands(.|\n)*published = 480, found = 479"):
-        contract([0, 1, 2], {"queries": 479, "rows": 9})
-
-
-def test_a_recalled_count_that_is_not_met_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    record = contract([0, 1, 2], {"queries": 480, "rows": 8})
-    assert record["success"]
-    recalled = record["checks"][1]["expectations"][1]
-    assert (recalled["severity"], recalled["success"]) == ("warning", False)
-    assert "published = 9, found = 8" in caplog.text
-
-
-def test_a_label_that_never_occurs_stops_the_run() -> None:
-    with pytest.raises(GateFailed, match="labels that occur: published = 3, found = 2"):
-        contract([0, 2, 2], {"queries": 480, "rows": 9})
-
-
-def test_a_label_that_is_not_declared_stops_the_run() -> None:
-    with pytest.raises(GateFailed, match="rows of no such label: published = 0, found = 1"):
-        contract([0, 1, 2, 3], {"queries": 480, "rows": 9})
-
-
-def test_another_number_of_features_stops_the_run() -> None:
-    contract([0, 1, 2], {"queries": 480, "rows": 9}, features=136, width=136)
-    with pytest.raises(GateFailed, match="features of a row: published = 136, found = 135"):
-        contract([0, 1, 2], {"queries": 480, "rows": 9}, features=136, width=135)
-
-
-def test_what_no_reader_counts_is_never_taken_for_met() -> None:
-    with pytest.raises(BadInput, match="wands: its reader does not count queries"):
-        contract([0, 1, 2], {"rows": 9})
+@pytest.mark.parametrize(
+    ("labels", "pairs", "told"),
+    [
+        ([0, 2, 2], "abc", "labels that occur: declared = 3, found = 2"),
+        ([0, 1, 3], "abc", "rows of no such label: declared = 0, found = 1"),
+        ([0, 1, 2], "aba", "pairs that stand in one row: declared = 3, found = 2"),
+    ],
+)
+def test_what_is_not_as_declared_stops_the_run(labels: list[int], pairs: str, told: str) -> None:
+    with pytest.raises(GateFailed, match=rf"`contract` is closed for dataset wands(.|\n)*{told}"):
+        contract(labels, pairs)
 
 
 # ---------------------------------------------------------------------------------------------- the gate itself

@@ -20,6 +20,7 @@ from tasks.figures.exported import pdf, svg
 from tasks.figures.figure import Figure
 from tasks.figures.for_paper import paper_figures
 from tasks.figures.overview import overview
+from tasks.figures.ranking import band
 from tasks.figures.results import Results
 from tasks.figures.style import DARK, LIGHT, NAMES, written_out
 from tests.report_data import KNOTS, curve, made
@@ -32,7 +33,7 @@ SHAPES = {  # what data sets differ in
     "one label decided": {"decided": 1},
     "too few groups": {"groups": 5},
     "one seed, one calibrator": {"seeds": (7,), "calibrators": ("spline",)},
-    "official": {"source": "official"},
+    "hub": {"source": "hub"},
 }
 SERIES = ("confidence", "label_isotonic", "label_platt", "mrp")
 
@@ -105,7 +106,7 @@ def test_every_colour_has_a_value_in_both_themes(shape):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_figure_names_its_data_set_and_says_if_it_is_simulated(shape):
-    shown = "shop" if shape == "official" else "shop (simulated)"
+    shown = "shop" if shape == "hub" else "shop (simulated)"
     for figure in figures(shape).values():
         assert re.fullmatch(rf"{re.escape(shown)}(, calibrator \w+)?", figure.spec["title"]), figure.name
 
@@ -232,6 +233,10 @@ def test_the_change_of_errors_found_stands_beside_both_lines():
 
 def test_bands_hold_their_curves_and_close_where_nothing_is_chosen():
     rows = figures("three labels")["risk_coverage"].rows
+    assert {name: found.tolist() for name, found in band(np.arange(201.0)[:, None]).items()} == {
+        "low": [5],
+        "high": [195],
+    }
     inside = (rows["low"] <= rows["risk"]) & (rows["risk"] <= rows["high"])
     assert inside.mean() > 0.95
     gain = figures("three labels")["fallback_gain"].rows

@@ -15,8 +15,8 @@ import polars as pl
 import pytest
 
 from tasks.datasets import dataset_named
-from tasks.datasets.base import TEXT_SCHEMA
-from tasks.datasets.files import files_dataset, paths
+from tasks.datasets.base import SCHEMA
+from tasks.datasets.files import files_dataset
 from tasks.protocol.errors import BadInput
 
 ROWS = [
@@ -44,7 +44,7 @@ def bytes_of(name: str, rows: list[dict[str, Any]]) -> bytes:
 
 
 def read(folder: Path, options: dict[str, Any]) -> pl.DataFrame:
-    return files_dataset("mine", options).read(folder, options).pairs
+    return files_dataset("mine", options).read(folder).pairs
 
 
 def pairs(path: Any, **changes: Any) -> dict[str, Any]:
@@ -59,26 +59,29 @@ def pairs(path: Any, **changes: Any) -> dict[str, Any]:
 def test_every_format_gives_the_same_pairs(tmp_path: Path, name: str):
     (tmp_path / name).write_bytes(bytes_of(name, ROWS))
     frame = read(tmp_path, pairs(f"somewhere/else/{name}", pair="n", split="part", splits={"dev": "validation"}))
-    assert dict(frame.schema) == TEXT_SCHEMA
+    assert dict(frame.schema) == SCHEMA
     assert frame.rows() == [
-        ("1", "train", "oak desk", "oak desk", "Desk of oak", 2),
-        ("2", "train", "oak desk", "oak desk", 'Lamp 5" high', 0),
-        ("3", "validation", "lampe à gaz", "lampe à gaz", "Lamp, gas bright\tone", 1),
-        ("7", "test", "red rug", "red rug", "Rug red", 2),
+        ("1", "train", "oak desk", 2, "query: oak desk\ncandidate: Desk of oak"),
+        ("2", "train", "oak desk", 0, 'query: oak desk\ncandidate: Lamp 5" high'),
+        ("3", "validation", "lampe à gaz", 1, "query: lampe à gaz\ncandidate: Lamp, gas bright\tone"),
+        ("7", "test", "red rug", 2, "query: red rug\ncandidate: Rug red"),
     ]
 
 
 def test_the_data_set_is_what_its_options_say():
     options = pairs("a.csv") | {"title": "Our shop", "licence": "ours"}
     dataset = files_dataset("shop", options)
-    assert (dataset.name, dataset.title, dataset.origin({}).licence) == ("shop", "Our shop", "ours")
-    assert (dataset.labels, dataset.features) == (tuple(LABELS), 0)
-    assert dataset_named("shop", "files", options) == dataset
+    assert (dataset.name, dataset.title, dataset.licence) == ("shop", "Our shop", "ours")
+    assert (dataset.labels, dataset.repository) == (tuple(LABELS), None)
+    assert dataset_named("shop", "files", options).files == dataset.files == ("a.csv",)
     with pytest.raises(BadInput, match="no reader 'shop'"):
         dataset_named("shop", "shop", options)
 
 
 def test_paths_are_all_files_that_the_options_name():
+    def paths(options: dict[str, Any]) -> list[str]:
+        return list(files_dataset("mine", options).files)
+
     assert paths(pairs({"drawn": ["x/a.csv", "b.csv"], "test": "c.csv"})) == ["x/a.csv", "b.csv", "c.csv"]
     looked_up = {"path": "d.jsonl", "id": "id", "text": "text"}
     assert paths(pairs("a.csv", query="q", queries=looked_up)) == ["a.csv", "d.jsonl"]
@@ -129,8 +132,8 @@ def test_queries_and_candidates_are_looked_up_by_id(tmp_path: Path):
         },
     }
     frame = read(tmp_path, options)
-    assert frame["query"].to_list() == ["of wings", "of heat", "of wings"]
-    assert frame["candidate"].to_list() == ["Warmth.", "Wings", "Wings"]
+    asked = zip(["of wings", "of heat", "of wings"], ["Warmth.", "Wings", "Wings"], strict=True)
+    assert frame["text"].to_list() == [f"query: {query}\ncandidate: {found}" for query, found in asked]
     assert frame["group"].to_list() == ["4", "5", "4"]
     assert frame["label"].to_list() == [0, 1, 1]
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import polars as pl
 import pytest
-from samples.official import PAGE, POINTER
 
 from tasks.datasets import dataset_named
-from tasks.datasets.base import TEXT_SCHEMA, Judged
+from tasks.datasets.base import SCHEMA, Judged
 from tasks.protocol.errors import BadInput
+from tasks.sources.hub import Repository
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LABELS = ["irrelevant", "partial", "exact"]
@@ -55,8 +55,7 @@ def repository(folder: Path, files: dict[str, bytes], card: str = "") -> Path:
 
 
 def read(folder: Path, **changes: Any) -> Judged:
-    options = {**OPTIONS, **changes}
-    return dataset_named("shop", "hub", options).read(folder, options)
+    return dataset_named("shop", "hub", {**OPTIONS, **changes}).read(folder)
 
 
 def named_by_splits(ending: str = ".parquet", frame: pl.DataFrame = ROWS) -> dict[str, bytes]:
@@ -66,30 +65,25 @@ def named_by_splits(ending: str = ".parquet", frame: pl.DataFrame = ROWS) -> dic
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl", ".csv.gz", ".jsonl.gz"])
 def test_every_format_gives_the_same_pairs(tmp_path: Path, ending: str):
     found = read(repository(tmp_path, named_by_splits(ending)))
-    assert dict(found.pairs.schema) == TEXT_SCHEMA
+    assert dict(found.pairs.schema) == SCHEMA
     assert found.pairs.rows() == [
         row
         for part, split in zip(PARTS, (None, "validation", "test"), strict=True)
         for row in (
-            (f"{part}:1", split, "oak desk", "oak desk", "Desk of oak", 2),
-            (f"{part}:2", split, "oak desk", "oak desk", 'Lamp 5" high', 0),
-            (f"{part}:3", split, "lampe à gaz", "lampe à gaz", "Lamp, gas bright", 1),
+            (f"{part}:1", split, "oak desk", 2, "query: oak desk\ncandidate: Desk of oak"),
+            (f"{part}:2", split, "oak desk", 0, 'query: oak desk\ncandidate: Lamp 5" high'),
+            (f"{part}:3", split, "lampe à gaz", 1, "query: lampe à gaz\ncandidate: Lamp, gas bright"),
         )
     ]
-    assert found.counts == {"rows": 9}
 
 
 def test_the_data_set_is_what_its_options_say():
     dataset = dataset_named("shop", "hub", {**OPTIONS, "title": "Our shop"})
     assert (dataset.name, dataset.title, dataset.labels) == ("shop", "Our shop", tuple(LABELS))
-    origin = dataset.origin({})
-    assert (origin.repository, origin.revision) == ("shop/judged", COMMIT)
-    assert origin.homepage == "https://huggingface.co/datasets/shop/judged"
-    patterns = [file.path for file in origin.files]
-    assert {"**/*.parquet", "**/*.csv.gz", "README.md"} <= set(patterns)
-    assert not [pattern for pattern in patterns if pattern.endswith(".py")]
-    chosen = dataset_named("shop", "hub", {**OPTIONS, "files": ["en/*"]}).origin({})
-    assert [file.path for file in chosen.files] == ["en/*"]
+    assert dataset.repository == Repository("shop/judged", COMMIT)
+    assert not [pattern for pattern in dataset.repository.files if pattern.endswith(".py")]
+    chosen = dataset_named("shop", "hub", {**OPTIONS, "files": ["en/*"], "revision": None})
+    assert chosen.repository == Repository("shop/judged", None, ("en/*",))
 
 
 def test_the_card_says_which_files_are_which_configuration(tmp_path: Path):
@@ -102,7 +96,7 @@ def test_the_card_says_which_files_are_which_configuration(tmp_path: Path):
     folder = repository(tmp_path, files, card)
     splits = {"train": "drawn"}
     assert len(read(folder, config="en", splits=splits).pairs) == 3
-    assert read(folder, config="fr", splits=splits).pairs["query"].to_list() == ["lampe à gaz"]
+    assert read(folder, config="fr", splits=splits).pairs["group"].to_list() == ["lampe à gaz"]
     with pytest.raises(BadInput, match=r"Config name is missing.*\['en', 'fr'\]"):
         read(folder, splits=splits)
     with pytest.raises(BadInput, match=r"BuilderConfig 'de' not found.*\['en', 'fr'\]"):
@@ -152,16 +146,17 @@ def test_pairs_without_text_go_only_when_asked(tmp_path: Path):
     assert (len(found.pairs), found.dropped) == (6, {"without text": 3})
 
 
-SCRIPT = {"judged.py": b"import datasets\n"}
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+PAGE = b"<!doctype html><title>Sign in</title>"
 BAD_FOLDERS: dict[str, tuple[dict[str, bytes], dict[str, Any], str]] = {  # files, options, what is said
-    "a script": (SCRIPT, {}, r"shop/judged is read by a script of its own, which is never run"),
-    "no data": ({}, {}, r"cannot be read as shop/judged.*doesn't contain any data files"),
+    "a script alone": ({"judged.py": b"raise SystemExit\n"}, {}, r"split train cannot be read"),
+    "no data": ({}, {}, r"split train cannot be read: .*doesn't contain any data files"),
     "a pointer": ({"train.parquet": POINTER}, {}, r"train\.parquet is a Git LFS pointer"),
     "a page": ({"train.csv": PAGE}, {}, r"train\.csv is a web page"),
     "an empty file": ({"train.jsonl": b""}, {}, r"train\.jsonl is empty"),
-    "a cut file": ({"train.parquet": content(".parquet")[:-9]}, {}, r"cannot be read as shop/judged.*footer"),
-    "a cut line": ({"train.jsonl": content(".jsonl")[:-9]}, {}, r"cannot be read as shop/judged.*JSON"),
-    "no such split": ({"train.parquet": content(".parquet")}, {}, r"dev: shop/judged has no such split; it has train"),
+    "a cut file": ({"train.parquet": content(".parquet")[:-9]}, {}, r"train\.parquet is not a whole parquet file"),
+    "a cut line": ({"train.jsonl": content(".jsonl")[:-9]}, {}, r"split train cannot be read: .*JSON"),
+    "no such split": ({"train.parquet": content(".parquet")}, {}, r"split dev cannot be read: Unknown split .dev."),
     "no such column": (
         named_by_splits(),
         {"label": "stars"},

@@ -17,16 +17,27 @@ from sorts import sorted_values
 
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.label_maps import Intercepts, Isotonic, Lines
-from tasks.projection.labelwise import RIDGE, WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
+from tasks.projection.labelwise import PENALTIES, RIDGE, WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
+from tasks.projection.rows import Rows
 
 LABELS = 3
-FITS = {"intercepts": fit_intercepts, "isotonic": fit_isotonic, "platt": fit_platt}
+
+
+def fit_shifts(
+    confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, n_labels: int
+) -> list[Intercepts]:
+    """Without selection rows, hence without a penalty."""
+    rows = Rows(confidence_logit, np.zeros_like(confidence_logit), decision, correct)
+    return fit_intercepts(rows, None, n_labels=n_labels)
+
+
+FITS = {"intercepts": fit_shifts, "isotonic": fit_isotonic, "platt": fit_platt}
 every_fit = pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
 sizes = {"m": st.integers(0, 200), "spread": st.floats(0, 40), "seed": st.integers(0, 2**32 - 1)}
-Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def simulated(B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 0.5, spread: float = 1.5) -> Rows:
+def simulated(B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 0.5, spread: float = 1.5) -> Arrays:
     """logit of the confidence `(B, m)`, decision and correct `(m,)`, right by a line in the logit of the first fit.
 
     The lines of labels 0, 1 and 2 have the same slope and intercepts `shift`, 0 and -`shift`.
@@ -38,7 +49,7 @@ def simulated(B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 
     return confidence_logit * rng.uniform(1, 2, (B, 1)) ** (np.arange(B) > 0)[:, None], decision, correct
 
 
-def one_label(logits: list[float], correct: list[int]) -> Rows:
+def one_label(logits: list[float], correct: list[int]) -> Arrays:
     return np.array([logits], dtype=float), np.zeros(len(logits), dtype=int), np.array(correct, dtype=bool)
 
 
@@ -47,7 +58,7 @@ def one_label(logits: list[float], correct: list[int]) -> Rows:
 def test_the_reliabilities_of_a_label_sum_to_its_right_rows(m, spread, seed):
     confidence_logit, decision, correct = simulated(2, m, seed, spread=spread)
     for fitted, at in zip(
-        fit_intercepts(confidence_logit, decision, correct, n_labels=LABELS), confidence_logit, strict=True
+        fit_shifts(confidence_logit, decision, correct, n_labels=LABELS), confidence_logit, strict=True
     ):
         for label, alpha in enumerate(fitted.alpha):
             mine = decision == label
@@ -61,7 +72,7 @@ def test_the_reliabilities_of_a_label_sum_to_its_right_rows(m, spread, seed):
 
 def test_a_shift_worked_by_hand():
     # at confidence 1/2, three of four right: the shift is log 3, whatever other labels do
-    (fitted,) = fit_intercepts(*one_label([0, 0, 0, 0], [1, 1, 1, 0]), n_labels=2)
+    (fitted,) = fit_shifts(*one_label([0, 0, 0, 0], [1, 1, 1, 0]), n_labels=2)
     assert fitted.alpha[0] == pytest.approx(np.log(3), abs=1e-14)
     assert fitted.alpha[1] == 0
 
@@ -69,20 +80,38 @@ def test_a_shift_worked_by_hand():
 def test_a_label_always_right_or_always_wrong_ends_at_the_bound():
     confidence_logit, decision = np.array([[0.0, 40, 800, -3, -40, -800]]), np.array([0, 0, 0, 1, 1, 1])
     for right, alpha in (([1, 1, 1, 0, 0, 0], [12, -12]), ([0, 0, 0, 1, 1, 1], [-12, 12])):
-        (fitted,) = fit_intercepts(confidence_logit, decision, np.array(right, dtype=bool), n_labels=2)
+        (fitted,) = fit_shifts(confidence_logit, decision, np.array(right, dtype=bool), n_labels=2)
         assert fitted.alpha.tolist() == alpha
-    (beyond,) = fit_intercepts(*one_label([30, 31], [0, 1]), n_labels=1)
+    (beyond,) = fit_shifts(*one_label([30, 31], [0, 1]), n_labels=1)
     assert beyond.alpha.tolist() == [-12]
 
 
 def test_a_shift_is_found_where_all_reliabilities_saturate():
-    (fitted,) = fit_intercepts(*one_label([-50, 52], [0, 1]), n_labels=1)
+    (fitted,) = fit_shifts(*one_label([-50, 52], [0, 1]), n_labels=1)
     assert fitted.alpha[0] == pytest.approx(-1, abs=1e-9)  # half way between -50 and 52
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_penalty_is_the_larger_of_those_that_selection_rows_like_best(seed):
+    made = [simulated(1, 120, seed=10 * seed + part, shift=0.3) for part in range(2)]
+    fit, selection = (Rows(c, np.zeros_like(c), *of) for c, *of in made)
+    (fitted,) = fit_intercepts(fit, selection, n_labels=LABELS)
+
+    def height(alpha: np.ndarray, penalty: float, rows: Rows) -> float:
+        t = rows.confidence_logit[0] + alpha[rows.decision]
+        return float((np.logaddexp(0, t) - rows.correct * t).mean() + penalty * (alpha**2).mean())
+
+    tried = [minimize(height, np.zeros(LABELS), (one, fit), tol=1e-12).x for one in PENALTIES]
+    losses = [height(alpha, 0, selection) for alpha in tried]
+    np.testing.assert_allclose(fitted.alpha, tried[int(np.argmin(losses))], atol=1e-5)
+    assert list(PENALTIES) == sorted(PENALTIES, reverse=True)  # of equals, min takes the first
+    certain = Rows(np.full((1, 4), 40.0), np.zeros((1, 4)), np.zeros(4, dtype=int), np.ones(4, dtype=bool))
+    assert fit_intercepts(fit, certain, n_labels=LABELS)[0].alpha == pytest.approx(tried[0], abs=1e-5)
 
 
 def test_a_shift_makes_no_ties_and_keeps_the_order_within_a_label():
     rows = simulated(1, 3000)
-    (fitted,) = fit_intercepts(*rows, n_labels=LABELS)
+    (fitted,) = fit_shifts(*rows, n_labels=LABELS)
     for label in range(LABELS):
         mine = rows[0][0][rows[1] == label]
         t = fitted(mine, np.full(len(mine), label))
@@ -105,7 +134,7 @@ def test_isotonic_is_scikit_learns(m, spread, seed):
             apart = np.diff(np.unique(expit(logits[mine])))
             if len(apart) and apart.min() < 1e-12:
                 continue  # scikit-learn takes these for one confidence
-            reference = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+            reference = IsotonicRegression(y_min=1e-6, y_max=1 - 1e-6, out_of_bounds="clip")
             expected = reference.fit(expit(logits[mine]), correct[mine]).predict(expit(at))
             q = expit(fitted(at, np.full(len(at), label)))
             np.testing.assert_allclose(q, expected, rtol=0, atol=1e-12)
@@ -130,19 +159,20 @@ def test_sorted_values_give_the_steps_of_sorted_rows_to_the_last_bit(m, spread, 
         steps = isotonic_regression(np.bincount(tie, correct[mine]) / rows, weights=rows).x
         at = np.searchsorted(places, fitted.confidence[label])
         assert (fitted.confidence[label] == places[at]).all()
-        assert (fitted.reliability[label] == np.clip(steps[at], 0, 1)).all()
+        assert (fitted.reliability[label] == np.clip(steps[at], 1e-6, 1 - 1e-6)).all()
 
 
 def test_pools_worked_by_hand():
     # confidences .2 .4 .6 .8, right 1 0 1 1: the first two pool to 1/2
     (fitted,) = fit_isotonic(*one_label(list(logit([0.2, 0.4, 0.6, 0.8])), [1, 0, 1, 1]), n_labels=1)
     q = expit(fitted(logit(np.array([0.1, 0.3, 0.5, 0.7, 0.9])), np.zeros(5, dtype=int)))
-    np.testing.assert_allclose(q, [0.5, 0.5, 0.75, 1, 1], atol=1e-12)
+    np.testing.assert_allclose(q, [0.5, 0.5, 0.75, 1, 1], atol=1e-6)
 
 
-def test_isotonic_reaches_0_and_1_which_are_infinite_logits():
+def test_isotonic_never_says_0_or_1():
     (fitted,) = fit_isotonic(*one_label([-1, 1], [0, 1]), n_labels=1)
-    assert fitted(np.array([-2.0, 0, 2]), np.zeros(3, dtype=int)).tolist() == [-np.inf, 0, np.inf]
+    q = expit(fitted(np.array([-2.0, 0, 2]), np.zeros(3, dtype=int)))
+    np.testing.assert_allclose(q, [1e-6, 0.5, 1 - 1e-6], rtol=1e-9)
 
 
 def test_a_label_of_one_confidence_gets_the_mean_of_its_rows():

@@ -87,6 +87,7 @@ def test_what_running_leaves_behind_is_no_change(manifest, folder):
     for left in ("__pycache__/model.cpython-311.pyc", ".mypy_cache/x.json", ".model.py.77.partial", "model.pyc"):
         (Path(folder) / left).parent.mkdir(exist_ok=True)
         (Path(folder) / left).write_bytes(b"x")
+    Path("tasks/trained/notes.md").write_text("no code")
     assert manifest_now(declared(NAME)) == manifest
 
 
@@ -141,7 +142,7 @@ def test_what_is_no_manifest_is_told(tmp_path, content):
     ids=repr,
 )
 def test_parameters_are_the_same_after_reading_whatever_their_kind(manifest, value):
-    edit_params(lambda params: params["train"].update(linear_text={"own": value}))
+    edit_params(lambda params: params["datasets"]["wands"].update(settings={"own": value}))
     after = run(NAME)
     assert read_manifest(PATH) == after
     assert changes(after, manifest_now(declared(NAME))) == []

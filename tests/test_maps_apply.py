@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from fractions import Fraction
 from math import floor, inf
 from pathlib import Path
@@ -13,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.maps.apply import apply_map
+from tasks.maps.map_file import save_map
 from tasks.maps.ranking import SCORES, ranked
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.predictions import formats
@@ -330,3 +334,36 @@ def test_the_same_input_gives_the_same_bytes(path):
     for out in outs:
         apply_map(document(), path, out)
     assert outs[0].read_bytes() == outs[1].read_bytes()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tasks.maps.apply import apply_map
+from tasks.maps.map_file import load_map
+folder = Path(sys.argv[1])
+kill = lambda stage, _: os.kill(os.getpid(), signal.SIGKILL) if stage == "written" else None
+apply_map(load_map(folder / "map.json"), folder / "new.parquet", folder / "out.parquet", in_memory=10, progress=kill)
+"""
+
+
+def test_what_a_killed_apply_left_is_gone_after_the_next_one(path):
+    folder = path.parent
+    save_map(document(), folder / "map.json")
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(folder.glob(".out.parquet.*"))) == 2  # the ranks, and the rows that were written so far
+    apply_map(document(), path, folder / "out.parquet")
+    assert {file.name for file in folder.iterdir()} == {"map.json", "new.parquet", "out.parquet"}
+
+
+def test_predictions_without_checksums_are_said_to_have_none(path):
+    out = path.with_name("out.parquet")
+    told = "no page checksums"
+    assert told in apply_map(document(), path, out).in_words(["a", "b", "c"])[-1]
+    pl.read_parquet(path).write_parquet(path, use_pyarrow=True, pyarrow_options={"write_page_checksum": True})
+    assert told not in apply_map(document(), path, out).in_words(["a", "b", "c"])[-1]
+    pl.read_parquet(path).drop("logits").with_columns(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(
+        folder := path.with_suffix(".csv")
+    )
+    assert told not in apply_map(document(), folder, out).in_words(["a", "b", "c"])[-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import jsonschema
@@ -93,6 +94,9 @@ def test_label_names_in_any_script_survive(tmp_path):
 
 
 PROJECTION = ("projection", "fitted")
+CELL = {"label": 3, "half": "upper", "rows": 9, "mean_reliability": 0.5, "mean_residual": 0.0, "variance": 0.1}
+NETWORK = {"kind": "smart", "mean": 0.0, "deviation": 1.0, "parameters": [0.0] * 7}
+SPLINE = {"kind": "spline", "knots": [0.5, 0.5], "coefficients": [[0.0] * 4]}
 REFUSED = {
     "a curve that falls": ((*PROJECTION, "labels", 0, "values", 7), -999.0, "falls"),
     "a value that is no number": ((*PROJECTION, "labels", 0, "values", 3), "1.0", "values.3"),
@@ -107,6 +111,11 @@ REFUSED = {
     "a name twice": (("label_names",), ["a", "a", "b"], "2 differ"),
     "another number of labels": (("n_labels",), 4, "labels 0..3"),
     "one label": (("n_labels",), 1, "n_labels"),
+    "a name of two lines": (("label_names", 1), "a\nb", "cannot be shown"),
+    "a name that turns the reading": (("label_names", 1), "\u202etrap", "cannot be shown"),
+    "a name that steers the terminal": ((*PROJECTION, "labels", 0, "name"), "\x1b[2J", "labels.0.name"),
+    "a group that steers the terminal": (("source", "group"), "\x9b2J", "source.group"),
+    "a reason of two lines": (("choice", "reason"), "a\nb", "choice.reason"),
     "an unknown name": (("surprise",), 1, "surprise"),
     "another format": (("format",), "pmml", "no reliability map"),
     "an older version": (("version",), 0, "version 0 of the map format"),
@@ -114,8 +123,25 @@ REFUSED = {
     "a version that is true": (("version",), True, "version True"),
     "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles fall"),
     "halves of other labels": (("held_out", "halves"), [0.5], "other labels"),
+    "a cell of no label": (("held_out", "cells"), [CELL], "other labels"),
+    "a network cut off": (("calibrator", "fitted"), NETWORK, "7 parameters, which is not H^2 + 4 H + 1"),
+    "a spline of equal confidences": (("calibrator", "fitted"), SPLINE, "do not rise"),
     "a SHA-256 that is none": (("source", "sha256"), "abc", "sha256"),
 }
+
+
+OLDER = {  # forms of calibrators that are fitted otherwise now
+    "spline": {"confidence": [0.3, 0.9], "calibrated": [0.4, 0.8]},
+    "hcalibration": {"slopes": [1.0] * 10},
+    "smart": {"mean": 0.0, "deviation": 1.0, "parameters": [0.0] * 49},
+}
+
+
+@pytest.mark.parametrize("kind", OLDER)
+def test_a_map_whose_calibrator_is_of_an_older_form_is_to_be_fitted_again(saved, kind):
+    older = edited(saved, ("calibrator", "fitted"), {"kind": kind, **OLDER[kind]})
+    with pytest.raises(BadInput, match=rf"map\.json is no sound reliability map; fit it again: calibrator.*{kind}|net"):
+        load_map(older)
 
 
 @pytest.mark.parametrize(("place", "value", "told"), REFUSED.values(), ids=REFUSED)
@@ -137,6 +163,12 @@ def test_numbers_that_json_does_not_have_are_refused(saved, number):
 def test_what_is_no_map_is_refused(tmp_path, text):
     (tmp_path / "map.json").write_text(text)
     with pytest.raises(BadInput, match=r"map\.json"):
+        load_map(tmp_path / "map.json")
+
+
+def test_a_pipe_is_no_map_and_keeps_nobody_waiting(tmp_path):
+    os.mkfifo(tmp_path / "map.json")
+    with pytest.raises(BadInput, match=r"map\.json is a pipe or a device"):
         load_map(tmp_path / "map.json")
 
 

@@ -84,6 +84,9 @@ def test_drift_by_hand():
     assert separate > pooled
     assert one.p == pytest.approx(2 * student.sf(0.3 / np.sqrt(separate), 24))
     assert (one.rows, one.says, one.correct, one.expected) == pytest.approx((25, 0.9, 0.6, 0.9))
+    five = holding((0.5,) * 3, [then.model_copy(update={"rows": 500, "variance": 0.45})])  # each row five times
+    same = drift(five, np.full(125, 0.9), np.ones(125, dtype=int), np.repeat(right, 5), np.repeat(np.arange(25), 5))
+    assert same.cells[0].p == pytest.approx(one.p)
     assert not found.holds
     assert found.in_words(NAMES)[0] == (
         "The map no longer holds for partial at reliability 0.5 and above: says 0.90, correct 0.60 (25 rows, "
@@ -238,6 +241,8 @@ def test_what_could_not_be_tested_is_said():
     assert words[0].startswith("The map still holds")
     assert words[1].count("exact at reliability") == 2
     assert "at most 1% of evaluations" in words[-1]
+    rare = [cell.model_copy(update={"rows": 19}) for cell in doc.held_out.cells]
+    assert all(one.p is None for one in drift(holding(doc.held_out.halves, rare), r, d, z, None).cells)
     few = drift(doc, r[:15], d[:15], z[:15], None)
     assert few.holds
     assert few.in_words(NAMES)[0].startswith("It cannot be said")

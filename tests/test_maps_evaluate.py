@@ -116,7 +116,8 @@ def test_tied_rows_are_reviewed_in_a_random_order():
     for by, score in (("confidence", confidence), ("reliability", sure)):
         orders = np.array(list(permutations(range(7))))
         orders = orders[(np.diff(score[orders], axis=1) >= 0).all(axis=1)]
-        for budget in reviews:
+        assert [budget["reviews"] for budget in reviews] == [0, 2, 3, 6]
+        for budget in reviews[1:]:
             errors = (1 - correct)[orders[:, : budget["reviews"]]].sum(axis=1).mean()
             assert budget[by] == pytest.approx(1000 * errors / budget["reviews"])
 
@@ -206,6 +207,15 @@ def test_groups_that_are_all_right_count_as_one_row_each():
     together = evaluate(document, *judge([0] * 100, [True] * 100, [0.9] * 100, np.ones(100), group))
     assert together["accuracy"] == pytest.approx(alone["accuracy"])
     assert alone["accuracy"]["low"] == pytest.approx(1 / (1 + ndtri(0.975) ** 2 / 20))
+
+
+def test_groups_of_a_right_and_a_wrong_row_count_for_no_more_than_their_rows():
+    rows = [0] * 40, [True, False] * 20, [0.5] * 40, np.zeros(40)
+    document = maps.document("confidence", stated=True)
+    alone, paired = (
+        evaluate(document, *judge(*rows, group)) for group in (None, np.arange(40).astype(str)[::2].repeat(2))
+    )
+    assert paired["accuracy"] == pytest.approx(alone["accuracy"])
 
 
 # Intervals

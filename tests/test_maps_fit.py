@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import pytest
 from scipy.special import expit, logit
 
 from tasks.calibrate import calibrate
-from tasks.maps.choose import Difference, candidates, reason, simplest_within_one_standard_error
-from tasks.maps.document import Candidate, Source
+from tasks.maps.choose import Difference, candidates, reason, simplest_within_one_standard_error, too_little
+from tasks.maps.document import Candidate, MapDocument, Source
 from tasks.maps.fit import AUTO, DEPLOYABLE, SIMPLEST_FIRST, batch_under, fit_calibrators, fit_variants
 from tasks.maps.labelled import cut, not_fitted_on
 from tasks.maps.learn import Learned, learn_map
@@ -26,7 +27,7 @@ from tasks.project import project
 from tasks.projection.lattice import LatticeSettings
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.errors import BadInput
-from tasks.protocol.params import load_params
+from tasks.protocol.params import ProtocolParams, load_params
 from tasks.protocol.splits import validation_rows
 
 PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
@@ -39,10 +40,16 @@ def rows_of(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) ->
     return checked_rows(frame, layout, "made up", n_labels=n_labels)
 
 
-def learned(rows: PredictedRows, variant: str = AUTO, calibrator: str = "ts", seed: int = 1) -> Learned:
+def learned(
+    rows: PredictedRows,
+    variant: str = AUTO,
+    calibrator: str = "ts",
+    seed: int = 1,
+    protocol: ProtocolParams | None = None,
+) -> Learned:
     group = None if rows.group is None else "group"
     facts = {"sha256": "0" * 64, "rows": len(rows), "at": "2026-01-01T00:00:00+00:00", "versions": {}}
-    source = Source(file="made up", seed=seed, group=group, **facts)
+    source = Source(file="made up", seed=seed, group=group, protocol=protocol, **facts)
     return learn_map(rows, source, PARAMS, calibrator=calibrator, variant=variant, n_labels=3, names=NAMES)
 
 
@@ -53,7 +60,7 @@ def judged(spread: float, seed: int, n: int = 24_000) -> str:
     decision = generator.integers(0, 2, n)
     right = generator.random(n) < np.clip(confidence + spread * (decision - 0.5), 0, 1)
     rows = PredictedRows(None, confidence, decision, np.where(right, decision, 1 - decision), None)
-    parts = cut(rows, 2, 1, PARAMS.protocol)
+    parts = cut(rows, 2, 1)
     (calibrator,) = fit_calibrators("uncal", parts.calibrator_fit, [len(parts.calibrator_fit)], seed=1)
     fitted = fit_variants(batch_under(calibrator, parts, SETTINGS), SIMPLEST_FIRST)
     chosen_on = parts.projection_selection
@@ -68,22 +75,27 @@ def judged(spread: float, seed: int, n: int = 24_000) -> str:
     ("calibrator", "variant", "grouped"),
     [
         *((name, "mrp", False) for name in PARAMS.calibrators),
-        *(("ts", variant, True) for variant in ("mrp", "label_platt", "shared_1d")),
+        *(("ts", variant, True) for variant in ("mrp", "label_platt", "shared_1d", "label_intercept")),
     ],
 )
-def test_the_same_rows_in_the_same_order_give_the_pipelines_numbers(calibrator, variant, grouped):
+def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(calibrator, variant, grouped):
     made, new = maps.predictions(900), maps.predictions(500, seed=1)
+    split = PARAMS.protocol.model_copy(update={"split": "group", "projection_cap": 200}) if grouped else PARAMS.protocol
     rows, test = rows_of(made, "group" if grouped else None), rows_of(new)
     group = np.array(made["group"])
     validation = FixedDecisions(rows.logits, rows.label, rows.decision, group)
-    parts = validation_rows(validation, 2, PARAMS.protocol, group if grouped else None)
-    fit = calibrate.fn(parts.calibrator_fit, calibrator, 2)
+    parts = validation_rows(validation, 2, split)
+    fit = calibrate.fn(parts, calibrator, 2)
     fixed = FixedDecisions(test.logits, test.label, test.decision, np.array(new["group"]))
     (pipeline,) = project.fn([fit], parts, fixed, PARAMS, "cpu").rows
-    scored = ReliabilityMap.of(learned(rows, variant, calibrator, seed=2).document)(test)
+    document = learned(rows, variant, calibrator, 2, split).document
+    scored = ReliabilityMap.of(document)(test)
     np.testing.assert_allclose(scored.reliability, expit(pipeline.reliability_logits[variant]), rtol=0, atol=1e-12)
     confidence = np.exp(pipeline.log_probabilities[np.arange(len(test)), test.decision])
     np.testing.assert_allclose(scored.confidence, confidence, rtol=0, atol=1e-12)
+    assert document.calibrator.rows == (len(validation) if calibrator == "ts" else len(parts.calibrator_fit))
+    unseen = not_fitted_on(MapDocument.model_validate_json(document.model_dump_json()), rows)
+    assert len(unseen) >= len(parts.projection_selection) == document.held_out.rows
 
 
 @pytest.mark.parametrize("variant", DEPLOYABLE)
@@ -98,10 +110,13 @@ def test_a_map_says_how_many_rows_are_behind_each_label_and_what_a_rare_one_stan
     logits = np.array(made["logits"].to_list()) - [0, 0, 6.5]  # the last label is hardly ever decided
     rows = rows_of(made.with_columns(logits=pl.Series(logits.tolist())))
     document = learned(rows, "mrp").document
-    part = cut(rows, 3, 1, PARAMS.protocol).projection_fit
+    part = cut(rows, 3, 1).projection_fit
     assert [one.rows for one in document.projection.fitted.labels] == np.bincount(part.decision, minlength=3).tolist()
     assert document.projection.fitted.labels[2].fallback != "none"
     assert any("exact" in line and "Too few rows" in line for line in said_of_fit(learned(rows, "mrp")))
+    plain = rows_of(made)
+    never = PredictedRows(plain.logits, None, plain.decision, np.minimum(plain.label, 1), None)  # decided all the same
+    assert learned(never, "confidence").silent == ("exact",)
 
 
 def test_the_calibrator_and_the_variants_never_see_the_rows_that_choose():
@@ -160,6 +175,8 @@ def test_the_standard_error_is_that_of_the_difference_by_group():
     assert by_row.standard_error == pytest.approx(losses.std(ddof=1) / 2)
     # two groups whose sums lie 3 above and below their mean: sqrt(2 / 1 * (9 + 9)) / 4
     assert by_group.standard_error == pytest.approx(1.5)
+    best, other = candidates({"confidence": losses - losses, "mrp": losses}, group)
+    assert (best.standard_error, other.standard_error) == (0, by_group.standard_error)
 
 
 def test_the_reason_names_what_was_chosen_and_what_was_best():
@@ -169,6 +186,17 @@ def test_the_reason_names_what_was_chosen_and_what_was_best():
     assert chosen.variant == "confidence"
     assert "keep your confidence, calibrated by ts" in told
     assert "(MRP)" in told
+
+
+@pytest.mark.parametrize("rarer", [True, False])
+def test_it_takes_ten_right_and_ten_wrong_decisions_of_ten_groups_to_choose(rarer):
+    def rows(few: int, groups: int = 300) -> PredictedRows:
+        correct, decision = (np.arange(300) < few) == rarer, np.zeros(300, dtype=int)
+        return PredictedRows(None, np.full(300, 0.5), decision, 1 - correct, np.arange(300) % groups)
+
+    assert f"9 of 300 projection-selection rows are {'right' if rarer else 'wrong'}" in too_little(rows(9))
+    assert "9 groups" in too_little(rows(10, groups=9))
+    assert too_little(rows(10, groups=10)) == ""
 
 
 def test_without_label_spread_the_answer_is_to_keep_the_confidence():
@@ -199,15 +227,27 @@ def test_the_gain_is_told_for_fewer_rows_and_shrinks_with_them():
     assert [one.rows for one in gains] == [100, 300, 1000, 3000]
     assert gains[-1].nll_correct < gains[0].nll_correct
     assert gains[-1].nll_correct < -2 * gains[-1].nll_correct_standard_error
+    assert gains[-1].aurc < 0
     full = {one.variant: one.nll_correct for one in found.document.choice.candidates}
     assert gains[-1].nll_correct == pytest.approx(full["mrp"] - full["confidence"])
 
 
 def test_matrix_scaling_is_recommended_where_it_does_as_well():
-    found = learned(rows_of(maps.predictions(3000, shift=2.5)))
+    rows = rows_of(maps.predictions(3000, shift=2.5))
+    found, parts = learned(rows), cut(rows, 3, 1)
     told = "\n".join(said_of_fit(found))
+    unseen = parts.projection_selection
+    (matrix,) = fit_calibrators("matrix", parts.calibrator_fit, [len(parts.calibrator_fit)], seed=1)
+    maps_of_both = ReliabilityMap.keeping_confidence(matrix), ReliabilityMap.of(found.document)
+    losses = [nll_correct_of_rows(one(unseen).logit, unseen.correct).mean() for one in maps_of_both]
+    assert found.recalibrated.mean == pytest.approx(losses[0] - losses[1])
+    assert found.moved == np.mean(matrix(unseen.logits).argmax(axis=1) != unseen.decision)
     assert found.recalibrated.mean <= found.recalibrated.standard_error
+    assert "they are right, more than shuffled labels show" in told
     assert "--calibrator matrix" in told
+    for mean, as_good in ((0.009, True), (0.011, False)):
+        said = said_of_fit(dataclasses.replace(found, recalibrated=Difference(mean, 0.01)))
+        assert any("--calibrator matrix" in line for line in said) == as_good
     assert f"{100 * found.moved:.1f}% of the rows" in told
 
 
@@ -244,12 +284,13 @@ def test_a_single_label_wise_shift_is_found(decisions):
     """The spread that the map tells is that of the calibrated confidence on the rows that choose."""
     rows = PredictedRows(decisions.logits, None, decisions.decision, decisions.labels, None)
     found = learned(rows, "label_intercept").document
-    parts = cut(rows, 3, 1, PARAMS.protocol)
+    parts = cut(rows, 3, 1)
     scored = ReliabilityMap.of(found)(parts.projection_selection)
     shifts = [one.shift for one in found.projection.fitted.labels]
     assert shifts[1] < min(shifts[0], shifts[2]) - 0.5
     expected = label_spread(scored.confidence, parts.projection_selection.decision, parts.projection_selection.correct)
     assert found.held_out.label_spread == expected
+    np.testing.assert_allclose(found.held_out.quantiles[::25], np.percentile(scored.reliability, [0, 25, 50, 75, 100]))
     np.testing.assert_allclose(
         scored.logit, logit(scored.confidence) + np.array(shifts)[parts.projection_selection.decision], atol=1e-9
     )

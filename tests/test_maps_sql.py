@@ -61,10 +61,15 @@ def test_the_other_dialects_say_the_same(engine, name, dialect):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_no_exponential_overflows_or_vanishes(engine, name):
+def test_no_exponential_overflows_or_vanishes_nor_does_a_quotient(engine, name):
     made = DOCUMENTS[name]
     decision, confidence = rows(made, n=500)
-    for power in sqlglot.parse_one(sql_expression(made, "duckdb"), read="duckdb").find_all(exp.Exp):
+    tree = sqlglot.parse_one(sql_expression(made, "duckdb"), read="duckdb")
+    for quotient in tree.find_all(exp.Div):
+        both = (f"({one.sql('duckdb')})::DOUBLE" for one in (quotient, quotient.this))
+        found, dividend = (answers(engine, one, decision, confidence) for one in both)
+        assert ((found != 0) | (dividend == 0)).all()
+    for power in tree.find_all(exp.Exp):
         found = answers(engine, power.sql(dialect="duckdb"), decision, confidence)
         assert ((found > 1e-307) & (found < np.inf)).all()
 

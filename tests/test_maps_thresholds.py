@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -242,6 +243,15 @@ def test_the_grid_shares_the_whole_level_over_falling_cuts(levels, target):
     assert np.abs(cuts[:-1, None] - quantiles).min(initial=1) > 1e-10
 
 
+def test_half_of_the_level_starts_where_the_map_is_surest_and_half_at_every_twentieth():
+    quantiles = np.sqrt(EVENLY)
+    cuts, shares = _grid(with_quantiles(quantiles), 0.8)
+    above = quantiles >= cuts[:, None]
+    surest = (np.mean(quantiles * above, axis=1) / above.mean(axis=1) - 0.8) * np.sqrt(above.sum(axis=1) - 1)
+    evenly = shares - 0.5 * (np.arange(101) == surest.argmax())
+    assert evenly == pytest.approx(0.025 * (np.arange(101) % 5 == 0) * (np.arange(101) > 0))
+
+
 def test_the_cut_does_not_depend_on_the_order_of_rows():
     generator = np.random.default_rng(0)
     rows = World(WORLDS["round numbers"]).rows(900, generator)
@@ -312,7 +322,10 @@ def test_words_and_json_say_it_plainly():
         assert len(lines) <= 10
         assert "as they are: those with a reliability of at least" in lines[0]
         assert "With 95% confidence at least 9" in lines[1]
-        assert sum(line.startswith("  name ") for line in lines) == 5
+        promised = float(re.search(r"at least ([\d.]+)% of such", lines[1])[1])
+        assert promised <= 100 * found.overall.lower_bound < promised + 5
+        most = sorted(np.argsort(-np.bincount(rows[1]), kind="stable")[:5])
+        assert [line.split(":")[0] for line in lines if line.startswith("  name ")] == [f"  name {k}" for k in most]
         assert lines[-1] == "  and 4 more labels"
         assert str(found.overall.cut) in lines[0]  # a cut that is copied is the cut that was tested
         plain = json.loads(json.dumps(found.as_json(), allow_nan=False))

@@ -93,6 +93,12 @@ def test_errors_of_1000_reviews_agree_with_a_count():
     assert row["found_per_1000_mrp"] != row["found_per_1000_conf"]
 
 
+@pytest.mark.parametrize(("kept", "changes", "said"), [(0.9, BETTER, True), (0.8, BETTER, False), (0.9, WORSE, False)])
+def test_a_better_ranking_that_finds_no_more_errors_in_reviews_says_so(kept, changes, said):
+    (row,) = overview_of(scaled(made(changes=changes), confidence__selacc_70=kept, mrp__selacc_70=0.9))
+    assert ("it finds no more errors" in row["advice"]) == said
+
+
 def test_a_row_holds_means_and_the_interval_of_its_average():
     one = made()
     (row,) = overview_of(one)
@@ -199,6 +205,12 @@ def test_the_verdict_says_by_how_much_where_it_helps_and_nothing_where_it_does_n
     more = round(row["found_per_1000_mrp"] - row["found_per_1000_conf"])
     assert any(f"find change by {more:+} (most on " in sentence for sentence in words(made()))
     assert not any("1,000 reviews" in sentence for sentence in words(made(changes=WORSE)))
+
+
+@pytest.mark.parametrize(("bounds", "certain"), [(INCREASE, 1), (NOTHING, 0)])
+def test_the_verdict_counts_where_reviews_surely_find_more(bounds, certain):
+    said = " ".join(words(made(changes=BETTER | {"selacc_70": bounds})))
+    assert f"on {certain} of 1 the 95% interval of that change lies above zero" in said
 
 
 def test_a_verdict_without_intervals_claims_nothing():

@@ -80,7 +80,7 @@ def place(tmp_path_factory) -> Path:
         patch.setenv("SOURCE_DATE_EPOCH", "0")
         sets = [
             made("wands", rows=300, groups=30),
-            made(HOSTILE_NAME, labels=(HOSTILE, "yes"), rows=300, source="official"),
+            made(HOSTILE_NAME, labels=(HOSTILE, "yes"), rows=300, source="hub"),
             made("few", rows=300, groups=4, changes=dict.fromkeys(BETTER), failing=True),
         ]
         return reported(sets, {"scidocs": REASON, "mine": "it was stopped"})
@@ -212,7 +212,7 @@ def test_the_same_runs_give_the_same_page_but_for_date_and_commit(tmp_path, monk
         monkeypatch.chdir(tmp_path / commit)
         monkeypatch.setenv("SOURCE_DATE_EPOCH", epoch)
         monkeypatch.setattr("tasks.report.commit", lambda told=commit: told)
-        texts.append(reported([made(source="official", rows=200, groups=20)]).read_text(encoding="utf-8"))
+        texts.append(reported([made(source="hub", rows=200, groups=20)]).read_text(encoding="utf-8"))
     first, later = texts
     assert first.replace("1970-01-01T00:00:00", "1970-01-02T00:00:00").replace("0123abc", "4567def") == later
     assert not Read(first).with_class("banner")  # nothing is simulated

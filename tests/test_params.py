@@ -13,7 +13,6 @@ from tasks.protocol.keys import (
     PAPER_CALIBRATORS,
     PAPER_DATASETS,
     RIVAL_CALIBRATORS,
-    SENSITIVITY_CALIBRATORS,
 )
 from tasks.protocol.params import load_params
 
@@ -46,7 +45,7 @@ def test_the_numbers_of_the_paper_are_the_default():
     assert params.protocol.projection_cap == 8000
     assert params.calibrators == PAPER_CALIBRATORS
     assert params.rivals.calibrators == RIVAL_CALIBRATORS
-    assert params.sensitivity.calibrators == SENSITIVITY_CALIBRATORS
+    assert params.sensitivity.calibrators == ("uncal", "ts")
     assert set(params.datasets) == {*PAPER_DATASETS, BOOSTED}
 
 
@@ -61,9 +60,8 @@ def test_calibrators_are_compared_up_to_the_first_number_of_rows_that_is_not_the
 
 def test_an_alternative_changes_what_it_names_and_nothing_else():
     params = load_params(PARAMS)
-    projection, simplex, metrics = params.with_alternative("ece_25_bins")
-    assert (projection, simplex) == (params.projection, params.simplex)
-    assert metrics == params.metrics.model_copy(update={"ece_bins": 25})
+    other = params.with_alternative("ece_25_bins")
+    assert other == params.model_copy(update={"metrics": params.metrics.model_copy(update={"ece_bins": 25})})
 
 
 @pytest.mark.parametrize(
@@ -75,7 +73,9 @@ def test_an_alternative_changes_what_it_names_and_nothing_else():
         ("projection.knotz", 8, "projection.knotz"),
         ("projection.knots", 2, "projection.knots"),
         ("projection.knots", "eight", "eight"),
-        ("projection.selection", "first", "first"),
+        ("protocol.parts", [0.5, 0.25, 0.2], "sum to 0.95"),
+        ("protocol.split", "query", "query"),
+        ("protocol.temperature_rows", "test", "test"),
         ("sensitivity.alternatives.ece_25_bins", {"metrics": {"ece_binz": 25}}, "ece_binz"),
         ("sensitivity.alternatives.ece_25_bins", {"metrics": {"ece_bins": "many"}}, "many"),
         (
@@ -88,13 +88,24 @@ def test_an_alternative_changes_what_it_names_and_nothing_else():
         ("metrics.resamples", 200, "300"),
         ("protocol.projection_cap", 0, "protocol.projection_cap"),
         ("datasets.wands.source", "magic", "magic"),
-        ("datasets.wands.preset", "dirty", "dirty"),
+        ("datasets.wands.preset", "clean", "clean"),
         ("datasets.wands.rows", 5, "datasets.wands.rows"),
         ("datasets.wands.rows", None, "needs `rows`"),
         ("datasets.wands.residual", -1, "datasets.wands.residual"),
-        ("datasets.wands.presets.clean.split.by", "query", "query"),
-        ("datasets.wands.presets.clean.split.test", 1.5, "1.5"),
-        ("datasets.wands.presets.clean.class_weight", "heavy", "heavy"),
+        ("datasets.wands.split", {"by": "row"}, "says how the set is split"),
+        ("datasets.wands.class_weight", "heavy", "heavy"),
+        ("datasets.wands.revision", "main", "main"),
+        ("datasets.wands.source", "files", "does not read the source `files`"),
+        ("datasets.wands.reader", "files", "readers of your own have none"),
+        ("datasets.mine", {"source": "files", "reader": "files", "path": "a.csv"}, "give `split`"),
+        ("datasets.mine", {"source": "files", "reader": "files", "path": "a", "split": {"by": "query"}}, "query"),
+        (
+            "datasets.mine",
+            {"source": "files", "reader": "files", "path": "a", "split": {"by": "row", "test": 2}},
+            "test",
+        ),
+        ("train.members", 0, "train.members"),
+        ("train.alternatives", ["member_9"], "member_9"),
         ("datasets", {}, "datasets"),
         ("datasets.Bad-Name", {}, "Bad-Name"),
     ],
@@ -130,9 +141,9 @@ def test_own_files_need_no_preset(written):
         "split": {"by": "row", "validation": 0.2, "test": 0.2},
         "class_weight": "balanced",
     }
-    chosen = load_params(written("datasets.mine", entry)).dataset("mine").chosen
-    assert chosen.class_weight == "balanced"
-    assert chosen.split.shares == pytest.approx({"train": 0.6, "validation": 0.2, "test": 0.2})
+    entry = load_params(written("datasets.mine", entry)).dataset("mine")
+    assert entry.class_weight == "balanced"
+    assert entry.split.shares == pytest.approx({"train": 0.6, "validation": 0.2, "test": 0.2})
 
 
 def test_what_was_read_cannot_be_changed():

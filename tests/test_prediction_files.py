@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import os
 from pathlib import Path
 
 import polars as pl
@@ -15,8 +16,11 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tasks.predictions import formats
+from tasks.predictions.columns import label_codes, labels_in
+from tasks.predictions.columns import numbers as numbers_in
 from tasks.predictions.files import opened, read_rows
 from tasks.predictions.output import check_output, write_beside
+from tasks.predictions.rows import checked_rows, find_layout
 from tasks.predictions.threads import in_order
 from tasks.protocol.errors import BadInput
 
@@ -89,6 +93,24 @@ def test_a_field_of_csv_stays_the_text_that_it_is(tmp_path):
         ("007", "1.10", None, "2020-01-01"),
         ("1e5", "", 'a "b", c', " NA"),
     ]
+
+
+def test_text_is_read_as_the_number_or_the_name_that_it_says():
+    assert numbers_in(pl.Series("x", [" 0.5", "1 "]), "file").tolist() == [0.5, 1]
+    assert labels_in(pl.DataFrame({"label": [0, 0]}), ["label"], "file") == 2
+    with pytest.raises(BadInput, match=r"row 1 .*'1'"):
+        label_codes(pl.Series("label", ["7", "1"]), "file", names=("7", "8", "9"), n_labels=3)
+
+
+def test_a_map_of_stated_confidences_reads_these_beside_whatever_else_there_is():
+    names = ["logits", "probabilities", "decision", "confidence"]
+    assert find_layout(names, "file", labelled=False, stated=True).kind == "stated"
+
+
+def test_of_many_labels_the_probabilities_may_not_be_further_off_than_of_few():
+    wide = pl.DataFrame({"probabilities": [[1.1 / 40] * 40]})
+    with pytest.raises(BadInput, match=r"sum to 1\.1;"):
+        checked_rows(wide, find_layout(wide.columns, "file", labelled=False), "file")
 
 
 def test_types_of_json_lines_are_those_of_all_lines(tmp_path, monkeypatch):
@@ -171,7 +193,13 @@ def twice(folder: Path) -> None:
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
 REFUSED = {
     "a file that is not there": ("p.csv", lambda _: None, "p.csv cannot be read: No such file"),
-    "a folder": ("p.csv", lambda folder: (folder / "p.csv").mkdir(), "p.csv cannot be read: Is a directory"),
+    "a folder": ("p.csv", lambda folder: (folder / "p.csv").mkdir(), "p.csv is a folder; name a file"),
+    "a pipe that nobody writes to": (
+        "p.csv",
+        lambda folder: os.mkfifo(folder / "p.csv"),
+        "p.csv is a pipe or a device",
+    ),
+    "a device": ("p.jsonl", lambda folder: (folder / "p.jsonl").symlink_to("/dev/zero"), "is a pipe or a device"),
     "another suffix": ("p.tsv", written("p.tsv", b"a\t1\n"), "p.tsv: .* as .parquet, .csv, .jsonl"),
     "no suffix": ("p", written("p", b"a\n"), "p: .* as .parquet, .csv, .jsonl"),
     "an empty file": ("p.jsonl", written("p.jsonl", b""), "p.jsonl is empty"),
@@ -194,6 +222,21 @@ REFUSED = {
     "a line that is a list": ("p.jsonl", written("p.jsonl", b'{"a": 1}\n[1]\n'), "p.jsonl, line 2 is not one JSON"),
     "a line that is a number": ("p.jsonl", written("p.jsonl", b'{"a": 1}\n1\n'), "p.jsonl, line 2 is not one JSON"),
     "a NaN in JSON": ("p.jsonl", written("p.jsonl", b'{"a": 1}\n{"a": NaN}\n'), "p.jsonl, line 2 is not one JSON"),
+    "a key twice": (
+        "p.jsonl",
+        written("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n'),
+        "line 3 has an .* a key twice",
+    ),
+    "a key twice, spelt in two ways": (
+        "p.jsonl",
+        written("p.jsonl", b'{"a": 1, "\\u0061": 2}\n'),
+        "line 1 has an .* twice",
+    ),
+    "a key twice within a value": (
+        "p.jsonl",
+        written("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n'),
+        "line 1 has an .* twice",
+    ),
     "lines that are not UTF-8": ("p.jsonl", written("p.jsonl", b'{"a": "\xff"}\n'), "p.jsonl, line 1 is not one JSON"),
 }
 
@@ -262,3 +305,43 @@ def test_any_text_survives_csv_and_json_lines(tmp_path_factory, rows):
         write_beside(opened(folder / name), numbers, out)
         read = read_rows(out, frame.columns).with_columns(pl.col("x").cast(pl.Float64))
         assert read.equals(frame)
+
+
+def test_one_key_in_two_objects_of_a_line_and_in_its_text_is_no_key_twice(tmp_path):
+    line = '{"a": [{"b": 1}, {"b": 2}], "b": "\\"a\\": \\"b\\":", "c": ":a:", "d\\\\": "d", "d": 1}\n'
+    (tmp_path / "p.jsonl").write_text(line * 2)
+    assert read_rows(tmp_path / "p.jsonl", ["b"])["b"].to_list() == [json.loads(line)["b"]] * 2
+
+
+def test_a_group_that_is_nan_is_missing():
+    frame = pl.DataFrame({"logits": [[0.0, 1.0]] * 2, "label": [0, 1], "site": [1.0, float("nan")]})
+    layout = find_layout(frame.columns, "p.parquet", labelled=True, group="site")
+    with pytest.raises(BadInput, match=r"p.parquet, row 1 .from 0.: site is missing"):
+        checked_rows(frame, layout, "p.parquet")
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_whether_parquet_has_checksums_is_seen(version, codec, dictionary, tmp_path):
+    table = odd().select(["logits", "colour", "half", "where", "by.key"])
+    for checksums in (True, False):
+        parquet.write_table(table, tmp_path / "p.parquet", row_group_size=30, compression=codec,
+            use_dictionary=dictionary, data_page_version=version, write_page_checksum=checksums)  # fmt: skip
+        assert opened(tmp_path / "p.parquet").has_checksums() == checksums
+
+
+def test_a_flipped_bit_in_what_we_write_is_seen(tmp_path):
+    frame = pl.DataFrame({"x": [float(row) for row in range(5000)]})
+    frame.write_parquet(tmp_path / "in.parquet", compression="uncompressed")
+    assert not opened(tmp_path / "in.parquet").has_checksums()
+    zeros = pa.array([0] * 5000)
+    write_beside(
+        opened(tmp_path / "in.parquet"), lambda _, n: pa.record_batch({"y": zeros[:n]}), tmp_path / "p.parquet"
+    )
+    assert opened(tmp_path / "p.parquet").has_checksums()
+    content = bytearray((tmp_path / "p.parquet").read_bytes())
+    content[20_000] ^= 1
+    (tmp_path / "p.parquet").write_bytes(content)
+    with pytest.raises(BadInput, match="CRC checksum verification failed"):
+        read_rows(tmp_path / "p.parquet", ["x"])

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import log_softmax, logit
 
-from tasks.protocol.decisions import confidence_logit, decide
+from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
 from tasks.protocol.errors import BadInput
-from tasks.protocol.splits import draw_splits, validation_parts
-
-CAPS = {"calibrator_fit_cap": 8000, "projection_cap": 8000}
+from tasks.protocol.params import ProtocolParams
+from tasks.protocol.splits import draw_splits, validation_parts, validation_rows
 
 
 def test_the_first_of_equal_logits_is_decided():
@@ -59,46 +58,53 @@ def test_a_certain_probability_has_an_infinite_logit():
     assert confidence_logit(log_probabilities, np.array([0, 0])).tolist() == [np.inf, -np.inf]
 
 
-@given(n=st.integers(3, 500), seed=st.integers(0, 2**32 - 1))
+def protocol(**other) -> ProtocolParams:
+    paper = {"parts": (0.5, 0.25, 0.25), "projection_cap": 8000, "temperature_rows": "validation", "split": "row"}
+    return ProtocolParams(**{**paper, **other})
+
+
+@given(n=st.integers(4, 500), seed=st.integers(0, 2**20), split=st.sampled_from(["row", "group"]))
 @settings(max_examples=50, deadline=None)
-def test_the_three_parts_are_disjoint_and_equal_and_use_every_row(n, seed):
-    parts = validation_parts(n, seed, **CAPS)
+def test_the_parts_are_disjoint_and_use_every_row_and_groups_stay_whole_where_asked(n, seed, split):
+    group = np.array([f"g{i % 7}" for i in range(n)])
+    parts = validation_parts(n, seed, protocol(split=split), group)
     assert sorted(np.concatenate(parts)) == list(range(n))
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    if split == "group":
+        held = [set(group[part]) for part in parts]
+        assert all(held[one].isdisjoint(held[other]) for one, other in ((0, 1), (0, 2), (1, 2)))
 
 
-def test_the_parts_are_cut_from_one_permutation_of_the_rows():
-    order = np.random.default_rng(2).permutation(10)
-    parts = validation_parts(10, 2, **CAPS)
-    assert [part.tolist() for part in parts] == [order[:4].tolist(), order[4:7].tolist(), order[7:].tolist()]
+@pytest.mark.parametrize(("n", "first", "second"), [(3355, 1678, 838), (5529, 2764, 1382), (10, 5, 2), (8, 4, 2)])
+def test_the_cut_is_the_authors(n, first, second):
+    order = np.random.default_rng(2026 + 1009 * 2).permutation(n)
+    parts = validation_parts(n, 2, protocol())
+    ours = [part.tolist() for part in parts]
+    assert ours == [part.tolist() for part in np.split(order, [first, first + second])]
 
 
-def test_a_cap_cuts_its_part_alone():
-    free = validation_parts(300, 1, **CAPS)
-    capped = validation_parts(300, 1, calibrator_fit_cap=10, projection_cap=50)
-    assert [len(part) for part in capped] == [10, 50, 50]
-    for some, whole in zip(capped, free, strict=True):
-        assert (some == whole[: len(some)]).all()
-
-
-@given(sizes=st.lists(st.integers(1, 9), min_size=3, max_size=40), seed=st.integers(0, 99))
-@settings(max_examples=50, deadline=None)
-def test_no_group_falls_in_two_parts(sizes, seed):
-    group = np.repeat([f"g{i}" for i in range(len(sizes))], sizes)
-    np.random.default_rng(0).shuffle(group)
-    parts = validation_parts(len(group), seed, group=group, **CAPS)
-    assert sorted(np.concatenate(parts)) == list(range(len(group)))
-    held = [set(group[part]) for part in parts]
-    assert all(held[one].isdisjoint(held[other]) for one, other in ((0, 1), (0, 2), (1, 2)))
+def test_a_cap_draws_down_the_last_two_parts_alone_and_sorts_them():
+    free, capped = (validation_parts(300, 1, protocol(projection_cap=cap)) for cap in (8000, 50))
+    assert (capped.calibrator_fit == free.calibrator_fit).all()
+    for some, whole, offset in zip(capped[1:], free[1:], (11, 23), strict=True):
+        drawn = np.random.default_rng(2026 + 1009 + offset).choice(whole, 50, replace=False)
+        assert some.tolist() == sorted(drawn)
 
 
 def test_the_names_of_groups_do_not_matter():
     group = np.repeat(np.arange(30), 3)
     other = np.array([f"{99 - g}" for g in group])
-    for one, two in zip(
-        validation_parts(90, 1, group=group, **CAPS), validation_parts(90, 1, group=other, **CAPS), strict=True
-    ):
+    both = (validation_parts(90, 1, protocol(split="group"), names) for names in (group, other))
+    for one, two in zip(*both, strict=True):
         assert (one == two).all()
+
+
+@pytest.mark.parametrize(("rows", "leak"), [("validation", True), ("calibrator_fit", False)])
+def test_only_the_temperature_may_see_all_validation_rows(rows, leak):
+    logits = np.arange(40.0).reshape(20, 2)
+    validation = FixedDecisions(logits, np.zeros(20, int), decide(logits), np.arange(20).astype(str))
+    parts = validation_rows(validation, 1, protocol(temperature_rows=rows))
+    assert (len(parts.fit_rows("ts")) == 20) is leak
+    assert parts.fit_rows("diag") is parts.calibrator_fit
 
 
 def frame(n: int = 1000, split: str | None = None) -> pl.DataFrame:
@@ -119,7 +125,7 @@ def test_groups_stay_together_when_splits_are_drawn_by_group():
 
 @pytest.mark.parametrize("by", ["row", "group"])
 def test_a_split_that_the_source_fixes_is_kept(by):
-    mixed = pl.concat([frame(100), frame(50, "test").with_columns(group=pl.lit("t"))])
+    mixed = pl.concat([frame(100), frame(50, "test").with_columns(group=pl.lit("q0"))])  # a group with open rows
     drawn = draw_splits(mixed, by=by, shares={"train": 0.5, "validation": 0.5}, seed=0)
     assert drawn["split"][100:].to_list() == ["test"] * 50
     assert "test" not in drawn["split"][:100].to_list()

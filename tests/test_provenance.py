@@ -59,3 +59,11 @@ def test_a_member_depends_on_what_it_imports(project):
     before = code_fingerprint(Path("pack/one.py"), project)
     (project / "base/three.py").write_text("import scipy\n")
     assert code_fingerprint(Path("pack/one.py"), project) != before
+
+
+def test_a_line_that_moves_to_another_file_is_a_change(project):
+    before = code_fingerprint(Path("pack/one.py"), project)
+    one, three = project / "pack/one.py", project / "base/three.py"
+    one.write_text(three.read_text() + one.read_text())
+    three.write_text("")
+    assert code_fingerprint(Path("pack/one.py"), project) != before

@@ -1,4 +1,4 @@
-"""What the README tells people to type is typed here."""
+"""What the README and the pages beside the code tell people to type is typed here."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ import maps
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from flows import rerank
+from tasks.datasets import dataset_named
+from tasks.protocol.params import DatasetParams
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("tasks/*/README.md")), ROOT / "tests/bench/README.md"]
+README = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
 
 
@@ -117,6 +122,14 @@ def test_probabilities_of_the_readme_are_what_logits_are(folder):
         np.testing.assert_allclose(first["values"], second["values"], atol=1e-6)
 
 
+def test_every_entry_of_params_yaml_on_these_pages_is_a_sound_one():
+    entries = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", README, re.DOTALL | re.MULTILINE)]
+    found = {name: DatasetParams.model_validate(entry) for some in entries for name, entry in some.items()}
+    assert {entry.reader for entry in found.values()} == {None, "files", "hub", "logits"}
+    for name, entry in found.items():
+        dataset_named(name, entry.reader, entry.options)
+
+
 TESTS = Path(__file__).resolve().parent
 TYPED = {  # each command of the README that is none of `flows.rerank`: what a test file holds that types it
     "dvc repro": ("test_end_to_end.py", '"dvc", "repro")'),
@@ -125,9 +138,9 @@ TYPED = {  # each command of the README that is none of `flows.rerank`: what a t
     "dvc metrics diff": ("test_dvc_plots.py", '"metrics"'),
     "dvc plots diff": ("test_dvc_plots.py", '"diff"'),
     "dvc plots show": ("test_dvc_plots.py", '"show"'),
-    "dvc --version": ("bench/test_bench_orchestration.py", "dvc"),
     "dvc push": ("test_end_to_end.py", '"dvc", "push"'),
-    "python -m flows.serve": ("system/test_ui.py", '"flows.serve"'),
+    "dvc --version": ("bench/test_bench_orchestration.py", "dvc"),
+    "python -m flows.serve": ("system/served.py", '"flows.serve"'),
     "python -m flows.refresh": ("test_end_to_end.py", '"flows.refresh"'),
     "python -m flows.reliability wands --seed 2 --calibrator smart": (
         "test_end_to_end.py",

@@ -128,16 +128,16 @@ def test_to_end_what_has_ended_takes_no_time():
 
 @linux_only
 def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else():
-    left, other = group(GROUPS["a child"]), group(GROUPS["a child"])
-    for process, off in ((left, 0.0), (other, 60.0)):
+    left, other, older = (group(GROUPS["a child"]) for _ in range(3))
+    for process, off, booted in ((left, 0.0, 0.0), (other, 60.0, 0.0), (older, 0.0, 60.0)):
         began = psutil.Process(process.pid).create_time()
-        write_json(repro.GROUPS / f"{process.pid}.json", {"started": began + off, "boot": psutil.boot_time()})
+        write_json(repro.GROUPS / f"{process.pid}.json", {"started": began + off, "boot": psutil.boot_time() - booted})
     repro.end_left_behind()
     assert members(left) == []
-    assert len(members(other)) == 2
-    end([other])
+    assert len(members(other)) == len(members(older)) == 2
+    end([other, older])
     assert not list(repro.GROUPS.iterdir())
-    for process in (left, other):
+    for process in (left, other, older):
         process.communicate()
 
 

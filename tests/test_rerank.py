@@ -18,6 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flows import rerank
+from flows.terminal import show
+from tasks.maps.map_file import load_map
 from tasks.protocol.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -185,6 +187,8 @@ def test_rows_that_the_map_was_fitted_on_are_left_out(folder, capsys):
     assert json.loads(printed.out)["rows"] == 1000
     assert json.loads(printed.out)["drift"] is None
     assert "later rows can tell" in printed.err
+    asked = json.loads((folder / "map.json").read_text())["choice"]["asked"]
+    assert ("The choice of the variant has seen 1,000 of them" in printed.err) == (asked == "auto")
 
 
 def test_a_cut_with_its_guarantee_is_what_apply_takes(folder, capsys, tmp_path):
@@ -243,6 +247,75 @@ def test_a_mistake_is_told_without_a_traceback_and_with_exit_status_1(folder, tm
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_stands_in_a_file_cannot_steer_the_terminal(folder, tmp_path):
+    (tmp_path / "new.csv").write_text('logits_0,logits_1,logits_2,"x\n\u202e"\n1,2,3,4\n\x1b]0;mine\x07,\x9b2J\n')
+    command = (
+        "apply",
+        "--map",
+        folder / "map.json",
+        "--predictions",
+        tmp_path / "new.csv",
+        "--out",
+        tmp_path / "out.csv",
+    )
+    for header in (False, True):
+        if header:
+            (tmp_path / "new.csv").write_text('"x\nrerank: all is well \u202e\x1b[2J"\n1\n')
+        typed = [sys.executable, "-m", "flows.rerank", *map(str, command)]
+        told = subprocess.run(typed, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert told.returncode == 1
+        assert told.stderr.removesuffix("\n").isprintable()
+        assert "\\u001b" in told.stderr
+
+
+def test_json_that_is_printed_is_printable_and_means_the_same(capsys):
+    content = {"a": ["\u202e\x1b[2J\x9b", "\n", "ü", "完", "\U000e0001"], "b": {"c": 1.5}}
+    show(content, None)
+    printed = capsys.readouterr().out
+    assert printed.replace("\n", "").isprintable()
+    assert json.loads(printed) == content
+
+
+def test_a_group_whose_name_cannot_be_shown_is_refused(tmp_path):
+    maps.predictions(900).rename({"group": "gr\u200bup"}).write_parquet(tmp_path / "p.parquet")
+    with pytest.raises(BadInput, match="--group names"):
+        run("fit", "--predictions", tmp_path / "p.parquet", "--group", "gr\u200bup", "--out", tmp_path / "map.json")
+
+
+@pytest.mark.parametrize("calibrator", ["vector", "matrix"])
+def test_a_calibrator_that_no_map_can_hold_is_told_in_a_sentence(calibrator, tmp_path):
+    maps.predictions(600).with_columns(pl.col("logits") * 1e-300).write_parquet(tmp_path / "p.parquet")
+    with pytest.raises(BadInput, match=r"beyond what a map holds .*take the calibrator ts"):
+        run("fit", "--predictions", tmp_path / "p.parquet", "--calibrator", calibrator, "--out", tmp_path / "map.json")
+    assert not (tmp_path / "map.json").exists()
+
+
+def test_a_map_under_the_papers_protocol_has_its_parts(tmp_path):
+    maps.predictions(600).write_parquet(tmp_path / "p.parquet")
+    asked = ("fit", "--predictions", tmp_path / "p.parquet", "--variant", "mrp", "--out", tmp_path / "map.json")
+    for protocol, rows in (("own", (200, 200, 200)), ("paper", (600, 150, 150))):
+        run(*asked, "--protocol", protocol)
+        found = load_map(tmp_path / "map.json")
+        assert (found.calibrator.rows, found.projection.rows, found.held_out.rows) == rows
+        assert (found.source.protocol is None) == (protocol == "own")
+
+
+def test_a_fit_that_may_take_long_says_so_first(tmp_path, capsys, monkeypatch):
+    maps.predictions(600).write_parquet(tmp_path / "p.parquet")
+    monkeypatch.setattr("tasks.maps.reading.read_to_fit", stop)
+    for calibrator, said in (("hcal", True), ("ts", False)):
+        with pytest.raises(BadInput, match="enough"):
+            run(
+                "fit", "--predictions", tmp_path / "p.parquet", "--calibrator", calibrator, "--out", tmp_path / "m.json"
+            )
+        assert ("may take a minute" in capsys.readouterr().err) == said
+
+
+def stop(*_: object, **__: object) -> None:
+    """As a person who does not want to wait."""
+    raise BadInput("enough")
+
+
 MISTAKES = {
     "logits that are no number": ({"logits": [[0.0, float("nan")]]}, "row 0 (from 0): logits 1 is nan"),
     "infinite logits": ({"logits": [[0.0, 1.0], [float("inf"), 0.0]]}, "row 1 (from 0): logits 0 is inf"),
@@ -287,7 +360,9 @@ def test_bad_predictions_are_refused_by_file_row_and_column(columns, told, suffi
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("labels", ["one", "a,a", "a,,b", ""])
+@pytest.mark.parametrize(
+    "labels", ["one", "a,a", "a,,b", "", "bad,fair,good\nworse", "bad\r,fair,good", 'bad,"fa\nir",good']
+)
 def test_label_names_that_are_none_are_refused(labels, folder):
     with pytest.raises(BadInput, match="--labels"):
         run("fit", "--predictions", folder / "validation.parquet", "--labels", labels, "--out", folder / "no.json")

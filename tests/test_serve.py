@@ -18,8 +18,8 @@ from prefect.utilities.schema_tools import validate
 from prefect.utilities.schema_tools.validation import ValidationError
 from sqlalchemy.orm import Session
 
-from flows import reliability, serve, server
-from tasks.calibrators import CALIBRATORS, SENSITIVITY
+from flows import reliability, serve, served, server
+from tasks.calibrators import CALIBRATORS
 from tasks.maps.fit import AUTO, DEPLOYABLE
 from tasks.maps.sql import DIALECTS
 from tasks.protocol.errors import BadInput, RunFailed
@@ -27,8 +27,7 @@ from tasks.protocol.params import load_params
 
 
 def test_the_forms_know_every_name_that_the_commands_know():
-    assert set(get_args(serve.CalibratorName)) == set(CALIBRATORS) - set(SENSITIVITY)
-    assert set(get_args(serve.AnyCalibrator)) == set(CALIBRATORS)
+    assert set(get_args(serve.CalibratorName)) == set(CALIBRATORS)
     assert set(get_args(serve.VariantName)) == {AUTO, *DEPLOYABLE}
     assert set(get_args(serve.Dialect)) <= set(DIALECTS)
 
@@ -43,6 +42,7 @@ def test_the_forms_know_every_name_that_the_commands_know():
         (serve.rerank_fit, {"predictions": "a", "out": "b", "calibrator": "platt"}),
         (serve.rerank_fit, {"predictions": "a", "out": "b", "variant": "label_2d"}),
         (serve.rerank_fit, {"predictions": "a", "out": "b", "seed": -1}),
+        (serve.rerank_fit, {"predictions": "a", "out": "b", "protocol": "theirs"}),
         (serve.rerank_apply, {"map_file": "a", "predictions": "b", "out": "c", "coverage": 70}),
         (serve.rerank_thresholds, {"map_file": "a", "predictions": "b", "out": "c", "target_accuracy": 95}),
         (serve.rerank_sql, {"map_file": "a", "dialect": "oracle"}),
@@ -165,13 +165,96 @@ def test_a_server_that_ends_at_once_is_told():
 
 
 def test_the_server_ends_with_the_process_that_started_it_however_that_ends():
-    code = "import threading, time; from flows.server import end_with_parent;"
+    code = "import threading, time; from flows.doors import end_with_parent;"
     code += "threading.Thread(target=end_with_parent, daemon=True).start(); print('up', flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"up\n"
         process.stdin.close()  # as the system does for a process that was killed
         assert process.wait(20) == -signal.SIGTERM
+
+
+def test_the_secret_is_new_at_each_start_and_for_this_user_alone(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PREFECT_SERVER_API_AUTH_STRING", raising=False)
+    server.STATE.mkdir(parents=True)
+    secret = server.new_secret()
+    server.keep(secret)
+    assert server.SECRET.read_text() == secret
+    assert server.SECRET.stat().st_mode & 0o777 == 0o600
+    assert server.new_secret() != secret
+    assert len(secret) >= 43  # 256 bits
+    with pytest.raises(FileExistsError):  # neither read by others before, nor a link to elsewhere
+        server.keep(secret)
+
+
+def test_what_a_killed_server_has_left_is_gone_at_the_next_start(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
+    server.STATE.mkdir(parents=True)
+    for left in (server.FOUND, server.SECRET):
+        left.touch()
+    with server.api_server(4200):
+        assert not server.FOUND.exists()
+        assert not server.SECRET.exists()
+
+
+def test_a_secret_that_a_person_has_set_is_taken(monkeypatch):
+    monkeypatch.setenv("PREFECT_SERVER_API_AUTH_STRING", "mine")
+    assert server.new_secret() == "mine"
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """The folder in which forms may write."""
+    monkeypatch.chdir(tmp_path)
+    served.choose(served.FOLDER)
+    return tmp_path / served.FOLDER
+
+
+def test_a_form_writes_into_its_folder_which_is_for_this_user_alone(folder):
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for out in ("map.json", "a/map.json", str(folder / "b.json")):
+        with served.written(out, ".json") as place:
+            assert place == folder / out
+            place.parent.mkdir(exist_ok=True)
+            place.write_text("{}")
+
+
+@pytest.mark.parametrize("out", ["/etc/map.json", "../map.json", "a/../../map.json", "link/map.json", "out.json", "."])
+def test_a_form_does_not_leave_its_folder(folder, out):
+    (folder / "link").symlink_to("..")
+    (folder / "out.json").symlink_to("../new.json")
+    with pytest.raises(BadInput, match=r"the only folder(.|\n)*--out"), served.written(out, ".json"):
+        pytest.fail("it would have written")
+
+
+@pytest.mark.parametrize("out", ["map", "map.sh", "map.json.py", ".json"])
+def test_a_form_writes_only_the_endings_of_its_command(folder, out):
+    with pytest.raises(BadInput, match=r"must end in \.json or \.csv"), served.written(out, ".json", ".csv"):
+        pytest.fail("it would have written")
+
+
+def test_a_form_overwrites_what_a_form_has_made_and_nothing_else(folder):
+    for text in ("first", "second"):
+        with served.written("map.json", ".json") as place:
+            place.write_text(text)
+    (folder / "map.json").write_text("changed by a person")
+    (folder / "mine.json").write_text("of a person")
+    for out in ("map.json", "mine.json"):
+        with pytest.raises(BadInput, match="name another file"), served.written(out, ".json"):
+            pytest.fail("it would have written")
+
+
+def test_every_form_that_writes_asks_where_it_may(folder, monkeypatch):
+    monkeypatch.setattr(serve, "alive", nullcontext)  # there is no flow run
+    wrong = {"predictions": folder / "rows.csv", "out": "/etc/x.json"}
+    writing = [one for one in serve.RERANK if "out" in one.parameters.properties]
+    assert [one.name for one in writing] == ["rerank-fit", "rerank-apply", "rerank-evaluate", "rerank-thresholds"]
+    for form in writing:
+        given = wrong | ({"map_file": folder / "map.json"} if "map_file" in form.parameters.properties else {})
+        with pytest.raises(BadInput, match="the only folder"):
+            form.fn(**given)
 
 
 def test_a_work_pool_needs_a_server(monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -31,6 +32,13 @@ def after_import(code: str, folder: Path = ROOT, **environment: str) -> str:
         check=True,
     )
     return done.stdout.strip()
+
+
+def copy_of_flows(folder: Path) -> None:
+    """As much of the project as `import flows` reads."""
+    for part in ("flows", "tasks/protocol"):
+        shutil.copytree(ROOT / part, folder / part)
+    shutil.copy(ROOT / "pyproject.toml", folder)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +82,7 @@ def test_prefect_reads_every_setting_of_pyproject_under_its_name():
 
 
 def test_the_state_of_runs_is_for_this_user_alone(tmp_path):
-    shutil.copytree(ROOT / "flows", tmp_path / "flows")
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    copy_of_flows(tmp_path)
     subprocess.run([sys.executable, "-c", "import flows"], cwd=tmp_path, check=True)
     assert (tmp_path / ".prefect").stat().st_mode & 0o077 == 0
 
@@ -96,8 +103,7 @@ def test_setting_up_a_copy_without_git_lets_dvc_work_there(tmp_path):
 
 
 def test_a_server_of_this_project_is_found_where_it_lives_and_left_aside_where_it_is_dead(tmp_path):
-    shutil.copytree(ROOT / "flows", tmp_path / "flows")
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    copy_of_flows(tmp_path)
     with HTTPServer(("127.0.0.1", 0), Healthy) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/api"
@@ -108,6 +114,11 @@ def test_a_server_of_this_project_is_found_where_it_lives_and_left_aside_where_i
         with FileLock(lock):
             assert after_import(code, tmp_path) == url
             assert after_import(code, tmp_path, PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
+            heard = code.replace("URL", "AUTH_STRING")
+            assert after_import(heard, tmp_path) == "None"  # it was started with --open
+            (tmp_path / "data/.state/secret").write_text("ours")
+            assert after_import(heard, tmp_path) == after_import(heard, tmp_path, PREFECT_API_URL=url) == "ours"
+            assert after_import(heard, tmp_path, PREFECT_API_URL=f"{url}?mine") == "None"  # it is told to no other
         assert after_import(code, tmp_path) == "None"  # whoever answers there now is another project's
         server.shutdown()
     with FileLock(lock):
@@ -129,3 +140,9 @@ def test_a_dead_server_is_said_and_left_aside():
     printed = after_import("print('PREFECT_API_URL' in os.environ)", PREFECT_API_URL="http://127.0.0.1:9/api")
     assert printed.splitlines()[0].startswith("no Prefect API answers at http://127.0.0.1:9/api")
     assert printed.splitlines()[-1] == "False"
+
+
+@pytest.mark.parametrize("package", ["great_expectations", "prefect", "scipy.stats", "torch", "polars"])
+def test_set_up_leaves_bytecode_where_nothing_else_may_write_it(package):
+    file = importlib.util.find_spec(package).origin
+    assert Path(importlib.util.cache_from_source(file)).is_file(), f"{package}: every process compiles it anew"

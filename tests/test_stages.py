@@ -16,7 +16,7 @@ import pytest
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.store import STATE, read_json, write_whole
 from tasks.provenance.declared import declared
-from tasks.provenance.lock import held
+from tasks.provenance.lock import held, is_held
 from tasks.provenance.manifest import read_manifest
 from tasks.provenance.stage import as_stage, ended_in_words, record_file, stage_run
 from tests.tiny_project import ROOT, copy_here, edit_params, lay_out, run, work
@@ -173,9 +173,13 @@ def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():
     first = elsewhere("time.sleep(600)")
     assert first.stdout is not None
     assert first.stdout.readline() == "inside\n"
+    lock = STATE / "locks" / f"{NAME}.lock"
+    assert is_held(lock)
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=60)
     assert (record()["outcome"], record()["process"]) == ("running", first.pid)
+    assert lock.exists()
+    assert not is_held(lock)
     with held(NAME):
         assert not declared(NAME).manifest.exists()
     run(NAME)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 
 from tasks.protocol import store
 from tasks.protocol.errors import BadInput
-from tasks.protocol.store import base_folder, read_base, write_json, write_logits, write_whole
+from tasks.protocol.store import base_folder, check_place, read_base, write_json, write_logits, write_whole
 
 FACTS = {
     "labels": ["a", "b", "c"],
@@ -43,12 +45,6 @@ def test_what_was_written_is_read_to_the_last_bit(base, decisions):
     assert (read.validation.group == decisions.group).all()
     assert len(read.test) == 500
     assert read.labels == ("a", "b", "c")
-
-
-def test_groups_are_permuted_only_where_the_set_is_split_by_group(base):
-    assert read_base("wands").validation_groups() is not None
-    write_json(base / "base.json", FACTS | {"split_by": "row"})
-    assert read_base("wands").validation_groups() is None
 
 
 def cut(path: Path) -> None:
@@ -104,9 +100,37 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path):
 def test_nan_is_null_in_json(tmp_path):
     write_json(tmp_path / "x.json", {"a": float("nan"), "b": [1.0, float("nan")]})
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": None, "b": [1.0, None]}
+    with pytest.raises(ValueError, match="not JSON compliant"):  # an infinity is no hole
+        write_json(tmp_path / "x.json", {"a": float("inf")})
+
+
+def test_what_is_read_is_not_written_under_another_name_either(tmp_path):
+    (tmp_path / "read").write_text("rows")
+    (tmp_path / "link").symlink_to("read")
+    with pytest.raises(BadInput, match="a file that is read here"):
+        store.check_place(tmp_path / "link", tmp_path / "read")
 
 
 @pytest.mark.parametrize("read", [store.read_text, store.read_json, store.read_csv, store.read_parquet])
 def test_a_file_of_ours_that_is_missing_is_told_with_what_brings_it_back(tmp_path, read):
     with pytest.raises(BadInput, match="headline is missing; `dvc repro` makes it"):
         read(tmp_path / "headline")
+
+
+def test_what_a_killed_process_left_beside_a_file_goes_and_what_a_living_one_writes_stays(tmp_path):
+    for name in (".x.csv.11.partial", ".x.csv.12.partial", ".y.csv.13.partial", ".x.csv.mine.partial"):
+        (tmp_path / name).touch()
+    (tmp_path / ".x.csv.14.ranks.partial").mkdir()
+    (tmp_path / ".x.csv.14.ranks.partial/by_logit.parquet").touch()
+    with (tmp_path / ".x.csv.12.partial").open() as living:
+        fcntl.flock(living, fcntl.LOCK_EX)
+        write_whole(tmp_path / "x.csv", lambda partial: partial.write_text("whole"))
+    found = {path.name for path in tmp_path.iterdir()}
+    assert found == {"x.csv", ".x.csv.12.partial", ".y.csv.13.partial", ".x.csv.mine.partial"}
+
+
+def test_nothing_is_written_over_what_is_no_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", Path("/dev/null"), tmp_path):
+        with pytest.raises(BadInput, match="name a file"):
+            check_place(place)

@@ -34,7 +34,7 @@ class Found(NamedTuple):
 def run_twin(name: str, folder: Path, residual: float) -> Found:
     """The whole protocol on one twin, protocol seed 1, with the numbers of params.yaml and no orchestrator."""
     validation, test, truth = twin_of_files(name, folder, residual=residual)
-    rows = validation_rows(validation, 1, PARAMS.protocol, validation.group)
+    rows = validation_rows(validation, 1, PARAMS.protocol)
     calibrator = FITTERS["ts"](rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1)
     (mrp,) = project_batch(Batch.under([calibrator], rows, LatticeSettings(), "cpu"), ("mrp",))["mrp"]
     tested = confidence_logit(calibrator(test.logits), test.decision)
@@ -46,12 +46,12 @@ def loss(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
     return np.logaddexp(0, logit) - correct * logit
 
 
-@pytest.fixture(scope="module", params=["wands", "esci_rerank_us", "mslr_web10k"])
+@pytest.fixture(scope="module", params=["wands", "alloprof_rerank", "mslr_web10k"])
 def found(request, tmp_path_factory):
     return run_twin(request.param, tmp_path_factory.mktemp("twin"), residual=1.0)
 
 
-@pytest.fixture(scope="module", params=["wands", "esci_rerank_us", "mslr_web10k"])
+@pytest.fixture(scope="module", params=["wands", "alloprof_rerank", "mslr_web10k"])
 def nothing(request, tmp_path_factory):
     return run_twin(request.param, tmp_path_factory.mktemp("twin"), residual=0.0)
 

@@ -8,21 +8,22 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from scipy.special import expit, softmax
 
-from flows.reliability import with_calibrators
 from tasks.bound import bound
 from tasks.calibrate import calibrate, fit_key
 from tasks.compare import compare
 from tasks.expectations.check import GateFailed
 from tasks.measure import measure
 from tasks.metrics.probability import accuracy
+from tasks.metrics.spread import label_spread
 from tasks.project import project
-from tasks.protocol.errors import BadInput
+from tasks.protocol.decisions import decide
 from tasks.protocol.keys import BOOSTED, VARIANTS
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
-from tasks.protocol.store import base_folder, write_logits
+from tasks.protocol.store import base_folder, read_base, read_members, write_decisions, write_logits
 from tasks.validate import known, unchanged
 from tasks.vary import vary
 from tasks.write import optimum, sampled, scores, simplex
@@ -42,12 +43,19 @@ def params() -> Params:
 
 @pytest.fixture
 def calibrated(decisions) -> list[Calibrated]:
-    return [calibrate.fn(decisions, name, 1, FEW) for name in ("uncal", "ts")]
+    return [calibrate.fn(all_parts(decisions), name, 1, FEW) for name in ("uncal", "ts")]
 
 
 @pytest.fixture
 def parts(decisions) -> ValidationRows:
-    return ValidationRows(1, decisions, decisions, decisions)
+    return all_parts(decisions)
+
+
+OTHER_BASES = {"unweighted", "multinomial", "member_1", "member_2"}  # which no file is there for
+
+
+def all_parts(decisions) -> ValidationRows:
+    return ValidationRows(1, decisions, decisions, decisions, decisions)
 
 
 @pytest.fixture
@@ -69,8 +77,7 @@ def projected(decisions, calibrated, parts, params, tmp_path, monkeypatch) -> Pr
             "split": [("train", "validation", "test")[int(group[1:]) % 3] for group in decisions.group],
             "group": decisions.group.tolist(),
             "label": pl.Series(decisions.labels, dtype=pl.Int8),
-            "query_length": [5] * rows,
-            "candidate_length": [9] * rows,
+            "text_length": [9] * rows,
         }
     ).write_parquet(base_folder("wands") / "pairs.parquet")
     return project.fn(calibrated, parts, decisions, params, "cpu")
@@ -136,27 +143,29 @@ def test_a_seed_is_measured_in_every_metric_and_variant(projected, decisions, pa
     of_mrc = {"ece", "top_ece", "nll", "brier", "infeasible_share", "solved_share"}
     assert set(rows.filter(pl.col("variant") == "mrc")["metric"]) == of_mrc
     assert not rows.select("calibrator", "variant", "metric").is_duplicated().any()
+    below = [np.mean(expit(one.reliability_logits["mrp"]) < 1 / 3) for one in projected.rows]
+    assert rows.filter(pl.col("metric") == "infeasible_share")["value"].to_list() == below
 
 
 def test_an_alternative_measures_what_it_bears_on_and_nothing_else(projected, calibrated, parts, decisions, params):
-    rows = vary.fn(projected, calibrated, parts, decisions, params, "cpu")
-    assert set(rows["option"]) == set(params.sensitivity.alternatives)
+    rows = vary.fn(projected, calibrated, parts, read_base("wands"), params, "cpu")
+    assert set(rows["option"]) == set(params.sensitivity.alternatives) - OTHER_BASES
     measured = {option: set(of["metric"]) for (option,), of in rows.group_by("option")}
-    assert measured["selection_best"] == measured["knots_at_quantiles"] == RELIABILITY
-    assert measured["ece_25_bins"] == measured["ece_equal_mass"] == {"ece", "top_ece"}
+    refitted = {"accuracy", "nll_correct", "aupr_error", "aurc"}
+    assert measured["temperature_without_leak"] == measured["groups_kept_whole"] == measured["thirds"] == refitted
+    assert measured["ece_25_bins"] == {"ece", "top_ece"}
     assert measured["mrc_no_floor"] == {"nll"}
     assert measured["nll_clip_1e-3"] == {"nll_correct"}
     assert measured["aupr_threshold"] == {"aupr_error"}
-    assert measured["spread_per_group"] == {"label_spread_null_p95"}
     assert measured["mrc_off_top_uniform"] == {"ece", "top_ece", "nll", "brier"}
 
 
 def test_an_alternative_stands_beside_the_default_it_was_measured_like(projected, calibrated, parts, decisions, params):
     keys = ["calibrator", "seed", "variant", "metric"]
-    varied = vary.fn(projected, calibrated, parts, decisions, params, "cpu")
+    varied = vary.fn(projected, calibrated, parts, read_base("wands"), params, "cpu")
     both = varied.join(measure.fn(projected, decisions.labels, params.metrics), on=keys, how="left", suffix="_default")
     assert both["value_default"].null_count() == 0
-    where = (pl.col("option") == "nll_clip_1e-3") & (pl.col("variant") != "label_isotonic")
+    where = (pl.col("option") == "nll_clip_1e-12") & (pl.col("variant") != "label_isotonic")
     unmoved = both.filter(where)  # only isotonic steps are ever exactly 0 or 1
     assert (unmoved["value"] == unmoved["value_default"]).all()
     moved = both.filter((pl.col("option") == "ece_25_bins") & (pl.col("variant") == "confidence"))
@@ -164,7 +173,7 @@ def test_an_alternative_stands_beside_the_default_it_was_measured_like(projected
 
 
 def test_calibrators_are_compared_on_as_many_rows_as_asked_for_or_there(calibrated, parts, decisions, params):
-    both = [calibrate.fn(parts.both_fits, "matrix", 1, tuple(2 * rows for rows in FEW))]
+    both = [calibrate.fn(parts.on_both, "matrix", 1, tuple(2 * rows for rows in FEW))]
     rows = compare.fn(calibrated, both, FEW, parts, decisions, params, "cpu")
     counts = ["rows", "calibrator_fit_rows", "projection_fit_rows"]
     with_mrp = rows.filter(pl.col("variant") == "mrp").select(counts).unique(maintain_order=True)
@@ -181,8 +190,8 @@ def test_on_all_rows_the_comparison_is_the_measurement(projected, calibrated, pa
 
 
 def test_a_fit_on_few_rows_sees_those_alone(decisions):
-    few = calibrate.fn(decisions, "ts", 1, (100, 5000))
-    alone = calibrate.fn(decisions.take(slice(100)), "ts", 1)
+    few = calibrate.fn(all_parts(decisions), "ts", 1, (100, 5000))
+    alone = calibrate.fn(all_parts(decisions.take(slice(100))), "ts", 1)
     np.testing.assert_allclose(few.few[100](decisions.logits), alone.value(decisions.logits), rtol=0, atol=1e-10)
     np.testing.assert_array_equal(few.few[5000](decisions.logits), few.value(decisions.logits))
 
@@ -202,6 +211,63 @@ def test_a_delta_is_bounded_around_its_value_for_each_calibrator_and_their_avera
     assert np.allclose(aurc["value"], [*(mrp - confidence), (mrp - confidence).mean()], rtol=0, atol=1e-15)
 
 
+def test_intervals_are_those_of_means_over_seeds_and_calibrators(projected, decisions, params):
+    def swapped(rows: ProjectedDecisions, name: str) -> ProjectedDecisions:
+        by = rows.reliability_logits
+        return replace(rows, calibrator=name, reliability_logits={"confidence": by["mrp"], "mrp": by["confidence"]})
+
+    first = projected.rows[0]
+    mirrored = replace(projected, seed=2, rows=[swapped(rows, rows.calibrator) for rows in projected.rows])
+    opposed = replace(projected, rows=[first, swapped(first, "ts")])
+    for seeds, calibrators in (([projected, mirrored], ["uncal", "ts", "average"]), ([opposed], ["average"])):
+        measured = [measure.fn(seed, decisions.labels, params.metrics) for seed in seeds]
+        rows = bound.fn(seeds, measured, decisions, params.calibrators, params.metrics)
+        deltas = rows.filter(pl.col("quantity") == "delta", pl.col("calibrator").is_in(calibrators))
+        ranked = deltas.filter(pl.col("metric").is_in(RELIABILITY)).select("value", "low", "high").to_numpy()
+        assert np.abs(ranked).max() < 1e-12
+
+
+def test_the_label_spread_of_a_run_is_that_of_its_members_mean_probabilities(decisions, projected, calibrated, params):
+    noisy = decisions.logits + np.random.default_rng(1).normal(size=decisions.logits.shape)
+    for run, member, logits in ((0, 0, decisions.logits), (0, 1, noisy), (1, 0, decisions.logits)):
+        both = dict.fromkeys(("validation", "test"), replace(decisions, logits=logits, decision=decide(logits)))
+        write_decisions(base_folder("wands") / f"members/run_{run}_member_{member}.parquet", both)
+    run, alone = read_members("wands")
+    tests, cuts = [one.test for one in run], [all_parts(one.validation) for one in run]
+    fits = [[calibrate.fn(cut, name, 1) for name in ("uncal", "ts")] for cut in cuts]
+    labels = decisions.labels
+    found, plain = (
+        measure.fn(projected, labels, params.metrics, tests, fits),
+        measure.fn(projected, labels, params.metrics),
+    )
+    decision = decide(sum(softmax(one.logits, axis=1) for one in tests))
+    for place, name in enumerate(("uncal", "ts")):
+        mean = sum(np.exp(fit[place].value(one.logits)) for fit, one in zip(fits, tests, strict=True)) / 2
+        confidence = mean[np.arange(len(labels)), decision]
+        value = found.filter(metric="label_spread", calibrator=name)["value"].item()
+        assert value == pytest.approx(label_spread(confidence, decision, decision == labels), abs=1e-12)
+    spreads = pl.col("metric").is_in(["label_spread", "label_spread_null_p95"])
+    assert found.filter(~spreads).equals(plain.filter(~spreads))
+    assert not found.filter(spreads).equals(plain.filter(spreads))
+    of_one = measure.fn(projected, labels, params.metrics, [alone[0].test], [calibrated])
+    np.testing.assert_allclose(of_one["value"], plain["value"], rtol=0, atol=1e-12)
+
+
+def test_floors_and_the_least_of_a_cell_hold_for_values_and_intervals(projected, decisions, params):
+    chosen = {"smallest_probability": 0.5, "smallest_reliability": 0.4, "spread_minimum_cell": len(decisions)}
+    metrics, certain = params.metrics.model_copy(update=chosen), {"mrp": np.full(len(decisions), np.inf)}
+    sure = [replace(one, reliability_logits=one.reliability_logits | certain) for one in projected.rows]
+    measured = measure.fn(replace(projected, rows=sure), decisions.labels, metrics)
+    bounds = bound.fn([replace(projected, rows=sure)], [measured], decisions, params.calibrators, metrics)
+    for metric, most in (("nll", np.log(2)), ("nll_correct", -np.log(0.4)), ("label_spread", -np.inf)):
+        found = [
+            frame.filter(metric=metric)[name].fill_nan(-np.inf)
+            for frame, name in ((measured, "value"), (bounds, "high"))
+        ]
+        assert max(one.max() for one in found) <= most
+    assert measured.filter(metric="label_spread_null_p95")["value"].is_nan().all()
+
+
 def test_scores_hold_the_calibrators_of_the_tables_and_every_variant(projected, decisions):
     found = scores([projected], decisions, ("ts",))
     assert set(found["calibrator"]) == {"ts"}
@@ -217,13 +283,19 @@ def test_the_simplex_sample_keeps_rows_that_sum_to_one(projected, decisions):
     solved = found.filter(pl.col("solved") & pl.col("feasible"))
     top = np.array(solved["mrc"].to_list())[np.arange(len(solved)), solved["decision"]]
     assert np.abs(top - solved["reliability"].to_numpy()).max() < 1e-6
+    first, second = projected.rows
+    headlined = replace(projected, rows=[replace(first, calibrator="smart"), second])
+    assert set(simplex([headlined], decisions, ("smart", "ts"))["calibrator"]) == {"smart"}
 
 
 def test_a_run_says_how_far_adam_is_from_the_optimum(projected, decisions, params):
-    found = optimum([projected], measure.fn(projected, decisions.labels, params.metrics))
+    measured = measure.fn(projected, decisions.labels, params.metrics)
+    found = optimum([projected], measured)
     assert 0 < found["adam_objective_above_it"] < 1
     assert found["kkt_residual"] < 1e-8
     assert set(found["largest_difference"]) == RELIABILITY
+    aurc = measured.filter(metric="aurc").pivot("variant", index="calibrator", values="value")
+    assert found["largest_difference"]["aurc"] == max(abs(aurc["mrp"] - aurc["mrp_exact"]))
 
 
 def test_a_label_that_falls_back_is_named(projected):
@@ -235,7 +307,7 @@ def test_a_label_that_falls_back_is_named(projected):
 
 
 def key(fit, calibrator="ts", seed=1, few=()) -> str:
-    return fit_key(None, {"fit": fit, "calibrator": calibrator, "seed": seed, "few": few})
+    return fit_key(None, {"parts": all_parts(fit), "calibrator": calibrator, "seed": seed, "few": few, "chosen": None})
 
 
 def test_a_fit_is_found_again_for_the_same_rows_alone(decisions):
@@ -267,11 +339,11 @@ def test_alternatives_that_cannot_be_tried_are_left_out_and_none_at_all_is_a_tab
     projected, calibrated, parts, decisions, params
 ):
     unselected = parts._replace(projection_selection=decisions.take(slice(0)))
-    options = set(vary.fn(projected, calibrated, unselected, decisions, params, "cpu")["option"])
-    assert options == set(params.sensitivity.alternatives) - {"selection_best"}
+    options = set(vary.fn(projected, calibrated, unselected, read_base("wands"), params, "cpu")["option"])
+    assert options == set(params.sensitivity.alternatives) - OTHER_BASES
     without = params.model_copy(update={"sensitivity": params.sensitivity.model_copy(update={"alternatives": {}})})
-    empty = vary.fn(projected, calibrated, parts, decisions, without, "cpu")
-    assert empty.schema == vary.fn(projected, calibrated, parts, decisions, params, "cpu").schema
+    empty = vary.fn(projected, calibrated, parts, read_base("wands"), without, "cpu")
+    assert empty.schema == vary.fn(projected, calibrated, parts, read_base("wands"), params, "cpu").schema
     assert empty.is_empty()
 
 
@@ -297,15 +369,6 @@ def test_another_reading_of_ties_holds_for_every_value_and_has_no_interval(
     whole = compare.fn(calibrated, [], FEW, parts, decisions, other, "cpu").filter(pl.col("rows") == FEW[-1])
     both = whole.join(measured, on=["calibrator", "variant", "metric"], how="left", suffix="_measured")
     assert (both["value"] == both["value_measured"]).all()
-
-
-def test_each_calibrator_runs_once_and_an_alternative_only_beside_what_it_is_one_to(params):
-    chosen = with_calibrators(params, ("smart", "matrix"))
-    assert chosen.calibrators == ("smart", "matrix")
-    assert chosen.rivals.calibrators == ("vector",)
-    assert chosen.sensitivity.calibrators == ("smart_soft_ece",)
-    with pytest.raises(BadInput, match="no calibrator platt"):
-        with_calibrators(params, ("platt",))
 
 
 def test_a_data_set_may_name_calibrators_of_its_own(params):

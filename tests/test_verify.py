@@ -209,6 +209,7 @@ BACK = "rm -rf data/base/wands data/manifests/wands/train.json && dvc"
 
 
 def test_where_all_holds_there_is_nothing_to_do(cache):
+    keep(cache, "ab.77.tmp", b"what a DVC is writing")
     assert commands(cache) == []
 
 
@@ -243,9 +244,9 @@ def change_seed() -> None:
 
 
 def change_calibrators() -> None:
-    edit_params(lambda params: params["train"].update(linear_text={"own": "x" * 50}))
+    edit_params(lambda params: params["datasets"]["wands"].update(settings={"own": "x" * 50}))
     run(NAME)
-    edit_params(lambda params: params["train"].update(linear_text={"own": "x" * 50 + "y"}))
+    edit_params(lambda params: params["datasets"]["wands"].update(settings={"own": "x" * 50 + "y"}))
 
 
 @pytest.mark.parametrize(

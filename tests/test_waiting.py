@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.alive import server_needed
 from flows.waiting import outcome
@@ -46,6 +47,7 @@ def test_what_says_its_own_place_is_told_as_it_is(own):
 @pytest.mark.parametrize("lost", [httpx.ConnectError("refused"), httpx.ReadTimeout("too late")])
 def test_a_server_that_is_gone_is_told_in_words(lost):
     with (
+        temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}),
         pytest.raises(RunFailed, match=r"no longer answers \((refused|too late)\).*run the same command again"),
         server_needed(),
     ):

@@ -37,8 +37,6 @@ def lay_out(folder: Path, datasets: tuple[str, ...] = ("wands", "scidocs")) -> N
     (folder / "dvc.yaml").write_text(STAGES)
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     params["datasets"] = {name: params["datasets"][name] for name in datasets}
-    for entry in params["datasets"].values():
-        entry["presets"] = {"twin": entry["presets"]["twin"]}
     params["sensitivity"] = {"calibrators": [], "alternatives": {}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     files = ["tasks/trained/model.py", "tasks/train.py", "tasks/report.py"]

@@ -7,19 +7,20 @@ to 1 no longer ranks. Fitting is a function, the fitted thing never changes, and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
 
 from tasks.calibrators.diagonal import fit_diagonal
-from tasks.calibrators.hcalibration import fit_hcal, fit_hcal_pooled
+from tasks.calibrators.hcalibration import HCalibrationSettings, fit_hcal
 from tasks.calibrators.identity import fit_identity
 from tasks.calibrators.matrix import fit_matrix
-from tasks.calibrators.smart import fit_smart, fit_smart_on_first, fit_smart_soft_ece, fit_smart_soft_ece_on_first
+from tasks.calibrators.smart import SmartSettings, fit_smart
 from tasks.calibrators.spline import fit_spline
 from tasks.calibrators.temperature import fit_temperature
 from tasks.calibrators.vector import fit_vector
+from tasks.protocol.errors import BadInput
 
 
 class Calibrator(Protocol):
@@ -45,32 +46,38 @@ RIVALS: dict[str, Callable[..., Calibrator]] = {
     "matrix": fit_matrix,
 }
 
-# The same calibrators with the other of two defensible objectives.
-SENSITIVITY: dict[str, Callable[..., Calibrator]] = {
-    "hcal_pooled": fit_hcal_pooled,
-    "smart_soft_ece": fit_smart_soft_ece,
-}
+CALIBRATORS = FITTERS | RIVALS  # every name that may be asked for; the paper's tables hold FITTERS only
 
-CALIBRATORS = FITTERS | RIVALS | SENSITIVITY  # every name that may be asked for; the paper's tables hold FITTERS only
 
-# Fits on several numbers of first rows at once, where that is quicker than one by one; the answers are the same.
-TOGETHER: dict[str, Callable[..., Sequence[Calibrator]]] = {
-    "smart": fit_smart_on_first,
-    "smart_soft_ece": fit_smart_soft_ece_on_first,
-}
+SETTINGS: dict[str, Callable[..., object]] = {"hcal": HCalibrationSettings, "smart": SmartSettings}
+
+
+def settings_of(name: str, chosen: Mapping[str, int]) -> dict[str, object]:
+    """What `fit_<name>` takes beside its rows where settings are `chosen`; BadInput where it has no such setting."""
+    if not chosen:
+        return {}
+    try:
+        return {"settings": SETTINGS[name](**chosen)}
+    except (KeyError, TypeError):
+        raise BadInput(
+            f"calibrator_settings: {name} has no settings {', '.join(chosen)}; correct params.yaml"
+        ) from None
 
 
 def fit_on_first(
-    name: str, logits: np.ndarray, labels: np.ndarray, rows: Sequence[int], *, seed: int
+    name: str,
+    logits: np.ndarray,
+    labels: np.ndarray,
+    rows: Sequence[int],
+    *,
+    seed: int,
+    chosen: Mapping[str, int] | None = None,
 ) -> list[Calibrator]:
     """The calibrator `name` on the first `rows[i]` of these rows, for each i; on all of them where that is more.
 
-    Each is, bit for bit, what `CALIBRATORS[name]` makes of those rows alone. Equal numbers share one value.
+    Equal numbers share one value.
     """
-    distinct = sorted({min(n, len(labels)) for n in rows})
-    if name in TOGETHER:
-        values = TOGETHER[name](logits, labels, distinct, seed=seed)
-    else:
-        values = [CALIBRATORS[name](logits[:n], labels[:n], seed=seed) for n in distinct]
-    found = dict(zip(distinct, values, strict=True))
+    settings = settings_of(name, chosen or {})
+    distinct = {min(n, len(labels)) for n in rows}
+    found = {n: CALIBRATORS[name](logits[:n], labels[:n], seed=seed, **settings) for n in distinct}
     return [found[min(n, len(labels))] for n in rows]

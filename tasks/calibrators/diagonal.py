@@ -11,11 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_softmax
 
-from tasks.calibrators.scale import typical_spread
-from tasks.calibrators.temperature import fit_temperature
+from tasks.calibrators.scale import floored
 
-LEAST_FACTOR = 1e-4  # for logits of spread 1; above zero, so that no order is lost
-RIDGE = 1e-6  # decides only where the rows are silent: gaps that are always 0, ranks that are never the true label
+RIDGE = 1e-3  # weight of the mean squared log factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,43 +30,39 @@ class Diagonal:
         return calibrated
 
 
-def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagonal:
-    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the factors that minimise the mean log loss on these rows.
+def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagonal:  # noqa: ARG001 - exact
+    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the factors of least mean log loss plus ridge, by L-BFGS.
 
-    A weak ridge pulls them towards temperature scaling, which is the case of equal factors: for two labels both are
-    the same, and the loss on these rows is never above that of temperature scaling. Logits are measured in units of
-    their spread, so their scale does not matter.
+    The ridge is the authors': it pulls every factor towards 1, and so decides where the rows are silent: gaps that are
+    always 0, ranks that are never the true label.
     """
     from scipy.optimize import minimize  # noqa: PLC0415 - takes half a second, and only fits need it
 
     order, gaps = sorted_gaps(logits)
-    unit = typical_spread(logits)
-    gaps /= unit
     rank = np.argmax(order == np.asarray(labels)[:, None], axis=1)
     above = rank[:, None] <= np.arange(gaps.shape[1])  # (n, K-1): is the true label above the gap?
-    same = fit_temperature(logits, labels, seed=seed).beta * unit
 
-    def loss(factors: np.ndarray) -> tuple[float, np.ndarray]:
+    def loss(log_factors: np.ndarray) -> tuple[float, np.ndarray]:
+        factors = np.exp(log_factors)
         log_probabilities = from_gaps(factors * gaps)
         mass_above = np.exp(log_probabilities).cumsum(axis=1)[:, :-1]
         log_loss = -np.take_along_axis(log_probabilities, rank[:, None], axis=1).mean()
-        slope = (gaps * (mass_above - above)).mean(axis=0)
-        return log_loss + RIDGE * ((factors - same) ** 2).sum(), slope + 2 * RIDGE * (factors - same)
+        slope = (gaps * (mass_above - above)).mean(axis=0) * factors
+        return log_loss + RIDGE * (log_factors**2).mean(), slope + 2 * RIDGE * log_factors / len(factors)
 
     found = minimize(
         loss,
-        np.full(gaps.shape[1], same),
+        np.zeros(gaps.shape[1]),
         jac=True,
         method="L-BFGS-B",
-        bounds=[(min(LEAST_FACTOR, same), None)] * gaps.shape[1],
         options={"gtol": 1e-9, "ftol": 0, "maxcor": 20, "maxiter": 1000, "maxfun": 2000},
     )
-    return Diagonal(found.x / unit)
+    return Diagonal(np.exp(found.x))
 
 
 def sorted_gaps(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Logits `(n, K)` to the labels `(n, K)` from the largest logit down, and the gaps `(n, K-1)` >= 0 between them."""
-    logits = np.asarray(logits, dtype=np.float64)
+    logits = floored(logits)
     order = np.argsort(-logits, axis=1, kind="stable")
     return order, -np.diff(np.take_along_axis(logits, order, axis=1), axis=1)
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
-from scipy.special import log_softmax
+from scipy.special import expit, log_softmax
 
-from tasks.calibrators.adam import Adam
-from tasks.calibrators.margin_losses import log_loss, soft_ece
-from tasks.calibrators.margin_net import first_parameters, margin_nets, temperature_of
-from tasks.calibrators.temperature import Temperature, fit_temperature
+from tasks.calibrators.scale import floored
+from tasks.protocol.adam import Adam
 
-Objective = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # temperatures (N,) to losses (B,) and slope (N,)
+HIDDEN = 16  # units of each of two hidden layers
+LOWEST_TEMPERATURE = 0.1
 
 
 @dataclass(frozen=True)
 class SmartSettings:
-    """As published."""
+    """As the paper's authors ran it."""
 
-    hidden: int = 16
     learning_rate: float = 0.005
-    epochs: int = 2000
-    minimum_rows: int = 100  # ours: fewer take one temperature
+    epochs: int = 120
+    patience: int = 28  # epochs without a lower loss, after which the fit ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +32,7 @@ class Smart:
 
     mean: float  # of the margins it was fitted on
     deviation: float  # theirs; > 0
-    parameters: np.ndarray  # (3 H + 1,) float64, of `margin_net`
+    parameters: np.ndarray  # (H^2 + 4 H + 1,) float64: weights and biases, layer by layer
 
     def __post_init__(self) -> None:
         frozen = np.array(self.parameters, dtype=np.float64)
@@ -45,122 +41,86 @@ class Smart:
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        logits = np.asarray(logits, dtype=np.float64)
-        temperature = temperature_of(self.parameters, (_margin(logits) - self.mean) / self.deviation)
-        return np.asarray(log_softmax(logits / temperature[:, None], axis=1))
+        logits = floored(logits)
+        *_, raw = _forward(self.parameters, (_margin(logits) - self.mean) / self.deviation)
+        return np.asarray(log_softmax(logits / _temperature(raw)[:, None], axis=1))
 
 
-def fit_smart(
-    logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: SmartSettings | None = None
-) -> Smart | Temperature:
-    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the network of the epoch with the lowest mean log loss.
+def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: SmartSettings | None = None) -> Smart:
+    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the network of the epoch with the lowest mean log loss, by Adam.
 
-    The log loss, not the published soft calibration error, which leaves the order of rows to chance (see
-    `fit_smart_soft_ece`): the paper's SMART keeps the binary ranking and has the lowest log loss of its calibrators,
-    but not a low calibration error, as a network trained so would. Fewer than 100 rows, or margins that are all
-    equal, give one temperature.
+    The log loss, not the soft calibration error of Guo et al., is what the paper's authors train it with. Each epoch
+    is one step on all rows, from a start that the seed draws.
     """
-    return fit_smart_on_first(logits, labels, [len(labels)], seed=seed, settings=settings)[0]
-
-
-def fit_smart_on_first(
-    logits: np.ndarray, labels: np.ndarray, rows: Sequence[int], *, seed: int, settings: SmartSettings | None = None
-) -> list[Smart | Temperature]:
-    """`fit_smart` on so many of the first rows, for each of `rows`; bit for bit, in less time than one by one."""
-    return _fit(logits, labels, rows, _log_loss, seed, settings or SmartSettings())
-
-
-def fit_smart_soft_ece(
-    logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: SmartSettings | None = None
-) -> Smart | Temperature:
-    """`fit_smart` with the published loss, whose low values say nothing about which rows are the better ones."""
-    return fit_smart_soft_ece_on_first(logits, labels, [len(labels)], seed=seed, settings=settings)[0]
-
-
-def fit_smart_soft_ece_on_first(
-    logits: np.ndarray, labels: np.ndarray, rows: Sequence[int], *, seed: int, settings: SmartSettings | None = None
-) -> list[Smart | Temperature]:
-    """`fit_smart_soft_ece` on so many of the first rows, for each of `rows`."""
-    return _fit(logits, labels, rows, _soft_ece, seed, settings or SmartSettings())
-
-
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """The rows of one fit in the order of their margin, so that those between two kinks are a slice."""
-
-    logits: np.ndarray  # (n, K) float64
-    labels: np.ndarray  # (n,)
-    margin: np.ndarray  # (n,) float64, rising
-    mean: float  # of the margin
-    deviation: float
-
-    @property
-    def margins_differ(self) -> bool:
-        """Whether the margins differ by more than rounding."""
-        return self.deviation > 1e-8 * max(1.0, abs(self.mean))
-
-
-def _by_margin(logits: np.ndarray, labels: np.ndarray) -> _Rows:
-    logits = np.asarray(logits, dtype=np.float64)
+    settings = settings or SmartSettings()
+    logits = floored(logits)
     margin = _margin(logits)
-    order = np.argsort(margin, kind="stable")
-    margin = margin[order]
-    return _Rows(logits[order], np.asarray(labels)[order], margin, float(margin.mean()), float(margin.std()))
-
-
-def _fit(
-    logits: np.ndarray,
-    labels: np.ndarray,
-    rows: Sequence[int],
-    objective: Callable[[list[_Rows]], Objective],
-    seed: int,
-    settings: SmartSettings,
-) -> list[Smart | Temperature]:
-    fits = [_by_margin(logits[:n], labels[:n]) for n in rows]
-    trained = [fit for fit in fits if fit.margins_differ and len(fit.margin) >= settings.minimum_rows]
-    best = iter(_descended(trained, objective(trained), seed, settings) if trained else [])
-    return [
-        Smart(fit.mean, fit.deviation, next(best))
-        if fit in trained
-        else fit_temperature(fit.logits, fit.labels, seed=seed)
-        for fit in fits
-    ]
-
-
-def _descended(fits: list[_Rows], objective: Objective, seed: int, settings: SmartSettings) -> np.ndarray:
-    """The parameters `(B, 3 H + 1)` of the best epoch of each fit; all start from the seed's."""
-    margin = np.concatenate([(fit.margin - fit.mean) / fit.deviation for fit in fits])
-    rows = _numbers(fits)
-    parameters = np.tile(first_parameters(settings.hidden, seed), (len(fits), 1))
-    best, lowest = parameters.copy(), np.full(len(fits), np.inf)
+    mean, deviation = float(margin.mean()), float(margin.std())
+    deviation = max(deviation, 1e-8)
+    x = (margin - mean) / deviation
+    of_label = np.take_along_axis(logits, np.asarray(labels)[:, None], axis=1)[:, 0]
+    parameters = first_parameters(seed)
     adam = Adam(settings.learning_rate)
+    best, lowest, stale = parameters, np.inf, 0
     for _ in range(settings.epochs + 1):
-        temperature, backwards = margin_nets(parameters, margin, rows)
-        losses, slope = objective(temperature)
-        lower = losses < lowest
-        best[lower], lowest[lower] = parameters[lower], losses[lower]
-        parameters = parameters + adam.step(backwards(slope))
-    return best
+        first, second, raw = _forward(parameters, x)
+        temperature = _temperature(raw)
+        log_probabilities = log_softmax(logits / temperature[:, None], axis=1)
+        loss = -float(np.take_along_axis(log_probabilities, np.asarray(labels)[:, None], axis=1).mean())
+        if loss < lowest:
+            best, lowest, stale = parameters, loss, 0
+        else:
+            stale += 1
+            if stale > settings.patience:
+                break
+        expected = (np.exp(log_probabilities) * logits).sum(axis=1)
+        slope = (of_label - expected) / temperature**2 * expit(raw) / len(x)
+        parameters = parameters + adam.step(_backward(parameters, x, first, second, slope))
+    return Smart(mean, deviation, best)
 
 
-def _log_loss(fits: list[_Rows]) -> Objective:
-    of_label = [fit.logits[np.arange(len(fit.labels)), fit.labels] - fit.logits.max(axis=1) for fit in fits]
-    return partial(log_loss, below=_below_top(fits), of_label=np.concatenate(of_label), rows=_numbers(fits))
+def first_parameters(seed: int) -> np.ndarray:
+    """A start: uniform within 1 / sqrt(inputs of the layer), PyTorch's default, which they used."""
+    reach = np.repeat([1.0, 1 / np.sqrt(HIDDEN)], [2 * HIDDEN, HIDDEN**2 + 2 * HIDDEN + 1])
+    return np.random.default_rng(seed).uniform(-reach, reach)
 
 
-def _soft_ece(fits: list[_Rows]) -> Objective:
-    correct = [np.argmax(fit.logits, axis=1) == fit.labels for fit in fits]
-    return partial(soft_ece, below=_below_top(fits), correct=np.concatenate(correct), rows=_numbers(fits))
+def _layers(parameters: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Weights `(H,)`, biases `(H,)`, weights `(H, H)`, biases `(H,)`, weights `(H,)` and bias `(1,)`, as views."""
+    hidden = round(np.sqrt(len(parameters) + 3)) - 2
+    ends = np.cumsum([hidden, hidden, hidden**2, hidden, hidden])
+    one, two, three, four, five, six = np.split(parameters, ends)
+    return one, two, three.reshape(hidden, hidden), four, five, six
 
 
-def _numbers(fits: list[_Rows]) -> np.ndarray:
-    return np.array([len(fit.margin) for fit in fits])
+def _forward(parameters: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Standardised margins `(n,)` to both hidden layers `(n, H)` and the output `(n,)`."""
+    weight_1, bias_1, weight_2, bias_2, weight_3, bias_3 = _layers(parameters)
+    first = np.maximum(x[:, None] * weight_1 + bias_1, 0)
+    second = np.maximum(np.einsum("ni,oi->no", first, weight_2) + bias_2, 0)
+    return first, second, second @ weight_3 + bias_3
 
 
-def _below_top(fits: list[_Rows]) -> np.ndarray:
-    """All logits but the top one of each row, minus that; `(K - 1, N)`, at most 0."""
-    ordered = np.sort(np.concatenate([fit.logits for fit in fits]), axis=1)
-    return np.ascontiguousarray((ordered[:, :-1] - ordered[:, -1:]).T)
+def _backward(
+    parameters: np.ndarray, x: np.ndarray, first: np.ndarray, second: np.ndarray, slope: np.ndarray
+) -> np.ndarray:
+    """The slope of the loss in the output `(n,)` to that in the parameters."""
+    _, _, weight_2, _, weight_3, _ = _layers(parameters)
+    in_second = slope[:, None] * weight_3 * (second > 0)
+    in_first = np.einsum("no,oi->ni", in_second, weight_2) * (first > 0)
+    parts = (
+        x @ in_first,
+        in_first.sum(axis=0),
+        np.einsum("no,ni->oi", in_second, first).ravel(),
+        in_second.sum(axis=0),
+        slope @ second,
+        slope.sum(keepdims=True),
+    )
+    return np.concatenate(parts)
+
+
+def _temperature(raw: np.ndarray) -> np.ndarray:
+    return np.asarray(np.logaddexp(0, raw) + LOWEST_TEMPERATURE)
 
 
 def _margin(logits: np.ndarray) -> np.ndarray:

@@ -1,30 +1,38 @@
-"""Spline (Gupta et al., 2020): the confidence of the decision, corrected by the slope of its summed error."""
+"""Spline: a smooth map of the confidence of the decision to its chance of being right.
+
+As the paper's authors ran it: logistic regression on cubic B-splines of the confidence, both scikit-learn's. It is
+not the recalibration of Gupta et al. (2020), after which the paper names it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_softmax
+from scipy.special import expit, log_softmax, logit
 
-from tasks.calibrators.temperature import Temperature, fit_temperature
 from tasks.protocol.decisions import decide
 
-KNOTS = np.linspace(0, 1, 6)  # of the natural cubic spline over percentiles, as published
-MINIMUM_ROWS = 30  # six knots on fewer rows leave [0, 1] far behind
-CLIP = 1e-6  # the map is not bounded by itself, and a confidence of 0 or 1 would rank no more
+KNOTS = 8
+CLIP = 1e-6  # a confidence of 0 or 1 would rank no more
 
 
 @dataclass(frozen=True, eq=False)
 class Spline:
-    """A map of the confidence of the fixed decision; neither monotone nor, before clipping, within [0, 1].
+    """A map of the confidence of the fixed decision: a cubic between neighbouring knots, constant beyond the outer.
 
-    The other labels share what is left in proportion to their uncalibrated probabilities, so the decision may lose
-    its place at the top of the row. It stays the decision.
+    It need not rise. The other labels share what is left in proportion to their uncalibrated probabilities, so the
+    decision may lose its place at the top of the row. It stays the decision.
     """
 
-    confidence: np.ndarray  # (m,) float64, rising, the distinct confidences of the fit
-    calibrated: np.ndarray  # (m,) float64, the value at each; linear between them, constant beyond
+    knots: np.ndarray  # (J,) float64 in [0, 1], rising
+    coefficients: np.ndarray  # (4, J - 1) float64, logit by powers 0..3 of the place, 0..1, between two knots
+
+    def __post_init__(self) -> None:
+        for name in ("knots", "coefficients"):
+            frozen = np.array(getattr(self, name), dtype=np.float64)
+            frozen.flags.writeable = False
+            object.__setattr__(self, name, frozen)
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logits `(n, K)` to log-probabilities `(n, K)` float64; those of the decisions lie in [1e-6, 1 - 1e-6]."""
@@ -39,45 +47,45 @@ class Spline:
 
     def of_confidence(self, confidence: np.ndarray) -> np.ndarray:
         """Uncalibrated confidence `(n,)` in [0, 1] to the calibrated one `(n,)`, in [1e-6, 1 - 1e-6]."""
-        return np.clip(np.interp(confidence, self.confidence, self.calibrated), CLIP, 1 - CLIP)
+        within = np.clip(confidence, self.knots[0], self.knots[-1])
+        interval = np.clip(np.searchsorted(self.knots, within, side="right") - 1, 0, len(self.knots) - 2)
+        left = self.knots[interval]
+        place = (within - left) / (self.knots[interval + 1] - left)
+        constant, first, second, third = self.coefficients[:, interval]
+        return np.clip(expit(constant + place * (first + place * (second + place * third))), CLIP, 1 - CLIP)
 
 
-def fit_spline(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Spline | Temperature:
-    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the least-squares spline; below 30 rows, to a temperature.
-
-    It is fitted on the confidence of the decision alone, see `fit_spline_of_confidence`.
-    """
-    if len(labels) < MINIMUM_ROWS:
-        return fit_temperature(logits, labels, seed=seed)
+def fit_spline(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Spline:  # noqa: ARG001 - exact
+    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the spline, fitted on the confidence of the decision alone."""
     return fit_spline_of_confidence(confidence_of(logits), decide(logits) == np.asarray(labels))
 
 
 def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spline:
-    """Confidence `(n,)` in [0, 1] and correct `(n,)` bool of 30 rows or more to the least-squares spline.
+    """Confidence `(n,)` in [0, 1] and correct `(n,)` bool to the spline of ridged logistic regression (C = 1).
 
-    With rows in the order of their confidence, the sums of `correct - confidence` up to each percentile are fitted
-    by a spline; its slope at a percentile is what the confidence there lacks. Rows of equal confidence each get the
-    mean of what they would get over all orders among them (as everything is linear, the mean of `correct` does
-    that). The published code swaps the two weights when it interpolates between rows; here they are in place.
+    Eight uniform knots span the confidences; each column of the basis is scaled to unit deviation. Where the rows are
+    all right, all wrong or all of one confidence, the map is constant, at (right + 1/2) / (n + 1).
     """
-    distinct, place, rows = np.unique(confidence, return_inverse=True, return_counts=True)
-    share = np.bincount(place, correct) / rows
-    lacking = smoothed_slope(np.repeat(share - distinct, rows).cumsum() / len(confidence))
-    first = rows.cumsum() - rows
-    return Spline(distinct, distinct + np.add.reduceat(lacking, first) / rows)
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415 - takes a second, and only fits need it
+    from sklearn.pipeline import make_pipeline  # noqa: PLC0415
+    from sklearn.preprocessing import SplineTransformer, StandardScaler  # noqa: PLC0415
+
+    confidence, correct = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=bool)
+    if np.ptp(confidence) < 1e-9 or correct.all() or not correct.any():
+        rate = (correct.sum() + 0.5) / (len(correct) + 1)
+        return Spline(np.array([0.0, 1.0]), np.array([[logit(rate)], [0.0], [0.0], [0.0]]))
+    basis = SplineTransformer(KNOTS, degree=3, knots="uniform", extrapolation="constant", include_bias=False)
+    # its stopping rule is scikit-learn's own, short of the optimum: the published numbers stop there too
+    model = make_pipeline(basis, StandardScaler(with_mean=False), LogisticRegression(C=1.0, max_iter=1000))
+    model.fit(confidence[:, None], correct)
+    knots = np.linspace(confidence.min(), confidence.max(), KNOTS)
+    places = np.arange(4) / 3  # four points of a cubic are the cubic
+    points = knots[:-1] + places[:, None] * np.diff(knots)
+    heights = model.decision_function(points.reshape(-1, 1)).reshape(points.shape)
+    return Spline(knots, np.linalg.solve(np.vander(places, increasing=True), heights))
 
 
 def confidence_of(logits: np.ndarray) -> np.ndarray:
     """Logits `(n, K)` to the uncalibrated confidence `(n,)` of the decision."""
     logits = np.asarray(logits, dtype=np.float64)
     return np.asarray(np.exp(log_softmax(logits, axis=1).max(axis=1)))
-
-
-def smoothed_slope(sums: np.ndarray) -> np.ndarray:
-    """Values `(n,)` at n evenly spaced places of [0, 1] to the slope `(n,)` of their least-squares natural spline."""
-    from scipy.interpolate import CubicSpline  # noqa: PLC0415 - takes half a second, and only fits need it
-
-    places = np.linspace(0, 1, len(sums))
-    basis = CubicSpline(KNOTS, np.eye(len(KNOTS)), bc_type="natural")  # a column for a value of 1 at each knot
-    values, *_ = np.linalg.lstsq(basis(places), sums, rcond=None)
-    return np.asarray(basis(places, 1) @ values)

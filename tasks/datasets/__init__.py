@@ -11,6 +11,7 @@ from tasks.datasets.base import Dataset
 from tasks.datasets.esci_rerank_us import ESCI_RERANK_US
 from tasks.datasets.files import files_dataset
 from tasks.datasets.hub import hub_dataset
+from tasks.datasets.logits import logits_dataset
 from tasks.datasets.mslr_web10k import MSLR_WEB10K
 from tasks.datasets.scidocs import SCIDOCS
 from tasks.datasets.wands import WANDS
@@ -21,16 +22,16 @@ DATASETS: dict[str, Dataset] = {
 }
 
 
-def dataset_named(name: str, reader: str, options: Mapping[str, Any]) -> Dataset:
-    """The declared set that `reader` names, or, for the readers `files` and `hub`, the one that `options` describe.
+def dataset_named(name: str, reader: str | None, options: Mapping[str, Any]) -> Dataset:
+    """The declared set that `reader` names, or the one that `options` describe, for a reader of one's own sets.
 
     Raises
     ------
     BadInput: there is no such reader; it lists those there are.
     """
-    own = {"files": files_dataset, "hub": hub_dataset}
+    own = {"files": files_dataset, "hub": hub_dataset, "logits": logits_dataset}
     if reader in own:
         return own[reader](name, options)
-    if reader not in DATASETS:
-        raise BadInput(f"{name}: no reader {reader!r}; there are {', '.join([*DATASETS, *own])}")
-    return DATASETS[reader]
+    if (reader or name) not in DATASETS:
+        raise BadInput(f"{name}: no reader {reader or name!r}; there are {', '.join([*DATASETS, *own])}")
+    return DATASETS[reader or name]

@@ -1,43 +1,40 @@
-"""What a data set is: a value that says where it comes from and how its raw files become judged pairs."""
+"""What a data set is: a value that says what it holds and how its raw files become judged pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import polars as pl
 
-from tasks.sources.origin import Origin
+from tasks.sources.hub import Repository
 
 # The frame that every reader returns: one row for each judged pair, in a fixed order.
-TEXT_SCHEMA = {
+SCHEMA = {
     "pair": pl.String,  # names the pair within its data set; never a feature
-    "split": pl.String,  # train, validation or test where the source fixes it, else null
-    "group": pl.String,  # the query; what must not straddle splits
-    "query": pl.String,
-    "candidate": pl.String,
+    "split": pl.String,  # train, validation or test; null where it is still to be drawn
+    "group": pl.String,  # the query
     "label": pl.Int8,  # 0..K-1, in the order of Dataset.labels
+    "text": pl.String,  # or `features`, pl.Array(pl.Float32, width)
 }
-# Feature data carry `features`, pl.Array(pl.Float32, width), in place of `query` and `candidate`.
 
 
 @dataclass(frozen=True)
 class Judged:
     """What a reader makes of its raw files."""
 
-    pairs: pl.DataFrame  # of TEXT_SCHEMA, or with `features`
-    counts: Mapping[str, int] = field(default_factory=dict)  # of the raw files, as `Origin.published` names them
+    pairs: pl.DataFrame  # of SCHEMA, or with `features`, or with `logits`, pl.Array(pl.Float64, K)
     dropped: Mapping[str, int] = field(default_factory=dict)  # pairs left out, by the rule that left them out
+    members: tuple[pl.DataFrame, ...] = ()  # the same pairs with the logits of each member, where these are saved
 
 
 @dataclass(frozen=True)
 class Dataset:
     """A data set as a declared value; the one thing it does is to read its own raw files.
 
-    `read(folder, options)` raises BadInput where a file is missing, truncated or holds something else. `options` are
-    the reader's own knobs from params.yaml.
+    `read(folder)` raises BadInput where a file is missing, cut or holds something else.
     """
 
     name: str  # the key used everywhere: DVC, Prefect, params.yaml, paths
@@ -45,20 +42,17 @@ class Dataset:
     domain: str
     task: str
     labels: tuple[str, ...]  # index = label
-    bibkey: str
-    origins: Mapping[str, Origin]  # its official places, the one that is used by default first
-    read: Callable[[Path, Mapping[str, Any]], Judged]
-    features: int = 0  # number of ready-made features; 0 means text
-    options: Mapping[str, Any] = field(default_factory=dict)  # the reader's knobs with their defaults
-    origin_option: str | None = None  # the knob that says which of `origins`; without one there is one
+    licence: str
+    read: Callable[[Path], Judged]
+    repository: Repository | None = None  # on the hub
+    files: tuple[str, ...] = ()  # one's own, in the folder that params.yaml names
+    split_by: Literal["row", "group"] = "row"  # group: no query is in two splits
+    drawn: tuple[str, ...] = ()  # splits that `read` draws from one pool
+    member_seed: int = 0  # of the first base predictor
+    passes: int | None = None  # of the linear base predictor over the rows; None: as that of other sets
+    terms: int | None = None  # most words and word pairs that count; None: as in other sets
 
     @property
     def n_labels(self) -> int:
         """K."""
         return len(self.labels)
-
-    def origin(self, options: Mapping[str, Any]) -> Origin:
-        """The official place that these options read."""
-        if self.origin_option is None:
-            return next(iter(self.origins.values()))
-        return self.origins[str({**self.options, **options}[self.origin_option])]

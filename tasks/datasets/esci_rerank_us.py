@@ -1,84 +1,37 @@
-"""ESCI-Rerank-US: the Shopping Queries Dataset (Reddy et al., 2022) as binary reranking.
-
-Raw, in MTEB's first layout: `us/{train,test}-*.parquet`, a row `query, positive (list of texts), negative (list of
-texts)`. How the four labels became two is not documented there. Many queries have candidates of one kind only; as in
-MTEB's second layout they are left out unless `require_both` is false. That layout (`v2`) may hold test queries alone;
-then all of them are drawn.
-"""
+"""ESCI-Rerank-US: products of a shop to be reranked, relevant or not."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
 
 import polars as pl
 
 from tasks.datasets.base import Dataset, Judged
-from tasks.datasets.lists import LABELS, ListOptions, exploded, list_counts, list_pairs, load_lists
-from tasks.datasets.options import checked
-from tasks.datasets.raw import located
-from tasks.datasets.retrieval import read_retrieval
-from tasks.sources.origin import Origin, Published, RawFile
+from tasks.datasets.drawing import by_query, capped, judged, lines, with_texts
+from tasks.datasets.repository import opened_repository
+from tasks.sources.hub import Repository
 
-TERMS = "Use, change and pass on, with the licence and its notices."
-ORIGINS: dict[str, Origin] = {
-    "v1": Origin(
-        homepage="https://huggingface.co/datasets/mteb/esci",
-        revision="237f74be0503482b4e8bc1b83778c7a87ea93fd8",
-        repository="mteb/esci",
-        licence="Apache-2.0",
-        terms=TERMS,
-        files=(RawFile(path="us/train-*.parquet"), RawFile(path="us/test-*.parquet")),
-        published=(
-            Published("train queries", 70_925, verified=True),
-            Published("test queries", 21_296, verified=True),
-            Published("test pairs", 214_838, verified=True),
-            Published("test positives", 189_375, verified=True),
-            Published("test negatives", 25_463, verified=True),
-            # found in the second layout, which is said to be what is left of this one
-            Published("test queries with both kinds", 6_694, verified=False),
-            Published("test pairs of queries with both kinds", 87_202, verified=False),
-            Published("test positives of queries with both kinds", 63_235, verified=False),
-        ),
-    ),
-    "v2": Origin(
-        homepage="https://huggingface.co/datasets/mteb/ESCIReranking",
-        revision="dc2cfaf4fcbf238806a02ae8607786e88112463e",
-        repository="mteb/ESCIReranking",
-        licence="Apache-2.0",
-        terms=TERMS,
-        files=tuple(RawFile(path=f"us-{kind}/*.parquet") for kind in ("corpus", "queries", "qrels", "top_ranked")),
-        published=(
-            Published("test queries", 6_694, verified=True),
-            Published("test pairs", 87_202, verified=True),
-            Published("test positives", 63_235, verified=True),
-            Published("test negatives", 23_967, verified=True),
-            Published("test distinct texts", 75_084, verified=False),
-        ),
-    ),
-}
-SPLITS = {"train": None, "test": "test"}
+SEED = 20260624
+LABELS = ("Non-relevant", "Relevant")
 
 
-class EsciRerankOptions(ListOptions):
-    """As for every reranking set, but queries need both kinds of candidates; and the layout."""
-
-    require_both: bool = True
-    layout: Literal["v1", "v2"] = "v1"
-
-
-def read(folder: Path, options: Mapping[str, Any]) -> Judged:
-    """One row for each judged product text; rows of the train files have no split yet."""
-    chosen = checked(EsciRerankOptions, options, "esci_rerank_us")
-    if chosen.layout == "v2":
-        return read_retrieval(folder, "esci_rerank_us", chosen, SPLITS, prefix="us-")
-    parts, counts = [], dict[str, int]()
-    for part, split in SPLITS.items():
-        shards = [load_lists(path) for path in located(folder, f"us/{part}-*.parquet")]
-        counts |= list_counts(pl.concat(shards), part)
-        parts += [exploded(rows, f"{part}-{shard}", split) for shard, rows in enumerate(shards)]
-    return list_pairs(parts, "esci_rerank_us", chosen, counts)
+def read(folder: Path) -> Judged:
+    """At most five positive and as many negative candidates of a query, 60 / 20 / 20 % by query."""
+    ids = dict.fromkeys(("query-id", "corpus-id"), "text or number")
+    with opened_repository(folder) as rows:
+        ranked = rows("test", "us-top_ranked").table({"query-id": ids["query-id"], "corpus-ids": "list of texts"})
+        qrels = rows("test", "us-qrels").table(ids | {"score": "integer"})
+        queries, corpus = (rows("test", f"us-{config}").texts_by_id() for config in ("queries", "corpus"))
+    positive = qrels.filter(pl.col("score") > 0).select("query-id", "corpus-id", label=pl.lit(1, dtype=pl.Int8))
+    candidates = (
+        ranked.select("query-id", pl.col("corpus-ids").alias("corpus-id"))
+        .explode("corpus-id")
+        .unique(maintain_order=True)
+    )
+    pairs = candidates.join(positive.unique(), on=["query-id", "corpus-id"], how="left", maintain_order="left")
+    pairs = with_texts(pairs.with_columns(pl.col("label").fill_null(0)), queries, corpus)
+    text = lines({"query: ": "query", "product: ": "document"})
+    return judged(by_query(capped(pairs), SEED), group="query-id", text=text)
 
 
 ESCI_RERANK_US = Dataset(
@@ -87,9 +40,11 @@ ESCI_RERANK_US = Dataset(
     domain="E-commerce reranking",
     task="Query-product candidate reranking",
     labels=LABELS,
-    bibkey="reddy2022shopping",
-    origins=ORIGINS,
-    origin_option="layout",
+    licence="Apache-2.0",
     read=read,
-    options=EsciRerankOptions().model_dump(),
+    repository=Repository("mteb/ESCIReranking"),
+    split_by="group",
+    drawn=("train", "validation", "test"),
+    member_seed=11101,
+    terms=100_000,
 )

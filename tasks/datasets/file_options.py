@@ -12,16 +12,6 @@ from pydantic import Field, field_validator, model_validator
 from tasks.datasets.options import Options
 
 FORMATS = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")  # each also with .gz
-# what a repository of the hub is read from: its data files and the card that says which is which
-DATA_FILES = (
-    *(
-        f"**/*{ending}{zipped}"
-        for ending in (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
-        for zipped in ("", ".gz")
-    ),
-    "README.md",
-)
-
 Name = Annotated[str, Field(min_length=1)]
 Columns = Name | Annotated[tuple[Name, ...], Field(min_length=1)]
 Place = Literal["train", "validation", "test", "drawn"]  # drawn: the split is drawn later, with the set's shares
@@ -112,7 +102,6 @@ class FilesOptions(OwnOptions):
     pairs: Pairs | None = None
     features: Features | None = None
     licence: str = "not stated"
-    homepage: str = ""
 
     @model_validator(mode="after")
     def _consistent(self) -> FilesOptions:
@@ -134,11 +123,17 @@ class FilesOptions(OwnOptions):
         return [path for _, path in self.pairs.parts] + lookups
 
 
+class LogitsOptions(OwnOptions):
+    """`options` of a data set whose reader is `logits`."""
+
+    licence: str = "not stated"
+
+
 class HubOptions(OwnOptions, PairColumns):
     """`options` of a data set whose reader is `hub`."""
 
     id: Annotated[str, Field(pattern=r"^([\w.-]+/)?[\w.-]+$")]  # owner/name, as the hub shows it
-    revision: Name  # a commit, so that the same data come again
+    revision: Name | None = None  # a commit; without one, that of the first download
     config: Name | None = None
     # patterns of what is downloaded (`**/` is in any folder); without any, every table there is
     files: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
@@ -146,8 +141,8 @@ class HubOptions(OwnOptions, PairColumns):
 
     @field_validator("revision")
     @classmethod
-    def _is_a_commit(cls, revision: str) -> str:
-        if not re.fullmatch(r"[0-9a-f]{40}", revision):
+    def _is_a_commit(cls, revision: str | None) -> str | None:
+        if revision is not None and not re.fullmatch(r"[0-9a-f]{40}", revision):
             raise ValueError(
                 "a revision is a commit, 40 hexadecimal digits, since a branch or a tag may move; the hub shows it"
                 " under `Files and versions`, `History`, with a button to copy it"

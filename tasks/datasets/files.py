@@ -6,6 +6,7 @@ The options say which files and columns; the files lie in `raw/<d>/` under their
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -14,28 +15,28 @@ import polars as pl
 from tasks.datasets.base import Dataset, Judged
 from tasks.datasets.file_options import Features, FilesOptions, Lookup, Pairs, file_format, several
 from tasks.datasets.options import checked
-from tasks.datasets.own import coded, judged, named, own_dataset, placed, wanted
-from tasks.datasets.pairs import joined_text
+from tasks.datasets.own import coded, joined_text, judged, named, placed, wanted
 from tasks.datasets.raw import ROW, forbid, read_json_lines, read_parquet, read_table
 from tasks.datasets.svmlight import read_svmlight
-from tasks.sources.origin import Origin
-
-
-def paths(options: Mapping[str, Any]) -> list[str]:
-    """The files that the options name, in their order, for the download stage to bring."""
-    return checked(FilesOptions, options, "reader `files`").paths
 
 
 def files_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
     """The data set `name` that `options` describe; BadInput says what is wrong with them."""
     chosen = checked(FilesOptions, options, name)
-    own = Origin(homepage=chosen.homepage, revision="", licence=chosen.licence, terms="Your own files.", files=())
-    return own_dataset(name, chosen, own, read, options, features=chosen.features.width if chosen.features else 0)
+    return Dataset(
+        name=name,
+        title=chosen.title or name,
+        domain=chosen.domain,
+        task=chosen.task,
+        labels=chosen.labels,
+        licence=chosen.licence,
+        read=partial(read, chosen=chosen),
+        files=tuple(chosen.paths),
+    )
 
 
-def read(folder: Path, options: Mapping[str, Any]) -> Judged:
+def read(folder: Path, chosen: FilesOptions) -> Judged:
     """The judged pairs of the files in `folder`, file after file, each in its own order."""
-    chosen = checked(FilesOptions, options, folder.name)
     if chosen.features is not None:
         return feature_rows(folder, chosen.features, chosen.labels)
     assert chosen.pairs is not None
@@ -51,11 +52,11 @@ def feature_rows(folder: Path, source: Features, labels: tuple[str, ...]) -> Jud
             pl.format("{}:{}", pl.lit(path.name), ROW).alias("pair"), pl.lit(split, dtype=pl.String).alias("split")
         )
     rows = pl.concat(frame.select("pair", "split", "group", "features", "label") for frame in coded(frames, labels))
-    return Judged(rows, counts={"rows": len(rows)})
+    return Judged(rows)
 
 
 def text_rows(folder: Path, source: Pairs, labels: tuple[str, ...]) -> Judged:
-    """Rows of TEXT_SCHEMA of tables of text pairs; a pair without an id of its own is named `<file>:<row>`."""
+    """Rows of SCHEMA of tables of text pairs; a pair without an id of its own is named `<file>:<row>`."""
     lookups = {
         side: texts_by_id(folder / PurePath(lookup.path).name, lookup)
         for side, lookup in (("query", source.queries), ("candidate", source.candidates))

@@ -7,44 +7,19 @@ unasked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import polars as pl
 
-from tasks.datasets.base import TEXT_SCHEMA, Dataset, Judged
-from tasks.datasets.file_options import OwnOptions, PairColumns, Place, several
-from tasks.datasets.pairs import has_text, joined_text
+from tasks.datasets.base import SCHEMA, Judged
+from tasks.datasets.drawing import lines
+from tasks.datasets.file_options import PairColumns, Place, several
 from tasks.datasets.raw import ROW, forbid, label_codes
 from tasks.protocol.errors import BadInput
-from tasks.sources.origin import Origin
 
 logger = logging.getLogger(__name__)
-
-
-def own_dataset(
-    name: str,
-    chosen: OwnOptions,
-    origin: Origin,
-    read: Callable[[Path, Mapping[str, Any]], Judged],
-    options: Mapping[str, Any],
-    *,
-    features: int = 0,
-) -> Dataset:
-    """The data set `name` of one's own, from where `origin` says; `chosen` are its `options`, checked."""
-    return Dataset(
-        name=name,
-        title=chosen.title or name,
-        domain=chosen.domain,
-        task=chosen.task,
-        labels=chosen.labels,
-        bibkey="",
-        origins={"own": origin},
-        read=read,
-        features=features,
-        options=options,
-    )
 
 
 class Wanted(NamedTuple):
@@ -122,11 +97,23 @@ def coded(frames: Mapping[Path, pl.DataFrame], labels: tuple[str, ...], called: 
 
 
 def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tuple[str, ...], folder: Path) -> Judged:
-    """The rows of TEXT_SCHEMA of `frames` (path -> rows from `named`, their `split` in our names), checked."""
+    """The rows of SCHEMA of `frames` (path -> rows from `named`, their `split` in our names), checked."""
     whole = {path: checked_rows(frame, source, path) for path, frame in frames.items()}
-    rows = pl.concat(frame.select(*TEXT_SCHEMA) for frame in coded(whole, labels, source.label))
+    text = lines({"query: ": "query", "candidate: ": "candidate"}).alias("text")
+    rows = pl.concat(frame.with_columns(text).select(*SCHEMA) for frame in coded(whole, labels, source.label))
     repeated = rows.filter(pl.col("pair").is_duplicated())
     if not repeated.is_empty():
         raise BadInput(f"{folder}: the pair id {repeated['pair'][0]!r} is given more than once; each must be unique")
     given = sum(map(len, frames.values()))
-    return Judged(rows, counts={"rows": given}, dropped={"without text": given - len(rows)})
+    return Judged(rows, dropped={"without text": given - len(rows)})
+
+
+def joined_text(columns: Sequence[str]) -> pl.Expr:
+    """The texts of several columns in one, a space between them; what is null or empty leaves no trace."""
+    texts = [pl.when(pl.col(column).str.strip_chars() != "").then(pl.col(column)) for column in columns]
+    return pl.concat_str(texts, separator=" ", ignore_nulls=True)
+
+
+def has_text(column: str) -> pl.Expr:
+    """Is there anything but white space in `column`?"""
+    return (pl.col(column).str.strip_chars() != "").fill_null(False)

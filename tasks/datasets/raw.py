@@ -24,23 +24,15 @@ KINDS: Mapping[str, tuple[Callable[[pl.DataType], bool], pl.DataType | type[pl.D
     "text or number": (lambda dtype: dtype in (pl.String, pl.Null, pl.Boolean) or dtype.is_numeric(), pl.String),
     "integer": (lambda dtype: dtype.is_integer(), pl.Int64),
     "list of texts": (lambda dtype: dtype in (pl.List(pl.String), pl.List(pl.Null)), pl.List(pl.String)),
+    "list of integers": (
+        lambda dtype: isinstance(dtype, pl.List) and dtype.inner in (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8),
+        pl.List(pl.Int64),
+    ),
+    "list of lists of numbers": (
+        lambda dtype: dtype in (pl.List(pl.List(pl.Float32)), pl.List(pl.List(pl.Float64)), pl.List(pl.List(pl.Int64))),
+        pl.List(pl.List(pl.Float32)),
+    ),
 }
-
-
-def located(folder: Path, pattern: str) -> list[Path]:
-    """Every file below `folder` that `pattern` matches, in name order; BadInput where there is none."""
-    found = sorted(path for path in folder.rglob(pattern) if path.is_file())
-    if not found:
-        raise BadInput(f"{folder} holds no {pattern}: run the download stage, or put the file there by hand")
-    return found
-
-
-def located_one(folder: Path, pattern: str) -> Path:
-    """The only file below `folder` that `pattern` matches; BadInput where there is none, or more than one."""
-    found = located(folder, pattern)
-    if len(found) > 1:
-        raise BadInput(f"{folder} holds {len(found)} files {pattern}: {', '.join(map(str, found))}; leave only one")
-    return found[0]
 
 
 def opened(path: Path) -> Path | bytes:
@@ -96,25 +88,20 @@ def read_json_lines(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
     return typed(path, frame.lazy().with_row_index(ROW, offset=1), frame.schema, columns).collect()
 
 
-def read_parquet(
-    path: Path,
-    columns: Mapping[str, str],
-    narrow: Callable[[pl.LazyFrame], pl.LazyFrame] = lambda lazy: lazy,
-) -> pl.DataFrame:
-    """Columns of a parquet file, and ROW; `narrow` says what of it is wanted, before any row is in memory."""
+def read_parquet(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
+    """Columns of a parquet file, and ROW; `columns` gives the kind that each must be."""
     source = opened(path)
     try:
         lazy = pl.scan_parquet(source, row_index_name=ROW, row_index_offset=1)
-        return narrow(typed(path, lazy, lazy.collect_schema(), columns)).collect(engine="streaming")
+        return typed(path, lazy, lazy.collect_schema(), columns).collect()
     except pl.exceptions.PolarsError as error:
         raise BadInput(f"{path} is not a whole parquet file ({first_line(error)}); {FETCH}") from None
 
 
-def parquet_columns(path: Path) -> list[str]:
-    """The names of the columns of a parquet file."""
-    source = opened(path)
+def check_parquet(path: Path) -> None:
+    """BadInput where a parquet file is cut: what it holds stands at its end."""
     try:
-        return list(pl.read_parquet_schema(source))
+        pl.read_parquet_schema(path)
     except pl.exceptions.PolarsError as error:
         raise BadInput(f"{path} is not a whole parquet file ({first_line(error)}); {FETCH}") from None
 

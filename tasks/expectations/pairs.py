@@ -21,14 +21,15 @@ CHANCE = 1e-9
 def outline(frame: pl.DataFrame) -> pl.DataFrame:
     """Judged pairs as a reader returns them, `split` filled in, to all that the gate needs to know of each.
 
-    `pair, split, group, label`, and of texts their length, of features whether all are finite: little enough to keep
-    beside the logits. Polars only, so that whoever trains need not load Great Expectations.
+    `pair, split, group, label`, and of texts their length, of features and logits whether all are finite: little enough
+    to keep beside the logits. Polars only, so that whoever trains need not load Great Expectations.
     """
-    if "features" in frame.columns:
-        finite = np.isfinite(frame["features"].to_numpy()).all(axis=1)
-        return frame.select("pair", "split", "group", "label", features_finite=pl.Series(finite))
-    lengths = {f"{text}_length": pl.col(text).str.strip_chars().str.len_chars() for text in ("query", "candidate")}
-    return frame.select("pair", "split", "group", "label", **lengths)
+    if "text" in frame.columns:
+        length = pl.col("text").str.strip_chars().str.len_chars()
+        return frame.select("pair", "split", "group", "label", text_length=length)
+    (inputs,) = {"features", "logits"} & set(frame.columns)
+    finite = pl.Series(np.isfinite(frame[inputs].to_numpy()).all(axis=1))
+    return frame.select("pair", "split", "group", "label", finite.alias(f"{inputs}_finite"))
 
 
 def check_pairs(
@@ -63,7 +64,7 @@ def check_pairs(
 
     def checks() -> Iterator[dict[str, Any]]:
         checked = partial(check, coordinates=coordinates, remedy=REMEDY)
-        yield checked(frame, _of_rows(n_labels, "features_finite" in frame.columns), gate="pairs", named_by="pair")
+        yield checked(frame, _of_rows(n_labels, frame.columns), gate="pairs", named_by="pair")
         yield checked(_classes(frame, n_labels), _of_classes(), gate="pairs: classes", named_by="class")
         if groups_stay_together:
             yield checked(_groups(frame), _of_groups(), gate="pairs: groups", named_by="group")
@@ -74,7 +75,7 @@ def check_pairs(
     return pass_gate("pairs", coordinates, checks())
 
 
-def _of_rows(n_labels: int, has_features: bool) -> list[Any]:
+def _of_rows(n_labels: int, columns: Sequence[str]) -> list[Any]:
     gx = expectation_types()
     found = [gx.ExpectColumnValuesToBeUnique(column="pair", description="a pair stands in one row only")]
     found += [
@@ -84,21 +85,20 @@ def _of_rows(n_labels: int, has_features: bool) -> list[Any]:
     for column, values in (("label", range(n_labels)), ("split", SPLITS)):
         sentence = f"{column} is one of {', '.join(map(str, values))}"
         found.append(gx.ExpectColumnValuesToBeInSet(column=column, value_set=list(values), description=sentence))
-    if has_features:
-        sentence = "every feature of a row is a finite number"
-        found.append(gx.ExpectColumnValuesToBeInSet(column="features_finite", value_set=[True], description=sentence))
-        return found
-    for text in ("query", "candidate"):
-        column = f"{text}_length"
-        found.append(gx.ExpectColumnValuesToNotBeNull(column=column, description=f"the text of {text} is never null"))
-        sentence = f"the text of {text} is more than blanks"
-        found.append(gx.ExpectColumnValuesToBeBetween(column=column, min_value=1, description=sentence))
+    for inputs in [column for column in columns if column.endswith("_finite")]:
+        sentence = f"the {inputs.removesuffix('_finite')} of a row are finite numbers"
+        found.append(gx.ExpectColumnValuesToBeInSet(column=inputs, value_set=[True], description=sentence))
+    if "text_length" in columns:
+        found.append(gx.ExpectColumnValuesToNotBeNull(column="text_length", description="a text is never null"))
+        sentence = "a text is more than blanks"
+        found.append(gx.ExpectColumnValuesToBeBetween(column="text_length", min_value=1, description=sentence))
     return found
 
 
 def _classes(frame: pl.DataFrame, n_labels: int) -> pl.DataFrame:
     """A row for each split and label, with the rows there, be it none."""
-    cells = pl.DataFrame({"split": SPLITS}).join(pl.DataFrame({"label": range(n_labels)}), how="cross")
+    there = SPLITS[1:] if "logits_finite" in frame.columns else SPLITS  # nothing was trained on saved logits
+    cells = pl.DataFrame({"split": there}).join(pl.DataFrame({"label": range(n_labels)}), how="cross")
     counts = frame.group_by("split", pl.col("label").cast(pl.Int64)).agg(rows=pl.len())
     cells = cells.join(counts, on=["split", "label"], how="left", maintain_order="left").with_columns(
         pl.col("rows").fill_null(0).cast(pl.Int64)

@@ -24,7 +24,7 @@ from tasks.maps.ranking import IN_MEMORY, SCORES, Ranking, ranked
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.predictions.columns import listed
 from tasks.predictions.files import as_frame, numbered, opened
-from tasks.predictions.formats import Predictions
+from tasks.predictions.formats import ParquetPredictions, Predictions
 from tasks.predictions.output import check_output, write_beside
 from tasks.predictions.rows import Layout, checked_rows, find_layout
 from tasks.predictions.threads import in_order
@@ -44,6 +44,7 @@ class Applied:
     automatic: int  # rows whose decision is used as it is
     lowest_automatic: float | None  # the lowest reliability among them; None if there are none
     rows_by_fallback: dict[int, int]  # label without a curve of its own -> rows that decide it
+    unverified: bool  # whether the predictions are parquet without the checksums that would show a flipped bit
 
     def in_words(self, names: Sequence[str]) -> list[str]:
         """What is automatic, and which labels the map knows too little of."""
@@ -55,6 +56,8 @@ class Applied:
         rare = [f"{names[label]} ({rows:,} rows)" for label, rows in self.rows_by_fallback.items() if rows]
         if rare:
             told.append(f"No curve of their own, since the map was fitted on few rows of them or none: {listed(rare)}.")
+        if self.unverified:
+            told.append("The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen.")
         return told
 
 
@@ -99,6 +102,7 @@ def apply_map(
         automatic=routing.automatic,
         lowest_automatic=float(routing.lowest) if routing.automatic else None,
         rows_by_fallback={label: routing.decided[label] for label in alone},
+        unverified=isinstance(file, ParquetPredictions) and not file.has_checksums(),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from tasks.calibrators.diagonal import Diagonal
 from tasks.calibrators.hcalibration import HCalibration
@@ -18,6 +18,7 @@ from tasks.calibrators.smart import Smart
 from tasks.calibrators.spline import Spline
 from tasks.calibrators.temperature import Temperature
 from tasks.maps.parts import Number, Part, Positive, Share, plain
+from tasks.protocol.errors import BadInput, mistakes
 
 Calibrator = Identity | Temperature | Diagonal | Spline | HCalibration | Smart | Matrix
 
@@ -68,36 +69,38 @@ class DiagonalForm(_CalibratorPart):
 
 
 class SplineForm(_CalibratorPart):
-    """The calibrated confidence at distinct confidences; straight between them, constant beyond, cut at 1e-6."""
+    """The logit of the calibrated confidence: between two knots a cubic of the place, 0..1; constant beyond."""
 
     kind: Literal["spline"] = "spline"
-    confidence: Annotated[tuple[Share, ...], Field(min_length=1)]
-    calibrated: Annotated[tuple[Number, ...], Field(min_length=1)]
+    knots: Annotated[tuple[Share, ...], Field(min_length=2)]
+    coefficients: tuple[
+        Annotated[tuple[Number, ...], Field(min_length=4, max_length=4)], ...
+    ]  # of powers 0..3, for each interval
 
     def value(self) -> Spline:
         """The calibrator."""
-        return Spline(np.array(self.confidence), np.array(self.calibrated))
+        return Spline(np.array(self.knots), np.array(self.coefficients).T)
 
     def contradictions(self, n_labels: int) -> list[str]:  # noqa: ARG002 - the contract
-        """Do the confidences rise, with a value for each?"""
-        if len(self.confidence) != len(self.calibrated):
-            return ["the spline has not one value for each confidence"]
-        return [] if (np.diff(self.confidence) > 0).all() else ["the confidences of the spline do not rise"]
+        """Do the knots rise, with a cubic between each two?"""
+        if len(self.coefficients) != len(self.knots) - 1:
+            return ["the spline has not one cubic for each two knots"]
+        return [] if (np.diff(self.knots) > 0).all() else ["the knots of the spline do not rise"]
 
 
 class HCalibrationForm(_CalibratorPart):
-    """Slopes of a curve on -log p, on equal segments of [0, 100]."""
+    """Factors of -log p, on equal segments of [0, 100]."""
 
     kind: Literal["hcalibration"] = "hcalibration"
-    slopes: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    factors: Annotated[tuple[Positive, ...], Field(min_length=1)]
 
     def value(self) -> HCalibration:
         """The calibrator."""
-        return HCalibration(np.array(self.slopes))
+        return HCalibration(np.array(self.factors))
 
 
 class SmartForm(_CalibratorPart):
-    """The network of the margin: standardisation, then hidden weights, hidden biases, output weights, output bias."""
+    """The network of the margin: standardisation, then weights and biases of three layers, H hidden units in two."""
 
     kind: Literal["smart"] = "smart"
     mean: Number
@@ -111,7 +114,9 @@ class SmartForm(_CalibratorPart):
     def contradictions(self, n_labels: int) -> list[str]:  # noqa: ARG002 - the contract
         """Are there as many parameters as a network has?"""
         found = len(self.parameters)
-        return [] if found % 3 == 1 else [f"the network has {found} parameters, which is not 3 H + 1"]
+        hidden = round((found + 3) ** 0.5) - 2
+        right = hidden > 0 and hidden**2 + 4 * hidden + 1 == found
+        return [] if right else [f"the network has {found} parameters, which is not H^2 + 4 H + 1"]
 
 
 class MatrixForm(_CalibratorPart):
@@ -138,17 +143,27 @@ CalibratorForm = Annotated[
 
 
 def calibrator_form(value: object) -> CalibratorForm:
-    """The form of a fitted calibrator."""
+    """The form of a fitted calibrator; BadInput where its numbers are beyond what a map holds."""
+    try:
+        return _form(value)
+    except ValidationError as error:
+        raise BadInput(
+            f"the fitted calibrator is beyond what a map holds ({mistakes(error, 'calibrator')[0]}), as from logits "
+            "that are far too large or too small; scale them, or take the calibrator ts"
+        ) from None
+
+
+def _form(value: object) -> CalibratorForm:
     form: CalibratorForm = IdentityForm()
     match value:
         case Temperature(beta=beta):
             form = TemperatureForm(beta=beta)
         case Diagonal(factors=factors):
             form = DiagonalForm(factors=plain(factors))
-        case Spline(confidence=confidence, calibrated=calibrated):
-            form = SplineForm(confidence=plain(confidence), calibrated=plain(calibrated))
-        case HCalibration(slopes=slopes):
-            form = HCalibrationForm(slopes=plain(slopes))
+        case Spline(knots=knots, coefficients=coefficients):
+            form = SplineForm(knots=plain(knots), coefficients=tuple(plain(of_powers) for of_powers in coefficients.T))
+        case HCalibration(factors=factors):
+            form = HCalibrationForm(factors=plain(factors))
         case Smart(mean=mean, deviation=deviation, parameters=parameters):
             form = SmartForm(mean=mean, deviation=deviation, parameters=plain(parameters))
         case Matrix(weights=weights, bias=bias):

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from tasks.maps.calibrator_forms import CalibratorForm, IdentityForm, SplineForm
 from tasks.maps.parts import Part, Rows, Share
 from tasks.maps.projection_forms import ProjectionForm
+from tasks.protocol.params import ProtocolParams
 
 FORMAT = "mrp-reliability-map"
 VERSION = 1
@@ -94,6 +95,7 @@ class Source(Part):
     rows: Rows
     seed: Rows
     group: str | None  # the column whose groups were kept together
+    protocol: ProtocolParams | None = None  # the paper's, if its parts were asked for in place of the tool's own
     at: str  # date and time
     versions: dict[str, str]
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from tasks.maps.document import MapDocument
-from tasks.maps.judged import KEPT_TENTHS, RESAMPLES, Judged, Numbers, measured, replicated
+from tasks.maps.judged import KEPT_TENTHS, RESAMPLES, Judged, Numbers, measured, replicated, rows_kept
 from tasks.maps.reliability_map import Scored
 from tasks.metrics.bounded import FEWEST_GROUPS, SEED
 from tasks.metrics.intervals import interval, two_sided_p
@@ -23,7 +23,7 @@ def evaluate(document: MapDocument, rows: PredictedRows, scored: Scored) -> dict
     """Every metric by confidence and by reliability, with 95% intervals of the change; ready for JSON.
 
     Undefined numbers are None, and so are all intervals where there are fewer than ten groups. Errors are those found
-    per 1,000 reviews of the least sure rows, over a random order of tied rows. The label spread, and what 500
+    per 1,000 reviews of the least sure rows, over a random order of tied rows. The label spread, and what 200
     shuffles of the labels show, are of the rows that are resampled.
 
     Parameters
@@ -58,7 +58,7 @@ def evaluate(document: MapDocument, rows: PredictedRows, scored: Scored) -> dict
         "reviews": [
             {
                 "reviewed": percent / 100,
-                "reviews": n - max(1, tenths * n // 10),
+                "reviews": int(n - rows_kept(n, tenths)),
                 "at_random": 1000 * errors / n,
                 **_compared(f"found_{percent}", values, replicates),
             }

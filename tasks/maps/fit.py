@@ -8,7 +8,7 @@ import numpy as np
 
 from tasks.calibrators import CALIBRATORS, RIVALS, fit_on_first
 from tasks.calibrators.identity import Identity
-from tasks.calibrators.spline import MINIMUM_ROWS, fit_spline_of_confidence
+from tasks.calibrators.spline import fit_spline_of_confidence
 from tasks.maps.calibrator_forms import Calibrator
 from tasks.maps.labelled import Parts
 from tasks.maps.projection_forms import Variant
@@ -53,8 +53,6 @@ def fit_calibrators(name: str, rows: PredictedRows, first: Sequence[int], *, see
         return fit_on_first(name, rows.logits, rows.label, first, seed=seed)  # type: ignore[return-value]
     if name == "uncal":
         return [Identity() for _ in first]
-    if min(first) < MINIMUM_ROWS:
-        raise BadInput(f"{len(rows)} calibrator-fit rows are too few for spline, which needs {MINIMUM_ROWS}; use uncal")
     assert rows.stated is not None
     return [fit_spline_of_confidence(rows.stated[:n], rows.correct[:n]) for n in first]
 
@@ -66,8 +64,9 @@ def batch_under(calibrator: Calibrator, parts: Parts, settings: LatticeSettings,
         confidence = calibrated_logit(calibrator, rows)[None]
         return Rows(confidence, np.zeros_like(confidence), rows.decision, rows.correct)
 
-    fit = parts.projection_fit.take(slice(first))
-    return Batch(rows_under(fit), parts.n_labels, settings, rows_under(parts.projection_selection))
+    fit = rows_under(parts.projection_fit.take(slice(first)))
+    selection = rows_under(parts.projection_selection) if parts.paper is not None else None
+    return Batch(fit, parts.n_labels, settings, selection)
 
 
 def offered(calibrator: Calibrator, parts: Parts) -> tuple[str, ...]:

@@ -71,6 +71,11 @@ class Judged:
         return Judged(self.correct[rows], self.decision[rows], cluster, *views)
 
 
+def rows_kept(rows: Any, tenths: int) -> Any:
+    """How many of so many `rows` the accuracy at `tenths` tenths is of: rounded up, and one at least."""
+    return np.maximum(1, -(-tenths * rows // 10))
+
+
 def measured(rows: Judged, draws: Resamples | None = None) -> Numbers:
     """Every metric by confidence and by reliability, a number each; or `(R,)`, of the resamples of the same rows.
 
@@ -92,9 +97,9 @@ def measured(rows: Judged, draws: Resamples | None = None) -> Numbers:
             metrics = {**draws.reliability(rows.logit[by], rows.correct)}
             metrics["gaps"] = draws.sums(gap, bins, BINS) / n
         for percent, tenths in KEPT_TENTHS.items():
-            kept = np.maximum(1, tenths * n // 10)
+            kept = rows_kept(n, tenths)
             reviewed_errors = np.round(wrong - kept * (1 - metrics[f"selacc_{tenths}0"]), 9) + 0.0
-            with np.errstate(invalid="ignore"):  # of a single row nothing is reviewed
+            with np.errstate(invalid="ignore"):  # of a few rows none is reviewed
                 metrics[f"found_{percent}"] = 1000 * reviewed_errors / np.float64(n - kept)
         found[by] = metrics
     return found
@@ -125,6 +130,6 @@ def _too_few_errors(values: Numbers, found: Numbers, rows: int) -> set[str]:
         name = f"selacc_{tenths}0"
         changes = found["reliability"][name] - found["confidence"][name]
         unchanged = values["reliability"][name] == values["confidence"][name] and not changes.any()
-        if not unchanged and changes.std() * max(1, tenths * rows // 10) < FEWEST_ERRORS:
+        if not unchanged and changes.std() * rows_kept(rows, tenths) < FEWEST_ERRORS:
             unknown |= {name, f"found_{percent}"}
     return unknown

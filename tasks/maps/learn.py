@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def learn_map(
     BadInput: an unknown calibrator or variant, or too few rows, groups or labels.
     """
     check_names(calibrator, variant, stated=rows.logits is None, n_labels=n_labels)
-    parts = cut(rows, n_labels, source.seed, params.protocol)
+    parts = cut(rows, n_labels, source.seed, source.protocol)
     shown = tuple(names or (f"label {label}" for label in range(n_labels)))
     chosen, learned, choice = choose_map(parts, params, calibrator, variant)
     document = MapDocument(
@@ -70,7 +70,7 @@ def learn_map(
         n_labels=n_labels,
         label_names=tuple(names) if names else None,
         calibrator=Calibration(
-            name=calibrator, rows=len(parts.calibrator_fit), fitted=calibrator_form(learned.calibrator)
+            name=calibrator, rows=len(parts.fit_rows(calibrator)), fitted=calibrator_form(learned.calibrator)
         ),
         projection=Projection(
             name=chosen,
@@ -93,9 +93,13 @@ def learn_map(
 
 def choose_map(parts: Parts, params: Params, calibrator: str, variant: str) -> tuple[str, ReliabilityMap, Choice]:
     """Fit what is asked for, or all that `auto` chooses from; the variant that is taken, its map, and why."""
-    settings, smallest = LatticeSettings.chosen(params.projection), params.metrics.smallest_reliability
+    settings = LatticeSettings.chosen(params.projection)
+    if parts.paper is not None:  # there every label stands on its own rows, however few
+        settings = replace(settings, minimum_rows=0)
+    smallest = params.metrics.smallest_reliability
     selection = parts.projection_selection
-    (fitted,) = fit_calibrators(calibrator, parts.calibrator_fit, [len(parts.calibrator_fit)], seed=parts.seed)
+    fit_rows = parts.fit_rows(calibrator)
+    (fitted,) = fit_calibrators(calibrator, fit_rows, [len(fit_rows)], seed=parts.seed)
     wanted = offered(fitted, parts) if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
     variants = fit_variants(batch_under(fitted, parts, settings), wanted)
     maps = {name: ReliabilityMap(fitted, value) for name, value in variants.items()}
@@ -124,7 +128,6 @@ def held_out(learned: ReliabilityMap, parts: Parts, params: MetricParams) -> Hel
         groups=groups,
         minimum_cell=cell,
         permutations=params.spread_permutations,
-        reading=params.spread_reading,
         seed=parts.seed,
     )
     halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, parts.n_labels)

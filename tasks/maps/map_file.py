@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from tasks.maps.document import FORMAT, VERSION, MapDocument
 from tasks.protocol.errors import BadInput, mistakes
-from tasks.protocol.store import write_whole
+from tasks.protocol.store import check_file, write_whole
 
 SCHEMA_FILE = Path(__file__).with_name("map.schema.json")
 LARGEST_FILE = 64 * 2**20  # bytes; a map of 8,000 thresholds for each of 100 labels is smaller
@@ -44,14 +44,15 @@ def load_map(path: Path) -> MapDocument:
 
     Raises
     ------
-    BadInput: no such file, not JSON, another format or version, or whatever is wrong with it, by its place.
+    BadInput: no such file, no file, not JSON, another format or version, or whatever is wrong with it, by its place.
     """
+    check_file(path)
     try:
         if path.stat().st_size > LARGEST_FILE:
             raise BadInput(f"{path} has {path.stat().st_size:,} bytes; a reliability map is far smaller")
         text = path.read_text(encoding="utf-8")
         content = json.loads(text)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError):
         raise BadInput(f"{path}: there is no such file; `python -m flows.rerank fit` makes a map") from None
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or a number of thousands of digits
         raise BadInput(f"{path} is not a whole JSON file ({error}); fit the map again") from None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 Number = Annotated[float, Field(ge=-1e9, le=1e9)]
 Positive = Annotated[float, Field(gt=0, le=1e9)]
@@ -18,6 +18,15 @@ class Part(BaseModel):
     """A part of a map: never changed after reading, and no name in it goes unnoticed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @field_validator("*")
+    @classmethod
+    def _shows_as_it_is(cls, value: Any) -> Any:
+        """No text holds a line break, or what moves a terminal's cursor or turns the direction of reading."""
+        texts = [value] if isinstance(value, str) else value if isinstance(value, tuple | dict) else ()
+        if not all(one.isprintable() for one in texts if isinstance(one, str)):
+            raise ValueError("a text holds characters that cannot be shown")
+        return value
 
 
 def plain(array: np.ndarray) -> Numbers:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from glob import escape
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import polars as pl
 import pyarrow as pa
 from pyarrow import parquet
+
+from tasks.protocol.store import temporary_beside
 
 IN_MEMORY = 2**23  # rows, 24 bytes each
 SORT_MEMORY = "1GB"  # of DuckDB, whatever the number of rows
@@ -44,9 +45,8 @@ def ranked(pieces: Iterable[pl.DataFrame], beside: Path, *, in_memory: int = IN_
         held.append(piece)
         n_rows += len(piece)
         if n_rows > in_memory:
-            beside.parent.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(prefix=f".{beside.name}.", dir=beside.parent) as folder:
-                yield _ranked_on_disk(chain(held, pieces), Path(folder))
+            with temporary_beside(beside, Path.mkdir, ".ranks") as folder:
+                yield _ranked_on_disk(chain(held, pieces), folder)
             return
     scores = pl.concat(held)
     yield Ranking(n_rows, (scores.with_columns(rank=pl.col("logit").rank("ordinal")).lazy(),))

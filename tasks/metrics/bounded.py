@@ -57,15 +57,14 @@ def bounded(
 def replicates(draws: Resamples, rows: ProjectedDecisions, labels: np.ndarray, params: MetricParams) -> Replicates:
     """Every metric of the comparison in each resample, under one calibrator and seed."""
     correct = rows.decision == labels
-    bins, binning = params.ece_bins, params.ece_binning
     found: Replicates = {("confidence", "accuracy"): draws.mean(correct.astype(np.float64))}
     for variant, log_probabilities in (
         ("confidence", rows.log_probabilities),
         (SIMPLEX, rows.simplex.log_probabilities),
     ):
         confidence = np.exp(log_probabilities[np.arange(len(labels)), rows.decision])
-        found[variant, "ece"] = draws.ece(confidence, correct, bins, binning)
-        found[variant, "top_ece"] = draws.top_ece(log_probabilities, labels, bins, binning)
+        found[variant, "ece"] = draws.ece(confidence, correct, params.ece_bins)
+        found[variant, "top_ece"] = draws.top_ece(log_probabilities, labels, params.ece_bins)
         found[variant, "nll"] = draws.mean(nll_of_rows(log_probabilities, labels, params.smallest_probability))
         found[variant, "brier"] = draws.mean(brier_of_rows(log_probabilities, labels))
         if variant == "confidence":

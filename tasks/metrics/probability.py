@@ -6,16 +6,11 @@ Every metric of no rows is NaN.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from tasks.metrics.checks import reject_nan
-from tasks.metrics.spread import confidence_groups
 
 SMALLEST_PROBABILITY = 1e-12  # one impossible label may cost 27.6 nats at most
-
-Binning = Literal["width", "mass"]
 
 
 def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
@@ -23,7 +18,7 @@ def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
     return _mean(decision == labels)
 
 
-def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = 15, binning: Binning = "width") -> float:
+def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
     """Expected calibration error of fixed decisions, in [0, 1]: confidence `(n,)` in [0, 1] and correct `(n,)` bool.
 
     Sum over bins of (share of rows) * |mean confidence - mean correct| (Guo et al., 2017), over `confidence_bins`.
@@ -33,47 +28,38 @@ def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = 15, binning: Bi
     ValueError: a confidence is NaN or outside [0, 1]; the message names the row.
     """
     confidence = np.asarray(confidence, dtype=np.float64)
-    bin_of_row = confidence_bins(confidence, bins, binning)
+    bin_of_row = confidence_bins(confidence, bins)
     if len(bin_of_row) == 0:
         return np.nan
     gaps = np.bincount(bin_of_row, weights=confidence - correct)  # a bin's rows * (mean confidence - mean correct)
     return float(np.abs(gaps).sum() / len(confidence))
 
 
-def confidence_bins(confidence: np.ndarray, bins: int = 15, binning: Binning = "width") -> np.ndarray:
+def confidence_bins(confidence: np.ndarray, bins: int = 15) -> np.ndarray:
     """Confidence `(n,)` in [0, 1] to its bin `(n,)` int64, 0..bins-1, where 0 is the lowest.
 
-    Of equal width, bin i = 1..`bins` is (edge i-1, edge i] with the float64 edges i/bins, and a confidence of 0 joins
-    the first bin. So i/bins falls below its edge: ceil(bins * c) - 1, clipped to the bins, but decided by comparing,
-    since the product may round over an integer (it does for 7/25). The rule matters: a uniform row has confidence
-    1/K, which is an edge for K = 3 and 5. A confidence that was once float32 may lie just above that edge; keep
-    float64 all the way. Of equal mass, they are the groups of the label spread, which never part equals.
+    Bins are of equal width and closed on the left, as the authors' are: bin i is [i/bins, (i+1)/bins) with float64
+    edges, and a confidence of 1 joins the last. Decided by comparing, since `bins * c` may round over an integer. The
+    rule matters: a uniform row has confidence 1/K, which is an edge for K = 3 and 5.
 
     Raises
     ------
-    ValueError: a confidence is NaN or outside [0, 1], and the message names the row; or `binning` is neither.
+    ValueError: a confidence is NaN or outside [0, 1]; the message names the row.
     """
     confidence = np.asarray(confidence, dtype=np.float64)
     inside = (confidence >= 0) & (confidence <= 1 + 1e-9)  # exp of a log-probability may round above 1
     if not inside.all():
         at = int(np.flatnonzero(~inside)[0])
         raise ValueError(f"the confidence of row {at} is {confidence[at]}, not in [0, 1]")
-    if binning == "mass":
-        return confidence_groups(confidence, bins)
-    if binning != "width":
-        raise ValueError(f"binning is {binning!r}; it must be 'width' or 'mass'")
-    lower_edges = np.append(-np.inf, np.arange(1, bins) / bins)
-    # never too low: an edge is rounded by half a step of float64 at most, and what lies above it is a whole step off
-    at_most = np.minimum((bins * confidence).astype(np.int64), bins - 1)
-    return np.asarray(at_most - (confidence <= lower_edges.take(at_most)))
+    return np.searchsorted(np.arange(1, bins) / bins, confidence, side="right")
 
 
-def top_ece(log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15, binning: Binning = "width") -> float:
+def top_ece(log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:
     """`ece` of whatever label is now on top, the first among equals: log-probabilities `(n, K)`, labels `(n,)`.
 
     It equals `ece` of the fixed decisions where every decision still has the top and no tie.
     """
-    return ece(*top_of_rows(log_probabilities, labels), bins, binning)
+    return ece(*top_of_rows(log_probabilities, labels), bins)
 
 
 def top_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -114,13 +114,13 @@ def aupr_error(order: RiskOrder, ties: Ties = "expected") -> float:
 
 
 def selective_accuracy(order: RiskOrder, tenths: int) -> float:
-    """Accuracy of the `tenths` (0..10) tenths of rows of lowest risk, rounded down, but one row at least.
+    """Accuracy of the `tenths` (0..10) tenths of rows of lowest risk, rounded up, and of one row at least.
 
     Of the tie group at the border, the share that fits in is retained. The count is in integers: 0.7 * 90 is below 63.
     """
     if len(order) == 0:
         return np.nan
-    retained = max(1, tenths * len(order) // 10)
+    retained = max(1, -(-tenths * len(order) // 10))
     return float(1 - order.expected_errors[retained - 1] / retained)
 
 
@@ -140,9 +140,8 @@ def errors_retained(order: RiskOrder, coverage: np.ndarray) -> np.ndarray:
 def nll_correct(logit: np.ndarray, correct: np.ndarray, smallest: float = SMALLEST_RELIABILITY) -> float:
     """Mean log loss of the reliability sigmoid(t) against correct, in nats: `(n,)` logits t and `(n,)` bool.
 
-    The loss is softplus(t) - Z t, which no finite logit can overflow or round to 0, so finite logits are taken as
-    they are. An infinite one (isotonic curves say exactly 0 and 1) counts as a probability of `smallest` or
-    1 - `smallest`: one wrong row would make the mean infinite, and 13.8 nats say as much.
+    A reliability counts as `smallest` at least and 1 - `smallest` at most, as the authors cut it: one wrong row of a
+    confidence that rounds to 1 would make the mean infinite, and 13.8 nats say as much.
     """
     return _mean(nll_correct_of_rows(logit, correct, smallest))
 
@@ -160,17 +159,11 @@ def nll_correct_of_rows(logit: np.ndarray, correct: np.ndarray, smallest: float 
     reject_nan(logit, "reliability logit")
     certain = np.log1p(-smallest) - np.log(smallest)
     signed = logit * (1 - 2.0 * np.asarray(correct, dtype=bool))
-    infinite = np.isinf(signed)
-    signed[infinite] = np.copysign(certain, signed[infinite])
+    np.clip(signed, -certain, certain, out=signed)
     # the softplus of `signed`; np.logaddexp says the same, but takes five times as long
     loss: np.ndarray = np.log1p(np.exp(-np.abs(signed)))
     loss += np.maximum(signed, 0)
     return loss
-
-
-def clipped_rows(logit: np.ndarray) -> int:
-    """How many of the logits `(n,)` are infinite, so that `nll_correct` depends on its `smallest`."""
-    return int(np.isinf(logit).sum())
 
 
 def reliability_metrics(

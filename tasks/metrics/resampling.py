@@ -6,7 +6,7 @@ replicates of a difference, or of an average over seeds, are differences and ave
 repeated: what varies is the drawing of test clusters, given the fits. Of few clusters, say below 30, intervals come
 out too short.
 
-Whatever is fitted to the confidences of all rows stays so in every resample: bins of equal mass, and the groups and
+Whatever is fitted to the confidences of all rows stays so in every resample: the groups and
 the counted cells of the label spread. Calibration errors and label spreads are sums of absolute values, or maxima, to
 which drawing adds noise, so their replicates lie above the value; the difference of two is affected less.
 """
@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
-from tasks.metrics.probability import Binning, confidence_bins, top_of_rows
+from tasks.metrics.probability import confidence_bins, top_of_rows
 from tasks.metrics.reliability import SMALLEST_RELIABILITY, nll_correct_of_rows
 from tasks.metrics.spread import confidence_groups
 from tasks.metrics.weighted import group_errors, harmonic_sums, weighted_errors_retained, weighted_ranking
@@ -57,18 +57,14 @@ class Resamples:
         """The mean of values `(n,)`: of a loss, or of a bool."""
         return np.asarray(self.sums(values)[0] / self.rows)
 
-    def ece(
-        self, confidence: np.ndarray, correct: np.ndarray, bins: int = 15, binning: Binning = "width"
-    ) -> np.ndarray:
+    def ece(self, confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> np.ndarray:
         """`probability.ece` of fixed decisions, in [0, 1]: confidence `(n,)`, correct `(n,)` bool."""
-        bin_of_row = confidence_bins(confidence, bins, binning)
+        bin_of_row = confidence_bins(confidence, bins)
         return np.asarray(np.abs(self.sums(confidence - correct, bin_of_row, bins)).sum(axis=0) / self.rows)
 
-    def top_ece(
-        self, log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15, binning: Binning = "width"
-    ) -> np.ndarray:
+    def top_ece(self, log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> np.ndarray:
         """`probability.top_ece`, in [0, 1]: log-probabilities `(n, K)`, labels `(n,)`."""
-        return self.ece(*top_of_rows(log_probabilities, labels), bins, binning)
+        return self.ece(*top_of_rows(log_probabilities, labels), bins)
 
     def label_spread(
         self,
@@ -77,7 +73,7 @@ class Resamples:
         correct: np.ndarray,
         *,
         groups: int = 10,
-        minimum_cell: int = 20,
+        minimum_cell: int = 30,
     ) -> np.ndarray:
         """`spread.label_spread`; where a resample has no row of a cell, it does without that cell."""
         label_of_row = np.unique(decision, return_inverse=True)[1]
@@ -88,9 +84,10 @@ class Resamples:
         sums = self.sums(correct - confidence, cell, len(rows))
         filled = (rows > 0).reshape(*shape, -1)
         means = np.divide(sums, rows, out=np.zeros_like(sums), where=rows > 0).reshape(*shape, -1)
-        spread = means.max(axis=1, where=filled, initial=-np.inf) - means.min(axis=1, where=filled, initial=np.inf)
-        valid = filled.sum(axis=1) > 1
-        return _mean_where(spread, valid)
+        spread = means.max(axis=1, where=filled, initial=-2.0) - means.min(axis=1, where=filled, initial=2.0)
+        counted = rows.reshape(*shape, -1).sum(axis=1) * (filled.sum(axis=1) > 1)
+        total, number = (spread * counted).sum(axis=0), counted.sum(axis=0)
+        return np.divide(total, number, out=np.full(len(number), np.nan), where=number > 0)
 
     def reliability(
         self,
@@ -175,9 +172,3 @@ def _draw(generator: np.random.Generator, clusters: int, resamples: int) -> np.n
         one[:] = np.bincount(generator.integers(clusters, size=clusters), minlength=clusters)
     counts.flags.writeable = False
     return counts
-
-
-def _mean_where(values: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """`(G, R)` to the mean over the valid ones `(R,)`, NaN where there are none."""
-    total, number = values.sum(axis=0, where=valid), valid.sum(axis=0)
-    return np.divide(total, number, out=np.full(len(number), np.nan), where=number > 0)

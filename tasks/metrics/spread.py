@@ -1,9 +1,7 @@
 """Does reliability differ between decided labels at equal confidence (paper, section 5.3)?
 
 Rows are cut into groups of equal mass by confidence. Within a group, the spread is the largest minus the smallest
-mean residual Z - c of a decided label. The paper leaves open the number of groups, the fewest rows that make a mean
-worth reading, and what the random column is the 95th percentile of: here, of the mean over groups, the same number as
-the spread that it stands beside (the mean of each group's own percentile is about half as large again).
+mean residual Z - c of a decided label; the whole is their mean, weighted by the counted rows of the groups.
 Results do not depend on the order of rows, not even by rounding.
 """
 
@@ -11,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -63,16 +61,17 @@ def label_cells(confidence: np.ndarray, decision: np.ndarray, residual: np.ndarr
     return LabelCells(rows.group[rows.start], rows.label[rows.start], counts, means)
 
 
-def mean_spread(cells: LabelCells, minimum_cell: int = 20) -> float:
+def mean_spread(cells: LabelCells, minimum_cell: int = 30) -> float:
     """Mean over groups of the largest minus the smallest mean residual, in [0, 2] for residuals in [-1, 1].
 
-    Cells of fewer than `minimum_cell` rows are left out, and groups left with fewer than two; NaN if none remain.
+    Cells of fewer than `minimum_cell` rows are left out, and groups left with fewer than two; NaN if none remain. A
+    group weighs as much as it has rows that count.
     """
     return float(_mean_spread(cells.group, cells.rows, cells.residual, minimum_cell))
 
 
 def label_spread(
-    confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, groups: int = 10, minimum_cell: int = 20
+    confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, groups: int = 10, minimum_cell: int = 30
 ) -> float:
     """The paper's label spread: confidence of the fixed decision `(n,)`, decision `(n,)`, correct `(n,)` bool."""
     return mean_spread(label_cells(confidence, decision, correct - confidence, groups=groups), minimum_cell)
@@ -84,23 +83,18 @@ def label_spread_null(
     correct: np.ndarray,
     *,
     groups: int = 10,
-    minimum_cell: int = 20,
-    permutations: int = 500,
-    reading: Literal["mean", "group"] = "mean",
+    minimum_cell: int = 30,
+    permutations: int = 200,
     seed: int,
 ) -> float:
     """95th percentile of `label_spread` over `permutations` shuffles of the decided labels inside each group.
 
-    Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is. The other
-    `reading` takes the percentile within each `group` and then the mean; a spread is one number, whose percentile
-    that is not.
+    Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is.
 
     Raises
     ------
-    ValueError: a confidence or residual is NaN, and the message names the row; or `reading` is neither.
+    ValueError: a confidence or residual is NaN; the message names the row.
     """
-    if reading not in ("mean", "group"):
-        raise ValueError(f"reading is {reading!r}; it must be 'mean' or 'group'")
     rows = _sort_rows(confidence, decision, correct - confidence, groups)
     counts = _cell_rows(rows)
     group = rows.group[rows.start]
@@ -113,9 +107,6 @@ def label_spread_null(
             order = _orders(seed, int(one), first, min(SHUFFLED_AT_ONCE, permutations - first), len(residual))
             sums = np.add.reduceat(residual[order], start - start[0], axis=1)
             shuffled[first : first + len(order), cells] = sums
-    if reading == "group":
-        spreads = _group_spreads(group, counts, shuffled / counts, minimum_cell)
-        return float(np.quantile(spreads, 0.95, axis=0).mean()) if spreads.shape[-1] else np.nan
     return float(np.quantile(_mean_spread(group, counts, shuffled / counts, minimum_cell), 0.95))
 
 
@@ -149,16 +140,11 @@ def _cell_rows(rows: _SortedRows) -> np.ndarray:
 
 def _mean_spread(group: np.ndarray, rows: np.ndarray, means: np.ndarray, minimum_cell: int) -> np.ndarray:
     """Cells' group `(C,)`, rows `(C,)` and mean residuals `(..., C)` to the mean spread over groups `(...)`."""
-    spreads = _group_spreads(group, rows, means, minimum_cell)
-    return np.asarray(spreads.mean(axis=-1)) if spreads.shape[-1] else np.full(means.shape[:-1], np.nan)
-
-
-def _group_spreads(group: np.ndarray, rows: np.ndarray, means: np.ndarray, minimum_cell: int) -> np.ndarray:
-    """The same to the spread of each group with two cells or more, `(..., that many)`."""
     counted = rows >= minimum_cell
     _, start, n_cells = np.unique(group[counted], return_index=True, return_counts=True)
-    means = means[..., counted]
-    if not (n_cells > 1).any():
-        return np.empty((*means.shape[:-1], 0))
+    means, several = means[..., counted], n_cells > 1
+    if not several.any():
+        return np.full(means.shape[:-1], np.nan)
     spread = np.maximum.reduceat(means, start, axis=-1) - np.minimum.reduceat(means, start, axis=-1)
-    return np.asarray(spread[..., n_cells > 1])
+    weight = np.add.reduceat(rows[counted], start)[several]
+    return np.asarray((spread[..., several] * weight).sum(axis=-1) / weight.sum())

@@ -133,7 +133,7 @@ def _selective_accuracies(
     keys = (upto + offset[:, None]).ravel()
     found = {}
     for tenths in COVERAGE_TENTHS:
-        retained = np.maximum(1, tenths * n // 10)
+        retained = np.maximum(1, -(-tenths * n // 10))
         border = np.searchsorted(keys, retained + offset) - weighting * groups
         at = weighting, border
         errors = errors_before[at] + share[at] * np.maximum(retained - before[at], 0)

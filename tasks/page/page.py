@@ -22,7 +22,7 @@ from tasks.tables.layouts import LAYOUTS
 FIRST_TABLE = "overview"
 TABLES = (  # below the data sets; `sensitivity` has thousands of rows, and stands beside the page
     *("main", "intervals", "ablation", "ablation_by_dataset", "budgeted_fallback", "label_spread"),
-    *("label_spread_by_calibrator", "simplex_projection", "rivals", "robustness", "datasets", "counts"),
+    *("label_spread_by_calibrator", "simplex_projection", "rivals", "robustness", "datasets"),
 )
 COMPARISON = "verdict"
 BESIDE = ("sensitivity",)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from tasks.predictions.formats import CsvPredictions, JsonLinesPredictions, ParquetPredictions, Predictions, reading
 from tasks.protocol.errors import BadInput
+from tasks.protocol.store import check_file
 from tasks.sources.contents import HEAD, no_data
 
 FORMATS: dict[str, type[Predictions]] = {
@@ -37,10 +38,12 @@ def opened(path: Path) -> Predictions:
 
     Raises
     ------
-    BadInput: no such file, another suffix, empty, a Git LFS pointer, cut off or corrupt, or two columns of one name.
+    BadInput: no such file, no file, another suffix, empty, a Git LFS pointer, cut off or corrupt, or two columns of one
+    name.
     """
     check_suffix(path)
     try:
+        check_file(path)
         with path.open("rb") as handle:
             head = handle.read(HEAD)
     except OSError as error:

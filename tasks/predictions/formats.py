@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import polars as pl
 import pyarrow as pa
@@ -22,6 +23,7 @@ from tasks.protocol.errors import BadInput
 BLOCK = 2**22  # bytes of text that are read at once
 PIECE = 2**26  # bytes of parquet, unpacked, that are read at once, and so the size of a row group that is written
 PIECE_ROWS = 2**17  # and no more rows than this
+STRING = r'"(?:[^"\\]|\\.)*"[ \t\r]*:?'  # of JSON; a colon follows a key
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,13 @@ class ParquetPredictions:
         """These columns of all rows at once, which is quicker than a piece at a time."""
         with reading(self.path, "parquet"), parquet.ParquetFile(self.path, page_checksum_verification=True) as file:
             return file.read(columns=list(columns)).select(list(columns))
+
+    def has_checksums(self) -> bool:
+        """Whether every column begins with a page that carries a checksum; all that are there are verified."""
+        with reading(self.path, "parquet"), self._opened() as file, self.path.open("rb") as handle:
+            groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            chunks = (group.column(place) for group in groups for place in range(group.num_columns))
+            return all(_begins_with_checksum(handle, chunk) for chunk in chunks if chunk.num_values)
 
     def _opened(self) -> parquet.ParquetFile:
         # buffered, or a whole column of a row group is in memory, however many rows that has
@@ -102,6 +111,7 @@ class JsonLinesPredictions:
         for line, block in _blocks(path):
             with _reading_lines(path, line, block):
                 found = pl.scan_ndjson(block, infer_schema_length=None).collect_schema()
+                _refuse_keys_twice(path, line, block)
                 types = pl.concat([types, pl.DataFrame(schema=found)], how="diagonal_relaxed")
         return cls(path, pl.Schema({name: _storable(kind) for name, kind in types.schema.items()}))
 
@@ -159,6 +169,34 @@ def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
         yield line, rest
 
 
+def _refuse_keys_twice(path: Path, first: int, block: bytes) -> None:
+    """BadInput names the first line with an object that has a key twice: one of the values would be lost."""
+    lines, one = pl.Series(block.decode(errors="replace").split("\n")), pl.element()
+    key = one.filter(one.str.ends_with(":")).str.head(-1).str.strip_chars_end()
+    keys = lines.str.extract_all(STRING).list.eval(key)
+    escaped = keys.list.eval(one.str.contains("\\", literal=True)).list.any()  # the same key may be spelt otherwise
+    for at in ((keys.list.n_unique() < keys.list.len()) | escaped).arg_true():
+        if not _is_object(lines[at].encode()):
+            raise BadInput(f"{path}, line {first + at} has an object with a key twice; keep one of the two")
+
+
+def _begins_with_checksum(handle: BinaryIO, chunk: parquet.ColumnChunkMetaData) -> bool:
+    """Whether the header of the first page has its field 4, a CRC-32; which PyArrow verifies, but does not tell.
+
+    Thrift's compact protocol: for each field a byte with its distance from the one before and its type (5: an integer),
+    then the integer, of which each byte but the last has its highest bit set.
+    """
+    handle.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
+    head, at, number = handle.read(32), 0, 0
+    while number < 4:
+        distance, kind = divmod(head[at], 16)
+        if not distance or kind != 5:
+            return False
+        number += distance
+        at += 1 + next(place for place, byte in enumerate(head[at + 1 :], 1) if byte < 128)
+    return number == 4
+
+
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
     """What goes wrong inside is BadInput: the file at `path` is not a whole one of its kind."""
@@ -179,15 +217,22 @@ def _reading_lines(path: Path, first: int, block: bytes) -> Iterator[None]:
 
 
 def _is_object(line: bytes) -> bool:
-    """Whether a line is blank or a JSON object; NaN and Infinity, which Python writes, are not JSON."""
+    """Whether a line is blank or a JSON object; NaN and Infinity are not JSON, and a key twice has no one meaning."""
     try:
-        return not line.strip() or isinstance(json.loads(line, parse_constant=_refused), dict)
+        read = json.loads(line.strip() or b"{}", parse_constant=_refused, object_pairs_hook=_keys_once)
+        return isinstance(read, dict)
     except (ValueError, RecursionError):
         return False
 
 
 def _refused(constant: str) -> None:
     raise ValueError(constant)
+
+
+def _keys_once(members: list[tuple[str, object]]) -> dict[str, object]:
+    if len(found := dict(members)) < len(members):
+        raise ValueError("a key twice")
+    return found
 
 
 def _first_line(error: Exception) -> str:

@@ -52,7 +52,7 @@ def write_beside(predictions: Predictions, added: Added, out: Path) -> None:
 def _write_parquet(predictions: Predictions, added: Added, path: Path) -> None:
     kept, ours = predictions.schema, added(0, 0).schema
     schema = pa.schema([*kept, *ours], metadata=kept.metadata)
-    with parquet.ParquetWriter(path, schema, **_encoding(predictions, ours)) as writer:
+    with parquet.ParquetWriter(path, schema, write_page_checksum=True, **_encoding(predictions, ours)) as writer:
 
         def write(batch: pa.RecordBatch) -> None:
             writer.write_batch(batch)

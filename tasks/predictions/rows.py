@@ -169,10 +169,11 @@ def checked_rows(
         decision = decide(logits)
     group = None
     if layout.group is not None:
-        reject_missing(frame[layout.group], file, first)
-        if frame[layout.group].dtype.is_nested():
+        groups = frame[layout.group]
+        reject_missing(groups.fill_nan(None) if groups.dtype.is_float() else groups, file, first)
+        if groups.dtype.is_nested():
             raise BadInput(f"{file}: --group names {layout.group}, which holds lists; name a column of numbers or text")
-        group = frame[layout.group].cast(pl.String).to_numpy()
+        group = groups.cast(pl.String).to_numpy()
     return PredictedRows(logits, stated, decision, coded["label"], group)
 
 

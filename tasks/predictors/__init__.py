@@ -1,8 +1,7 @@
-"""The base predictors by name: what is trained once, at model seed 0, and then never changed.
+"""The base predictors by name: what is trained once for each member, and then never changed.
 
-The one contract: `fit_<name>(inputs, labels (n,), *, n_labels, class_weight, seed, settings) -> value`, a frozen
-value that maps inputs to logits `(n, K)` float64 and saves itself in a form that runs no code on load. Inputs are
-two sequences of texts (query, candidate), or features `(n, F)`.
+The one contract: `fit_<name>(rows, labels (n,), *, class_weight, seed, settings)` gives a frozen value that maps rows
+to logits `(n, K)` and whose file runs no code on load. Rows are a series of `n` texts, or features `(n, F)`.
 """
 
 from __future__ import annotations
@@ -10,116 +9,119 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
-from tasks.predictors.boosted import BoostedSettings, fit_boosted, read_boosted
-from tasks.predictors.linear_features import LinearFeaturesSettings, fit_linear_features, read_linear_features
-from tasks.predictors.linear_text import LinearTextSettings, fit_linear_text, read_linear_text
-from tasks.predictors.saved import HEADER, read_predictor
+from tasks.predictors.boosted import Boosted, BoostedSettings, fit_boosted, read_boosted
+from tasks.predictors.linear import (
+    GradientOnFeatures,
+    GradientOnText,
+    Linear,
+    MultinomialOnFeatures,
+    MultinomialOnText,
+    fit_gradient,
+    fit_multinomial,
+    read_linear,
+)
+from tasks.predictors.saved import HEADER, Settings, read_predictor, write_predictor
 from tasks.protocol.errors import BadInput, mistakes
 
 
-class Model(Protocol):
-    """A fitted predictor."""
+class Kind(NamedTuple):
+    """What there is to know about a predictor."""
 
-    def __call__(self, inputs: Any) -> np.ndarray:
-        """Inputs of `n` rows to logits `(n, K)`."""
-
-    def save(self, folder: Path) -> None:
-        """Write `predictor.json` and a model file."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What there is to know about one kind of predictor."""
-
-    settings: type
-    fit: Callable[..., Model]
-    read: Callable[[Mapping[str, Any], bytes], Model]
+    settings: Mapping[str, type[Settings]]  # for each form of row that it reads
+    fit: Callable[..., Linear | Boosted]
+    read: Callable[[bytes], Linear | Boosted]
 
 
 KINDS = {
-    "linear_text": Kind(LinearTextSettings, fit_linear_text, read_linear_text),
-    "linear_features": Kind(LinearFeaturesSettings, fit_linear_features, read_linear_features),
-    "boosted": Kind(BoostedSettings, fit_boosted, read_boosted),
-}
-
-# The names that params.yaml may give, and the kind that each means for texts and for features.
-PREDICTORS = {
-    "linear": {"texts": "linear_text", "features": "linear_features"},
-    "boosted": {"features": "boosted"},
+    "linear": Kind({"text": GradientOnText, "features": GradientOnFeatures}, fit_gradient, read_linear),
+    "multinomial": Kind({"text": MultinomialOnText, "features": MultinomialOnFeatures}, fit_multinomial, read_linear),
+    "boosted": Kind({"features": BoostedSettings}, fit_boosted, read_boosted),
 }
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """A fitted model that reads its inputs from a frame of judged pairs."""
+    """A fitted model that reads its rows from a frame of judged pairs, and what is known of its fit."""
 
-    model: Model
+    model: Linear | Boosted
+    header: Mapping[str, Any]
 
     def __call__(self, frame: pl.DataFrame) -> np.ndarray:
-        """`n` rows with `query` and `candidate`, or with `features`, to logits `(n, K)` float64."""
-        return self.model(inputs_of(frame))
+        """`n` rows with `text` or `features` to logits `(n, K)`, rounded to float32 as the paper's are, in float64."""
+        return self.model(rows_of(frame, self.header["form"])).astype(np.float32).astype(np.float64)
 
     def save(self, folder: Path) -> None:
-        """Write what `load_predictor` reads."""
-        self.model.save(folder)
+        """Write what `load_predictor` reads: `predictor.json` and the file of the model."""
+        write_predictor(folder, self.header, self.model.file, self.model.saved())
 
 
-def inputs_of(frame: pl.DataFrame) -> tuple[pl.Series, pl.Series] | np.ndarray:
-    """The columns that a predictor may read: `features` `(n, F)` where there are any, else query and candidate."""
-    return frame["features"].to_numpy() if "features" in frame.columns else (frame["query"], frame["candidate"])
+def rows_of(frame: pl.DataFrame, form: str) -> Any:
+    """The column that a predictor may read: `n` texts, or features `(n, F)`, 0 where one is not finite."""
+    if form == "text":
+        return frame["text"]
+    return np.nan_to_num(frame["features"].to_numpy().astype(np.float64), nan=0, posinf=0, neginf=0)
 
 
 def fit_predictor(
     name: str,
-    frame: pl.DataFrame,
+    train: pl.DataFrame,
+    validation: pl.DataFrame,
     *,
     n_labels: int,
     class_weight: str,
     seed: int,
-    settings: Mapping[str, Mapping[str, Any]],
+    settings: Mapping[str, Any],
 ) -> Predictor:
-    """Fit the predictor `name` on the training rows `frame`; `settings` has a section for each kind.
+    """Fit the predictor `name` on the rows of `train`; where it stops early, `validation` says when.
+
+    Parameters
+    ----------
+    train, validation: frames with `label` in 0..K-1 and `features` or `text`.
+    n_labels: K.
+    class_weight: none, or balanced: the same total weight for each label.
+    seed: the member's; the order of the rows and all else that is random.
+    settings: those of the predictor that are not to be its defaults.
 
     Raises
     ------
-    BadInput: an unknown name, a predictor that cannot read such rows, an unknown or impossible setting, fewer than
-        two labels.
+    BadInput: an unknown name, a predictor that cannot read such rows, an unknown or impossible setting or weight, a
+        label without training rows, texts without a common word, a regression that does not converge.
     """
-    inputs = inputs_of(frame)
-    form = "features" if isinstance(inputs, np.ndarray) else "texts"
-    kinds = PREDICTORS.get(name, {})
-    if form not in kinds:
-        fitting = [known for known, forms in PREDICTORS.items() if form in forms]
-        raise BadInput(f"predictor {name!r} does not read {form}; those that do: {', '.join(fitting)}")
-    kind = KINDS[kinds[form]]
-    model = kind.fit(
-        inputs,
-        frame["label"].to_numpy().astype(np.int64),
-        n_labels=n_labels,
-        class_weight=class_weight,
-        seed=seed,
-        settings=read_settings(kinds[form], settings.get(kinds[form], {})),
-    )
-    return Predictor(model)
-
-
-def read_settings(kind: str, values: Mapping[str, Any]) -> Any:
-    """The settings of a kind from its section of params.yaml; BadInput names each value that cannot be."""
+    form = "features" if "features" in train.columns else "text"
+    if name not in KINDS or form not in KINDS[name].settings:
+        able = ", ".join(known for known, kind in KINDS.items() if form in kind.settings)
+        raise BadInput(f"predictor {name!r} does not read {form}; those that do: {able}")
+    if class_weight not in ("none", "balanced"):
+        raise BadInput(f"class_weight is {class_weight!r}; it must be 'none' or 'balanced'")
     try:
-        return KINDS[kind].settings(**values)
+        chosen = KINDS[name].settings[form](**settings)
     except ValidationError as error:
-        raise BadInput(f"train.{kind} in params.yaml: " + "; ".join(mistakes(error, kind))) from None
+        raise BadInput(f"settings of {name} in params.yaml: " + "; ".join(mistakes(error, name))) from None
+    labels = train["label"].to_numpy().astype(np.int64)
+    absent = np.flatnonzero(np.bincount(labels, minlength=n_labels) == 0)
+    if len(absent):
+        raise BadInput(
+            f"of the {len(labels)} training rows none has the label {', '.join(map(str, absent))} (of 0 to"
+            f" {n_labels - 1}); a predictor needs rows of each: split otherwise, or declare fewer labels"
+        )
+    weight = None if class_weight == "none" else class_weight
+    given: dict[str, Any] = {"class_weight": weight, "seed": seed, "settings": chosen}
+    if name == "boosted":
+        given |= {"n_labels": n_labels, "validation": (rows_of(validation, form), validation["label"].to_numpy())}
+    model = KINDS[name].fit(rows_of(train, form), labels, **given)
+    facts = {"n_labels": n_labels, "rows": len(labels), "class_weight": class_weight, "seed": seed}
+    return Predictor(model, {"predictor": name, "form": form, "settings": chosen.model_dump(), **facts})
 
 
 def load_predictor(folder: Path) -> Predictor:
     """The predictor saved in `folder`, giving the same logits bit for bit; BadInput where it is not whole."""
-    header, model = read_predictor(folder)
-    if header["kind"] not in KINDS:
-        raise BadInput(f"{folder / HEADER} names the kind {header['kind']!r}; known are {', '.join(KINDS)}")
-    return Predictor(KINDS[header["kind"]].read(header, model))
+    header, content = read_predictor(folder)
+    if header["predictor"] not in KINDS:
+        raise BadInput(f"{folder / HEADER} names the predictor {header['predictor']!r}; known are {', '.join(KINDS)}")
+    return Predictor(KINDS[header["predictor"]].read(content), header)

@@ -10,23 +10,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict
 
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import read_json, write_json, write_whole
 
-FORMAT = 1  # rises when an older reader would misread a newer folder
+FORMAT = 2  # rises when an older reader would misread a newer folder
 HEADER = "predictor.json"
 
 
-def write_predictor(folder: Path, header: Mapping[str, Any], *, file: str, model: bytes, library: str) -> None:
+class Settings(BaseModel):
+    """Base of every predictor's settings: never changed after reading, and no name among them goes unnoticed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def write_predictor(folder: Path, header: Mapping[str, Any], file: str, model: bytes) -> None:
     """Write the model, then the header that names it, its SHA-256 and the versions it was fitted with.
 
     Each file appears whole or not at all; after a crash between the two `read_predictor` refuses the folder.
     """
     described = {
-        "format": FORMAT,
         **header,
-        "versions": {name: version(name) for name in ("numpy", library)},
+        "format": FORMAT,
+        "versions": {name: version(name) for name in ("numpy", "scikit-learn", "lightgbm")},
         "model": {"file": file, "sha256": hashlib.sha256(model).hexdigest()},
     }
     write_whole(folder / file, lambda partial: partial.write_bytes(model))

@@ -25,7 +25,7 @@ class Batch:
     fit: Rows  # projection-fit
     n_labels: int  # K
     settings: LatticeSettings
-    selection: Rows | None = None  # projection-selection, needed if `settings.selection` is `best`
+    selection: Rows | None = None  # projection-selection, by which the penalty of label-only shifts is chosen
     device: str = "cpu"
     surfaces: int | None = None  # how many of the first fits get a surface, which takes the longest; all by default
 
@@ -53,29 +53,10 @@ class Batch:
         """What each label stands on."""
         return fallbacks(self.rows, self.settings.minimum_rows)
 
-    @cached_property
-    def knots(self) -> np.ndarray:
-        """Knots of each fit on the scale of its confidence, `(B, J)`: uniform, or quantiles of the confidences."""
-        uniform = self.settings.places
-        if self.settings.knots_at == "uniform" or not len(self.fit.decision):
-            return np.tile(uniform, (len(self.fit.confidence_logit), 1))
-        inner = np.quantile(expit(self.fit.confidence_logit), uniform[1:-1], axis=1).T
-        step = 1e-9 * np.arange(1, len(uniform) - 1)  # quantiles that coincide would make an interval of no width
-        inner = np.clip(inner, 1e-6, 1 - 1e-6) + step
-        return np.pad(inner, ((0, 0), (1, 1)), constant_values=((0, 0), (0, 1)))
-
-    def placed(self, confidence_logit: np.ndarray) -> np.ndarray:
-        """Confidences `(B, m)` on the scale on which the knots are uniform."""
-        confidence = expit(confidence_logit)
-        if self.settings.knots_at == "uniform":
-            return np.asarray(confidence)
-        uniform = self.settings.places
-        return np.stack([np.interp(c, knots, uniform) for c, knots in zip(confidence, self.knots, strict=True)])
-
     def triples(self, rows: Rows, *, shared: bool) -> list[Triple]:
         """Confidence, decision and correct of each fit, as the lattice takes them; all of one label if `shared`."""
         decision = np.zeros_like(rows.decision) if shared else rows.decision
-        return [(confidence, decision, rows.correct) for confidence in self.placed(rows.confidence_logit)]
+        return [(confidence, decision, rows.correct) for confidence in expit(rows.confidence_logit)]
 
     @cached_property
     def shared(self) -> np.ndarray:
@@ -85,7 +66,11 @@ class Batch:
     @cached_property
     def stand_in(self) -> np.ndarray:
         """`shared` where a label takes it; where none does nobody reads it, and it is not fitted for that."""
-        return self.shared if "shared" in self.fallback else np.zeros_like(self.knots)
+        return (
+            self.shared
+            if "shared" in self.fallback
+            else np.zeros((len(self.fit.confidence_logit), self.settings.knots))
+        )
 
     @cached_property
     def adam(self) -> np.ndarray:
@@ -96,7 +81,7 @@ class Batch:
     def exact(self) -> Exact:
         """The convex optimum of the same problem."""
         return fit_exact(
-            self.placed(self.fit.confidence_logit),
+            expit(self.fit.confidence_logit),
             self.fit.decision,
             self.fit.correct,
             n_labels=self.n_labels,
@@ -106,15 +91,14 @@ class Batch:
 
     def shared_curves(self) -> list[SharedCurve]:
         """The shared curve of each fit; without any rows it is the identity."""
-        rows = np.array([len(self.fit.decision)])
-        fits = zip(self.knots, self.shared, strict=True)
-        return [SharedCurve(with_fallbacks(knots, curve[None], rows, curve, least=1)) for knots, curve in fits]
+        rows, knots = np.array([len(self.fit.decision)]), self.settings.places
+        return [SharedCurve(with_fallbacks(knots, curve[None], rows, curve, least=1)) for curve in self.shared]
 
     def curves(self, values: np.ndarray, stand_in: np.ndarray | None = None) -> list[Curves]:
         """Fitted `values (B, K, J)` with `stand_in (B, J)`, or the batch's own, where few rows lie behind a label."""
-        fits = zip(self.knots, values, self.stand_in if stand_in is None else stand_in, strict=True)
-        least = self.settings.minimum_rows
-        return [with_fallbacks(knots, own, self.rows, shared, least) for knots, own, shared in fits]
+        fits = zip(values, self.stand_in if stand_in is None else stand_in, strict=True)
+        knots, least = self.settings.places, self.settings.minimum_rows
+        return [with_fallbacks(knots, own, self.rows, shared, least) for own, shared in fits]
 
 
 def lattices(batches: Sequence[Batch], *, shared: bool) -> list[np.ndarray]:
@@ -126,12 +110,10 @@ def lattices(batches: Sequence[Batch], *, shared: bool) -> list[np.ndarray]:
         return []
     first = batches[0]
     fits = [one for batch in batches for one in batch.triples(batch.fit, shared=shared)]
-    judges = [one for batch in batches if batch.selection for one in batch.triples(batch.selection, shared=shared)]
     values = fit_lattices(
         *_in_columns(fits),
         n_labels=1 if shared else first.n_labels,
         settings=first.settings,
-        selection=_in_columns(judges) if judges else None,
         device=first.device,
     )
     return np.split(values, np.cumsum([len(batch.fit.confidence_logit) for batch in batches])[:-1])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn.functional import logsigmoid
 
 from tasks.projection.curves import place
 from tasks.projection.quadrature import GENTLE, NODES, nodes
@@ -64,28 +63,23 @@ class Cells:
 
     def slope(self, values: torch.Tensor) -> torch.Tensor:
         """Slope of the mean log loss in `values (B, K, J)`, of that shape; 0 where there are no rows."""
-        total, upper = self._sums(torch.sigmoid, values)
+        total, upper = self._sums(values)
         slope = -self.hits
         slope[..., :-1] += total - upper
         slope[..., 1:] += upper
         return slope.div_(self.counts[:, None, None])
 
-    def loss(self, values: torch.Tensor) -> torch.Tensor:
-        """Sum of the log loss over the rows of each fit, `(B,)`."""
-        total, _ = self._sums(lambda t: -logsigmoid(-t), values)
-        return total.sum(dim=(1, 2)) - (self.hits * values).sum(dim=(1, 2))
-
-    def _sums(self, function: Callable[[torch.Tensor], torch.Tensor], values: torch.Tensor) -> list[torch.Tensor]:
-        """With t the logit of each row's reliability and w its weight, sums of f(t) and of f(t) w by cell."""
+    def _sums(self, values: torch.Tensor) -> list[torch.Tensor]:
+        """With q the reliability of each row and w its weight, sums of q and of q w by cell."""
         left, rise = values[..., :-1], values.diff(dim=-1)
-        at_nodes = function(left[..., None] + rise[..., None] * self.places).mul_(self.masses)
+        at_nodes = torch.sigmoid(left[..., None] + rise[..., None] * self.places).mul_(self.masses)
         sums = [at_nodes.sum(dim=-1), at_nodes.mul_(self.places).sum(dim=-1)]
         steep = (rise.abs() > GENTLE) & (self.lengths > 0)
         if steep.any():
             lengths, mine = self.lengths[steep], steep.flatten().repeat_interleave(self.lengths.flatten())
             weight, true = self.weight[mine], self.true[mine]
             t = rise[steep].repeat_interleave(lengths) * weight + left[steep].repeat_interleave(lengths)
-            by_row = function(t).mul_(true)
+            by_row = torch.sigmoid(t).mul_(true)
             for found, terms in zip(sums, (by_row, by_row * weight), strict=True):
                 found[steep] = torch.segment_reduce(terms, "sum", lengths=lengths, unsafe=True)
         return sums

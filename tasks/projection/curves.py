@@ -103,8 +103,11 @@ def place(confidence: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def fallbacks(rows: np.ndarray, least: int) -> tuple[Fallback, ...]:
-    """Rows behind each label `(K,)` to what it stands on: fewer than `least` the shared curve, none the identity."""
-    return tuple("identity" if n == 0 else "shared" if n < least else "none" for n in rows)
+    """Rows behind each label `(K,)` to what it stands on: fewer than `least` the shared curve, none the identity.
+
+    Where `least` is 0, as in the paper, every label stands on its own, with no row on the start of the fit.
+    """
+    return tuple("none" if n >= least else "identity" if n == 0 else "shared" for n in rows)
 
 
 def with_fallbacks(knots: np.ndarray, values: np.ndarray, rows: np.ndarray, shared: np.ndarray, least: int) -> Curves:

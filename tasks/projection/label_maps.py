@@ -61,8 +61,8 @@ class Lines:
 class Isotonic:
     """For each label, thresholds on the confidence, and the reliability between them on straight lines.
 
-    Its arrays are read-only copies. Beyond its outer thresholds a label stays as it is there. Reliabilities of exactly
-    0 and 1 are meant, hence logits of -inf and inf: a log loss has to cut them.
+    Its arrays are read-only copies. Beyond its outer thresholds a label stays as it is there. A reliability of
+    exactly 0 or 1, which a fit never gives, has a logit of -inf or inf.
     """
 
     confidence: tuple[np.ndarray, ...]  # K arrays (T,) float64 in [0, 1], rising, T >= 1

@@ -14,9 +14,13 @@ from typing import Protocol
 import numpy as np
 from scipy.special import expit
 
+from tasks.metrics.reliability import nll_correct
 from tasks.projection.curves import Fallback, SharedCurve
 from tasks.projection.label_maps import FARTHEST_LOGIT, FARTHEST_SHIFT, Intercepts, Isotonic, Lines, read_only
+from tasks.projection.rows import Rows
 
+PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0)  # of the mean squared shift; of equals the first is chosen
+SMALLEST = 1e-6  # reliability of an isotonic step
 RIDGE = 1e-6  # weight, beside the mean log loss, of the squared distance of a line to the identity
 TOLERANCE = 1e-12  # where Newton's method stops, in the slope of that sum
 ROUNDING = 4e-15  # what its height may rise by: near the optimum its last digits say nothing
@@ -64,16 +68,27 @@ class WithFallbacks:
         return self.own.violations() + [f"shared curve: {found}" for found in self.shared.violations()]
 
 
-def fit_intercepts(
-    confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, n_labels: int
-) -> list[Intercepts]:
-    """logit of the confidence `(B, m)`, decision 0..K-1 and correct `(m,)`, to the shifts of B fits.
+def fit_intercepts(fit: Rows, selection: Rows | None, *, n_labels: int) -> list[Intercepts]:
+    """The shifts of B fits, at least log loss plus a penalty times their mean square.
 
-    A label's shift makes its reliabilities sum to its right rows. A label that is always right ends at 12, always
-    wrong at -12; without rows it is not shifted. The order of the rows does not matter.
+    The penalty is that of `PENALTIES` with the least log loss on the `selection` rows, the larger where two are equal;
+    without such rows there is none. Unpenalised, a label's shift makes its reliabilities sum to its right rows; one
+    that is always right ends at 12, always wrong at -12. A label without rows is not shifted. The order of the rows
+    does not matter.
     """
-    fits = (rows_by_label(at, decision, correct, n_labels) for at in confidence_logit)
-    return [Intercepts(np.array([_shift(*rows) for rows in labels])) for labels in fits]
+    chosen = []
+    for place, at in enumerate(fit.confidence_logit):
+        rows = list(rows_by_label(at, fit.decision, fit.correct, n_labels))
+        penalties = PENALTIES if selection is not None else PENALTIES[-1:]
+        each = [
+            Intercepts(np.array([_shift(*mine, 2 * penalty * len(at) / n_labels) for mine in rows]))
+            for penalty in penalties
+        ]
+        if selection is not None:
+            judged = selection.confidence_logit[place], selection.decision
+            each.sort(key=lambda one: nll_correct(one(*judged), selection.correct))
+        chosen.append(each[0])
+    return chosen
 
 
 def fit_isotonic(
@@ -114,18 +129,16 @@ def rows_by_label(
         yield confidence_logit[rows].astype(np.float64), correct[rows] != 0
 
 
-def _shift(logits: np.ndarray, right: np.ndarray) -> float:
+def _shift(logits: np.ndarray, right: np.ndarray, penalty: float) -> float:
     """Logits `(r,)` and `right (r,)` of a label's rows to the shift, by Brent's method (1973)."""
     from scipy.optimize import brentq  # noqa: PLC0415 - takes half a second, and only fits need it
 
     if not len(right):
         return 0.0
-    if right.all() or not right.any():
-        return FARTHEST_SHIFT if right.all() else -FARTHEST_SHIFT
 
     def excess(shift: float) -> float:
         """Of the reliabilities over the right rows, summed without cancellation; it rises with the shift."""
-        return float(expit(logits[~right] + shift).sum() - expit(-logits[right] - shift).sum())
+        return float(expit(logits[~right] + shift).sum() - expit(-logits[right] - shift).sum()) + penalty * shift
 
     if excess(-FARTHEST_SHIFT) >= 0:
         return -FARTHEST_SHIFT
@@ -147,7 +160,7 @@ def _thresholds(confidence: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, 
     n_right[np.searchsorted(places, places_of_right)] = counts
     steps = isotonic_regression(n_right / rows, weights=rows).x
     inner = np.r_[False, (steps[1:-1] == steps[:-2]) & (steps[1:-1] == steps[2:]), False][: len(steps)]
-    return places[~inner], np.clip(steps[~inner], 0, 1)
+    return places[~inner], np.clip(steps[~inner], SMALLEST, 1 - SMALLEST)
 
 
 def _line(logits: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Literal
 
 import numpy as np
 import torch
+from scipy.special import logit
 from torch.nn.functional import softplus
 
 from tasks.projection.cells import Cells, Triple, sort_into_cells
@@ -26,15 +26,13 @@ Triples = tuple[Several, Several, Several]  # confidence, decision and correct; 
 
 @dataclass(frozen=True)
 class LatticeSettings:
-    """The paper's settings; what it leaves open is ours: uniform knots, the last epoch, the rows a label needs."""
+    """The paper's settings; the rows that a label needs are for one's own predictions."""
 
-    knots: int = 8  # J on [0, 1]; at least 3
-    knots_at: Literal["uniform", "quantiles"] = "uniform"  # or at quantiles of the projection-fit confidences
+    knots: int = 8  # J, uniform on [0, 1]; at least 3
     smoothness: float = 1e-4  # rho, the weight of the squared second differences
     learning_rate: float = 0.03
     epochs: int = 400
-    selection: Literal["last", "best"] = "last"  # or the epoch with the lowest loss on projection-selection
-    minimum_rows: int = 20  # a label with fewer projection-fit rows takes the shared curve
+    minimum_rows: int = 0  # a label with fewer projection-fit rows takes the shared curve
 
     @classmethod
     def chosen(cls, params: ProjectionParams) -> LatticeSettings:
@@ -43,7 +41,7 @@ class LatticeSettings:
 
     @property
     def places(self) -> np.ndarray:
-        """Where the knots lie, `(J,)` in [0, 1], or where they are placed if they lie at quantiles."""
+        """Where the knots lie, `(J,)` in [0, 1]."""
         return np.linspace(0.0, 1.0, self.knots)
 
 
@@ -68,28 +66,19 @@ def fit_lattices(
     *,
     n_labels: int,
     settings: LatticeSettings,
-    selection: Triples | None = None,
     device: str = "cpu",
 ) -> np.ndarray:
     """Confidence `(B, m)` in [0, 1], decision and correct `(B, m)` or `(m,)`, to lattice values `(B, K, J)`.
 
-    The fits may have different numbers of rows: then each of the three is a sequence of B arrays. `selection` are the
-    projection-selection triples, read only if `settings.selection` is `best`: then each fit keeps the first epoch
-    with the lowest loss there. The same rows in any order give the same bits on one machine, and on the CPU each fit
-    of a batch the same as alone. A label without rows keeps its start. Raises ValueError if `best` has no selection
-    rows.
+    The fits may have different numbers of rows: then each of the three is a sequence of B arrays. The same rows in any
+    order give the same bits on one machine, and on the CPU each fit of a batch the same as alone. A label without
+    rows keeps its start.
     """
-    if settings.selection == "best" and (selection is None or any(len(one) == 0 for one in selection[0])):
-        raise ValueError("selection 'best' needs projection-selection rows")
-
-    def cells(triples: Triples) -> Cells:
-        return sort_into_cells(_each(triples), n_labels=n_labels, knots=settings.places, device=device)
-
-    start = np.stack([_start(fit, n_labels, settings.places) for fit in _each((confidence, decision, correct))])
-    judge = cells(selection) if settings.selection == "best" and selection is not None else None
+    fits = _each((confidence, decision, correct))
+    cells = sort_into_cells(fits, n_labels=n_labels, knots=settings.places, device=device)
+    start = np.tile(first_curve(settings.knots), (len(fits), n_labels, 1))
     with _one_thread(), device_turn(device):
-        values = _descend(torch.from_numpy(start).to(device), cells((confidence, decision, correct)), judge, settings)
-        return values.cpu().numpy()
+        return _descend(torch.from_numpy(start).to(device), cells, settings).cpu().numpy()
 
 
 def _each(triples: Triples) -> list[Triple]:
@@ -100,24 +89,14 @@ def _each(triples: Triples) -> list[Triple]:
     return [(np.asarray(c, dtype=np.float64), d, z) for c, d, z in zip(confidence, *own, strict=True)]
 
 
-def _start(fit: Triple, n_labels: int, knots: np.ndarray) -> np.ndarray:
-    """Where Adam starts, `(K, J)`: b in the first column, eta in the others.
-
-    Each label starts at its base rate, on a line of slope 1.4 in c that crosses it at c = 5/7 (for J = 8: 0.2 from
-    knot to knot, through the sixth). The paper names no start; from zeros 400 epochs end visibly short of the
-    optimum.
-    """
-    _, decision, correct = fit
-    total = np.bincount(decision, minlength=n_labels)
-    right = np.bincount(decision[np.asarray(correct) != 0], minlength=n_labels)
-    theta = np.empty((n_labels, len(knots)))
-    theta[:, 0] = np.log((right + 1) / (total - right + 1)) - 1.4 * 5 / 7
-    theta[:, 1:] = np.log(np.expm1(1.4 * np.diff(knots)))
-    return theta
+def first_curve(knots: int) -> np.ndarray:
+    """Where every curve starts, `(J,)`: b, then eta: the logit of the line from .03 to .97 over the knots."""
+    start = logit(np.linspace(0.03, 0.97, knots))
+    return np.append(start[0], np.log(np.expm1(np.diff(start))))
 
 
-def _descend(theta: torch.Tensor, cells: Cells, judge: Cells | None, settings: LatticeSettings) -> torch.Tensor:
-    """Adam from `theta (B, K, J)`, (b, eta) of every curve, to the values `(B, K, J)` of the chosen epoch.
+def _descend(theta: torch.Tensor, cells: Cells, settings: LatticeSettings) -> torch.Tensor:
+    """Adam from `theta (B, K, J)`, (b, eta) of every curve, to the values `(B, K, J)` of the last epoch.
 
     Adam is written out (Kingma and Ba, 2015, with their defaults): torch's own loads a compiler at its first step,
     which takes longer than all the epochs. Each sum runs over the last axis alone, so that no fit feels its
@@ -130,7 +109,6 @@ def _descend(theta: torch.Tensor, cells: Cells, judge: Cells | None, settings: L
     bending = 2 * settings.smoothness / (labels * (knots - 2)) * bend.T @ bend
     first, second = torch.zeros_like(theta), torch.zeros_like(theta)
     values = _values(theta, below)
-    kept, lowest = values, torch.full_like(theta[:, 0, 0], torch.inf)
     for epoch in range(1, settings.epochs + 1):
         slope = cells.slope(values) + (values[..., None, :] * bending).sum(dim=-1)
         gradient = (slope[..., None, :] * below.T).sum(dim=-1)  # b lifts every knot, an increment those after it
@@ -140,11 +118,7 @@ def _descend(theta: torch.Tensor, cells: Cells, judge: Cells | None, settings: L
         size = (second / (1 - 0.999**epoch)).sqrt() + 1e-8
         theta = theta - settings.learning_rate * (first / (1 - 0.9**epoch)) / size
         values = _values(theta, below)
-        if judge is not None:
-            loss = judge.loss(values)
-            kept = torch.where((loss < lowest)[:, None, None], values, kept)
-            lowest = torch.minimum(loss, lowest)
-    return values if judge is None else kept
+    return values
 
 
 def _values(theta: torch.Tensor, below: torch.Tensor) -> torch.Tensor:

@@ -5,9 +5,9 @@ no two labels change places. With gaps D_j = log p_d - log p_j of the other labe
 exp(-alpha D_j), the reliability q is reached where log h(alpha) = log((1 - q) / q) = -logit q. As log h is convex and
 falls, Newton's steps from 0 only rise and never pass the solution.
 
-The paper leaves open what its path cannot reach. Ours: q <= 1/K gives the uniform row; q counts as 1 - 1e-6 at most;
-alpha ends at 1e4, which is also where a row ends whose q >= 1/m lies beyond a tie of m labels at its top; a row
-whose decision is not on top stays as it is.
+What the path cannot reach: q below 1/K counts as 1/K + 1e-7, as the authors have it, and as solved. Ours: q counts as
+1 - 1e-6 at most; alpha ends at 1e4, which is also where a row ends whose q >= 1/m lies beyond a tie of m labels at its
+top; a row whose decision is not on top stays as it is, and is the only one that is not solved.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
+from scipy.special import logit
 
 from tasks.metrics.checks import reject_nan
 
 HIGHEST_LOGIT = np.log((1 - 1e-6) / 1e-6)  # q = 1 would need an infinite alpha
 LARGEST_ALPHA = 1e4
+LEAST_ABOVE = 1e-7  # above 1/K
 LARGEST_GAP = 1e6  # a probability of exactly 0 counts as exp(-1e6) of the largest, or it could never rise again
 TOLERANCE = 1e-13  # of log h, hence of logit q
 PASSES = 200  # a row takes about ten
@@ -32,7 +34,7 @@ class Simplex:
     log_probabilities: np.ndarray  # (n, K) float64
     alpha: np.ndarray  # (n,) float64 in [0, 1e4]; `off_top_alpha` where the decision is not on top
     feasible: np.ndarray  # (n,) bool, q >= 1/K, compared as logit q >= -log(K - 1), wherever the decision stands
-    solved: np.ndarray  # (n,) bool, the decision is a maximiser, before as after, and alpha < 1e4; q < 1/K may be
+    solved: np.ndarray  # (n,) bool, the decision is a maximiser, before as after; q < 1/K may be
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -67,15 +69,16 @@ def project_simplex(
     gaps = np.minimum(highest[:, None] - log_probabilities, LARGEST_GAP)
     others = gaps[np.arange(labels) != top[:, None]].reshape(count, labels - 1)
     uniform = -np.log(labels - 1)  # logit of 1/K
+    least = logit(1 / labels + LEAST_ABOVE)
     alpha = np.full(count, float(off_top_alpha))
-    alpha[on_top] = _powers(others[on_top], np.clip(reliability_logit[on_top], uniform, HIGHEST_LOGIT))
+    alpha[on_top] = _powers(others[on_top], np.clip(reliability_logit[on_top], least, HIGHEST_LOGIT))
 
     rest = np.exp(-alpha[:, None] * others).sum(axis=1)
     moved = -alpha[:, None] * gaps - np.log1p(rest)[:, None]
     moved[alpha == 0] = -np.log(labels)  # log1p(K - 1) rounds otherwise, and for K = 3 to the next bin of the ECE
     unmoved = ~on_top & (alpha == 1)
     moved[unmoved] = log_probabilities[unmoved]
-    return Simplex(moved, alpha, reliability_logit >= uniform, on_top & (alpha < LARGEST_ALPHA))
+    return Simplex(moved, alpha, reliability_logit >= uniform, on_top)
 
 
 def _powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:

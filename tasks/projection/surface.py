@@ -1,9 +1,7 @@
-"""Label-wise 2D: reliability as a surface of confidence and decision gap (paper, section 3.5).
+"""Label-wise 2D: reliability as a surface of confidence and gap, fitted by Adam as the paper's authors do.
 
-The paper leaves open the knots of the gap, the smoothness in two directions and the clipping. Ours: knots at
-quantiles of each fit's gaps; the same rho times the mean squared second difference along the confidence plus that
-along the gap, each counted in steps from knot to knot (so that a surface that ignores the gap costs what its curve
-does, and the best surface is no worse a fit than the best curve); probabilities cut to [1e-6, 1 - 1e-6].
+A surface on 8 by 6 knots is a start plus increments along the confidence, along the gap, and of their product, all
+positive: it falls along neither, and rises the faster along one the further along the other.
 """
 
 from __future__ import annotations
@@ -11,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, logit
+from scipy.sparse import csr_array
+from scipy.special import expit
 
-from tasks.projection.cone import SurfaceProblem, bending_matrix, corner_weights, lowest_surface
-from tasks.projection.curves import Fallback, fallbacks, place
-from tasks.projection.lattice import LatticeSettings
+from tasks.projection.curves import place
+from tasks.projection.lattice import LatticeSettings, first_curve
+from tasks.protocol.adam import Adam
 
-GAP_KNOTS = 8
+GAP_KNOTS = 6
+FIRST_RISE, FIRST_PRODUCT = 1e-2, 1e-3  # increments along the gap, and of the product, at the start
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +31,10 @@ class Surfaces:
     knots: np.ndarray  # (J,) float64, 0 = u_1 < ... < u_J = 1
     gap_knots: np.ndarray  # (G,) float64, rising, G >= 2
     values: np.ndarray  # (K, J, G) float64, logit of the reliability
-    rows: np.ndarray  # (K,) int64, projection-fit rows behind each label
-    fallback: tuple[Fallback, ...]  # of each label: its own surface, the shared curve, or reliability = confidence
-    excess: np.ndarray  # (K,) float64, proven bound on the label's objective above the lowest; 0 for a fallback
 
     def __post_init__(self) -> None:
-        for name in ("knots", "gap_knots", "values", "rows", "excess"):
-            frozen = np.array(getattr(self, name), dtype=np.int64 if name == "rows" else np.float64)
+        for name in ("knots", "gap_knots", "values"):
+            frozen = np.array(getattr(self, name), dtype=np.float64)
             frozen.flags.writeable = False
             object.__setattr__(self, name, frozen)
 
@@ -50,9 +47,7 @@ class Surfaces:
         at_knots = np.maximum.accumulate(at_knots, axis=1)  # rounding alone could make a curve of c fall
         interval, weight = place(expit(confidence_logit), self.knots)
         row = np.arange(len(interval))
-        reliability_logit = _between(at_knots[row, interval], at_knots[row, interval + 1], weight)
-        identity = np.array([kind == "identity" for kind in self.fallback])
-        return np.asarray(np.where(identity[decision], confidence_logit, reliability_logit))
+        return _between(at_knots[row, interval], at_knots[row, interval + 1], weight)
 
     def violations(self) -> list[str]:
         """What is wrong with these surfaces, a sentence for each place; empty if nothing is."""
@@ -66,23 +61,7 @@ class Surfaces:
         for axis, name in ((1, "confidence"), (2, "gap")):
             for label, i, j in np.argwhere(np.diff(self.values, axis=axis) < 0):
                 found.append(f"label {label} falls along the {name} after knot {i}, gap knot {j}")
-        unproven = np.flatnonzero(~(self.excess <= 1e-6))
-        return found + [f"label {k} may lie {self.excess[k]} above its lowest objective" for k in unproven]
-
-
-def decision_gap(log_probabilities: np.ndarray, logits: np.ndarray, decision: np.ndarray) -> np.ndarray:
-    """The gap g: logit of the decision's probability less that of the runner-up, `(n, K)`, `(n, K)`, `(n,)` to `(n,)`.
-
-    The runner-up is the first best other label of the uncalibrated `logits`, whatever the calibrator made of it; so
-    the gap of a calibrator that moves the decision from the top can be negative. For K = 2 it is 2 logit c.
-    """
-    row = np.arange(len(decision))
-    others = np.array(logits, dtype=np.float64)
-    others[row, decision] = -np.inf
-    runner_up = others.argmax(axis=1)
-    both = np.clip(log_probabilities[row, [decision, runner_up]], np.log(1e-6), np.log1p(-1e-6))
-    chosen, other = both - np.log(-np.expm1(both))
-    return np.asarray(chosen - other)
+        return found
 
 
 def fit_surfaces(
@@ -93,66 +72,60 @@ def fit_surfaces(
     *,
     n_labels: int,
     settings: LatticeSettings,
-    shared: np.ndarray,
-    knots: np.ndarray | None = None,
-) -> list[Surfaces]:
-    """Confidence in [0, 1] and gap `(B, m)`, decision and correct `(m,)`, to the surfaces of B fits.
-
-    `knots (B, J)` are where the confidence is read, uniform by default, and where `shared (B, J)` has its values. A
-    label with fewer than `settings.minimum_rows` rows takes that curve, whatever the gap; one with none the identity.
-    The same rows in any order give the same bits.
-    """
-    return [
-        _fit(c, g, decision, np.asarray(correct, dtype=np.float64), n_labels, settings, curve, places)
-        for c, g, curve, places in zip(
-            confidence, gap, shared, [settings.places] * len(gap) if knots is None else knots, strict=True
-        )
-    ]
-
-
-def _fit(
-    confidence: np.ndarray,
-    gap: np.ndarray,
-    decision: np.ndarray,
-    correct: np.ndarray,
-    n_labels: int,
-    settings: LatticeSettings,
-    shared: np.ndarray,
-    knots: np.ndarray,
 ) -> Surfaces:
-    gap_knots = _gap_knots(gap)
-    shape = (len(knots), len(gap_knots))
-    bending = settings.smoothness / n_labels * bending_matrix(shape)
-    rows = np.bincount(decision, minlength=n_labels)
-    kinds = fallbacks(rows, settings.minimum_rows)
-    identity = logit(np.clip(knots, 1e-6, 1 - 1e-6))
-    values, excess = np.empty((n_labels, *shape)), np.zeros(n_labels)
-    for label, kind in enumerate(kinds):
-        if kind != "none":
-            values[label] = (shared if kind == "shared" else identity)[:, None]
-            continue
-        mine = np.flatnonzero(decision == label)
-        mine = mine[np.lexsort((correct[mine], gap[mine], confidence[mine]))]
-        places = place(confidence[mine], knots), place(_within(gap[mine], gap_knots), gap_knots)
-        hats = corner_weights(*places, shape)
-        problem = SurfaceProblem(shape, hats, correct[mine], 1 / len(confidence), bending)
-        values[label], excess[label] = lowest_surface(problem, _start(correct[mine], shape))
-    return Surfaces(knots, gap_knots, values, rows, tuple(kinds), excess)
+    """Confidence in [0, 1], gap, decision 0..K-1 and correct, `(m,)` each, to the surfaces of the last epoch.
+
+    The gap knots are uniform between its 1% and 99% quantiles. A label without rows keeps its start. The same rows in
+    any order give the same bits.
+    """
+    order = np.lexsort((correct, gap, confidence, decision))
+    confidence, gap, decision = confidence[order], gap[order], decision[order]
+    right = np.asarray(correct, dtype=np.float64)[order]
+    low, high = np.quantile(gap, [0.01, 0.99]) if len(gap) else (0.0, 1.0)
+    knots, gap_knots = settings.places, np.linspace(low, max(high, low + 1e-6), GAP_KNOTS)
+    shape = (n_labels, len(knots), GAP_KNOTS)
+    hats = _corner_weights(decision, place(confidence, knots), place(_within(gap, gap_knots), gap_knots), shape)
+    turned = hats.T.tocsr()
+    theta = np.empty(shape)  # start and increments: along the confidence in the first column, along the gap in row one
+    theta[:] = np.log(np.expm1(FIRST_PRODUCT))
+    theta[:, 0] = np.log(np.expm1(FIRST_RISE))
+    theta[:, :, 0] = first_curve(len(knots))
+    bends = [np.diff(np.eye(size), n=2, axis=0) for size in shape[1:]]
+    bending = [
+        2 * settings.smoothness / (n_labels * len(d) * other) * d.T @ d
+        for d, other in zip(bends, shape[:0:-1], strict=True)
+    ]
+    adam = Adam(settings.learning_rate)
+    for _ in range(settings.epochs):
+        values = _values(theta)
+        slope = (turned @ (expit(hats @ values.ravel()) - right) / max(len(right), 1)).reshape(shape)
+        slope += np.einsum("ij,kjg->kig", bending[0], values) + np.einsum("gh,kih->kig", bending[1], values)
+        slope = slope[:, ::-1, ::-1].cumsum(axis=1).cumsum(axis=2)[:, ::-1, ::-1]  # each increment lifts what follows
+        factor = expit(theta)
+        factor[:, 0, 0] = 1
+        theta = theta + adam.step(slope * factor)
+    return Surfaces(knots, gap_knots, np.maximum.accumulate(np.maximum.accumulate(_values(theta), axis=1), axis=2))
 
 
-def _gap_knots(gap: np.ndarray) -> np.ndarray:
-    """Eight quantiles of the gaps, the lowest moved to 0 if it lies above; those that coincide to 1e-6 are one."""
-    quantiles = np.quantile(gap, np.linspace(0, 1, GAP_KNOTS)) if len(gap) else np.zeros(1)
-    quantiles[0] = min(quantiles[0], 0)
-    rising = np.unique(np.round(quantiles, 6))
-    return rising if len(rising) > 1 else rising[0] + np.array([0.0, 1.0])
+def _values(theta: np.ndarray) -> np.ndarray:
+    """Start and, before the softplus, increments `(K, J, G)` to the values at the knots."""
+    increments = np.logaddexp(0, theta)
+    increments[:, 0, 0] = theta[:, 0, 0]
+    return np.asarray(increments.cumsum(axis=1).cumsum(axis=2))
 
 
-def _start(correct: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """The label's base rate on a gentle slope along both axes, `(I, G)`, clear of every constraint."""
-    first, second = (np.linspace(-0.5, 0.5, size) for size in shape)
-    base = np.log((correct.sum() + 1) / (len(correct) - correct.sum() + 1))
-    return np.asarray(np.clip(base, -10, 10) + first[:, None] + second)
+def _corner_weights(
+    decision: np.ndarray,
+    first: tuple[np.ndarray, np.ndarray],
+    second: tuple[np.ndarray, np.ndarray],
+    shape: tuple[int, int, int],
+) -> csr_array:
+    """Labels and the places of n rows on each axis (interval and weight) to bilinear weights `(n, K J G)`."""
+    (i, right), (j, above) = first, second
+    start = decision * shape[1] * shape[2]
+    corner = np.stack([start + (i + x) * shape[2] + j + y for x in (0, 1) for y in (0, 1)], axis=1)
+    weight = np.stack([u * v for u in (1 - right, right) for v in (1 - above, above)], axis=1)
+    return csr_array((weight.ravel(), corner.ravel(), np.arange(0, 4 * len(i) + 1, 4)), (len(i), int(np.prod(shape))))
 
 
 def _within(gap: np.ndarray, knots: np.ndarray) -> np.ndarray:

@@ -3,8 +3,8 @@
 The one contract: `fit(Batch) -> list of B values`, one for each calibrator, each a frozen value that maps logit of the
 confidence `(n,)`, decision `(n,)` and gap `(n,)` to logit of the reliability `(n,)` float64 and names its own
 `violations()`. Everything ranks and compares by that logit: the reliability itself saturates. Only the surfaces read
-the gap. A label with few projection-fit rows takes the shared curve in every label-wise variant, one with none the
-identity.
+the gap. Where the settings ask for it, a label with few projection-fit rows takes the shared curve in every label-wise
+variant but that one, and a label with none the identity.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from scipy.special import expit
 
 from tasks.projection.batch import Batch, lattices
 from tasks.projection.curves import Confidence, Curves, SharedCurve
+from tasks.projection.label_maps import Intercepts
 from tasks.projection.labelwise import WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
 from tasks.projection.lattice import objective
-from tasks.projection.surface import fit_surfaces
+from tasks.projection.surface import Surfaces, fit_surfaces
 
 
 class Variant(Protocol):
@@ -55,33 +56,35 @@ def fit_optimum(batch: Batch) -> list[Curves]:
     return batch.curves(batch.exact.values)
 
 
-def fit_surface(batch: Batch) -> list[Variant]:
-    """Reliability as a surface of confidence and gap."""
+def fit_surface(batch: Batch) -> list[Surfaces]:
+    """Reliability as a surface of confidence and gap; a label without rows keeps its start."""
     rows, first = batch.fit, slice(batch.surfaces)
-    return list(
-        fit_surfaces(
-            expit(rows.confidence_logit[first]),
-            rows.gap[first],
-            rows.decision,
-            rows.correct,
-            n_labels=batch.n_labels,
-            settings=batch.settings,
-            shared=batch.stand_in[first],
-            knots=batch.knots[first],
-        )
-    )
+    fits = zip(expit(rows.confidence_logit[first]), rows.gap[first], strict=True)
+    settings, labels = batch.settings, batch.n_labels
+    return [fit_surfaces(*one, rows.decision, rows.correct, n_labels=labels, settings=settings) for one in fits]
 
 
-def with_stand_in(fit: Callable[..., list]) -> Callable[[Batch], list[WithFallbacks]]:
+def fit_shifts(batch: Batch) -> list[Intercepts]:
+    """A shift of the logit for each label, its penalty chosen on projection-selection where that is there."""
+    return fit_intercepts(batch.fit, batch.selection, n_labels=batch.n_labels)
+
+
+def of_rows(fit: Callable[..., list]) -> Callable[[Batch], list]:
+    """A fit that takes the projection-fit rows alone."""
+
+    def fit_of_rows(batch: Batch) -> list:
+        rows = batch.fit
+        return fit(rows.confidence_logit, rows.decision, rows.correct, n_labels=batch.n_labels)
+
+    return fit_of_rows
+
+
+def with_stand_in(fit: Callable[[Batch], list]) -> Callable[[Batch], list[WithFallbacks]]:
     """Add the fallbacks to the fit of a label-wise variant that has none of its own."""
 
     def fit_with_fallbacks(batch: Batch) -> list[WithFallbacks]:
-        rows = batch.fit
-        own = fit(rows.confidence_logit, rows.decision, rows.correct, n_labels=batch.n_labels)
-        shared = [
-            SharedCurve(Curves(k, v[None], np.ones(1), ("none",)))
-            for k, v in zip(batch.knots, batch.stand_in, strict=True)
-        ]
+        own = fit(batch)
+        shared = [SharedCurve(Curves(batch.settings.places, v[None], np.ones(1), ("none",))) for v in batch.stand_in]
         return [
             WithFallbacks(value, curve, batch.fallback, batch.rows) for value, curve in zip(own, shared, strict=True)
         ]
@@ -92,9 +95,9 @@ def with_stand_in(fit: Callable[..., list]) -> Callable[[Batch], list[WithFallba
 VARIANTS: dict[str, Callable[[Batch], list]] = {
     "confidence": fit_confidence,
     "shared_1d": fit_shared,
-    "label_intercept": with_stand_in(fit_intercepts),
-    "label_isotonic": with_stand_in(fit_isotonic),
-    "label_platt": with_stand_in(fit_platt),
+    "label_intercept": with_stand_in(fit_shifts),
+    "label_isotonic": with_stand_in(of_rows(fit_isotonic)),
+    "label_platt": with_stand_in(of_rows(fit_platt)),
     "mrp": fit_labelwise,
     "label_2d": fit_surface,
     "mrp_exact": fit_optimum,
@@ -129,7 +132,7 @@ class Optimality:
 def optimality(batch: Batch) -> Optimality:
     """Adam's objective beside the optimum, on the projection-fit rows; labels before their fallbacks."""
     rows, smoothness = batch.fit, batch.settings.smoothness
-    placed = batch.placed(rows.confidence_logit)
+    placed = expit(rows.confidence_logit)
     adam, lowest = (
         objective(values, placed, rows.decision, rows.correct, smoothness)
         for values in (batch.adam, batch.exact.values)

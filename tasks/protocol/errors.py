@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+
+def printable(text: str) -> str:
+    """`text` with what may steer a terminal, or hide what stands there, escaped as in JSON."""
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
 
 
 class BadInput(ValueError):

@@ -6,10 +6,8 @@ PAPER_DATASETS = ("amazon_esci", "mslr_web10k", "alloprof_rerank", "esci_rerank_
 BOOSTED = "mslr_web10k_boosted"  # the same judgements under a LightGBM base: the paper's robustness check
 
 PAPER_CALIBRATORS = ("uncal", "ts", "diag", "spline", "hcal", "smart")
-HEADLINE_CALIBRATOR = "smart"  # under which the paper reads its label spread and draws its curves
+HEADLINE_CALIBRATOR = "smart"  # under which the paper draws its curves
 RIVAL_CALIBRATORS = ("vector", "matrix")  # class-wise: they can remove a label-wise residual themselves
-ALTERNATIVE_OF = {"hcal_pooled": "hcal", "smart_soft_ece": "smart"}  # the other of two defensible objectives
-SENSITIVITY_CALIBRATORS = tuple(ALTERNATIVE_OF)
 
 PAPER_VARIANTS = ("confidence", "shared_1d", "label_intercept", "label_isotonic", "mrp", "label_2d")
 VARIANTS = ("confidence", "shared_1d", "label_intercept", "label_isotonic", "label_platt", "mrp", "label_2d")

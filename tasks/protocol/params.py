@@ -15,6 +15,7 @@ PARAMS_FILE = Path("params.yaml")
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+OWN_READERS = {"files": ("files",), "logits": ("files",), "hub": ("hub",)}  # of one's own sets, and their sources
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
@@ -25,36 +26,40 @@ class _Frozen(BaseModel):
 
 
 class ProtocolParams(_Frozen):
-    """How many rows of each validation third are used."""
+    """Which validation rows each fit sees (paper, section 4.3, as its authors ran it)."""
 
-    calibrator_fit_cap: Count
-    projection_cap: Count
+    parts: tuple[Share, Share, Share]  # calibrator-fit, projection-fit, projection-selection
+    projection_cap: Count  # of each of the last two
+    temperature_rows: Literal["validation", "calibrator_fit"]
+    split: Literal["row", "group"]
+
+    @model_validator(mode="after")
+    def _parts_are_a_whole(self) -> ProtocolParams:
+        if abs(sum(self.parts) - 1) > 1e-9:
+            raise ValueError(f"the parts sum to {sum(self.parts):g}, not to 1")
+        return self
 
 
 class ProjectionParams(_Frozen):
     """The lattice of the paper (sections 3.4 and 4.3)."""
 
     knots: Annotated[int, Field(ge=3)]
-    knots_at: Literal["uniform", "quantiles"]
     smoothness: Annotated[float, Field(ge=0)]
     learning_rate: Annotated[float, Field(gt=0)]
     epochs: Count
-    selection: Literal["last", "best"]
-    minimum_rows: Count
+    minimum_rows: Annotated[int, Field(ge=0)]  # 0: no label stands on anything but its own
 
 
 class MetricParams(_Frozen):
     """What the metrics leave open."""
 
     ece_bins: Count
-    ece_binning: Literal["width", "mass"]
     ties: Literal["expected", "threshold"]
     smallest_probability: Annotated[float, Field(ge=0, lt=0.5)]
     smallest_reliability: Annotated[float, Field(gt=0, lt=0.5)]
     spread_groups: Count
     spread_minimum_cell: Count
     spread_permutations: Count
-    spread_reading: Literal["mean", "group"]
     resamples: Annotated[int, Field(ge=300)]  # fewer could never tell six data sets apart from chance
 
 
@@ -77,16 +82,18 @@ class RivalParams(_Frozen):
 
 
 class Alternative(_Frozen):
-    """One choice made otherwise: names of these sections with other values."""
+    """One choice made otherwise: names of these sections with other values, or logits of another base predictor."""
 
+    protocol: Mapping[str, Any] = Field(default_factory=dict)
+    base: Key | None = None
     projection: Mapping[str, Any] = Field(default_factory=dict)
     metrics: Mapping[str, Any] = Field(default_factory=dict)
     simplex: Mapping[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_choice(self) -> Alternative:
-        if sum(map(bool, (self.projection, self.metrics, self.simplex))) != 1:
-            raise ValueError("an alternative changes one of projection, metrics and simplex")
+        if sum(map(bool, (self.protocol, self.base, self.projection, self.metrics, self.simplex))) != 1:
+            raise ValueError("an alternative changes one of protocol, base, projection, metrics and simplex")
         return self
 
 
@@ -98,17 +105,12 @@ class SensitivityParams(_Frozen):
 
 
 class TrainParams(_Frozen):
-    """Settings of the base predictors; each predictor checks its own names."""
+    """The base predictors: those of the tables, and those that show what a choice of theirs is worth."""
 
-    seed: int
-    linear_text: Mapping[str, Any]
-    linear_features: Mapping[str, Any]
-    boosted: Mapping[str, Any]
-
-    def settings(self, own: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-        """The section of each kind of predictor, with a data set's own settings over it."""
-        sections = {"linear_text": self.linear_text, "linear_features": self.linear_features, "boosted": self.boosted}
-        return {kind: {**section, **own} for kind, section in sections.items()}
+    seed: int  # of the base predictor of one's own sets; the paper's have theirs
+    members: Count  # predictors of a run, each fed the rows in an order of its own
+    runs: Count
+    alternatives: tuple[Literal["unweighted", "multinomial", "member_1", "member_2"], ...]
 
 
 class SplitParams(_Frozen):
@@ -125,56 +127,38 @@ class SplitParams(_Frozen):
         return {"train": 1 - sum(drawn.values()), **drawn}
 
 
-class Preset(_Frozen):
-    """How the judged pairs of a set are split, weighted and read."""
-
-    split: SplitParams
-    class_weight: Literal["none", "balanced"] = "none"
-    predictor: Literal["linear", "boosted"] = "linear"
-    settings: Mapping[str, Any] = Field(default_factory=dict)  # of the predictor, in place of those under `train`
-    options: Mapping[str, Any] = Field(default_factory=dict)  # the reader's own
-
-
 class DatasetParams(_Frozen):
-    """One data set of a run: where it comes from, and how it is split, weighted and read.
+    """One data set of a run: where it comes from, and, for one's own, how it is split, weighted and read."""
 
-    The latter stands in the entry itself, or, for a set with several accepted ways, in the preset that it names.
-    """
-
-    reader: str  # the file in tasks/datasets that reads it; `files` or `hub` for your own
-    source: Literal["simulated", "official", "hub", "files"]
+    source: Literal["simulated", "hub", "files"]
     path: str  # what on this machine the raw files are made from: the code of a twin or of a reader, or one's own files
+    reader: str | None = None  # of the paper's sets, by default that of the entry's name; `files`, `hub`, `logits`: own
     rows: Annotated[int, Field(ge=100)] | None = None
     residual: Annotated[float, Field(ge=0)] | None = None
     seed: int = 0  # of the twin and of drawn splits
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None  # of the paper's sets: another commit
     calibrators: tuple[str, ...] | None = None  # of this set, in place of those that all have
-    preset: str | None = None
-    presets: Mapping[str, Preset] = Field(default_factory=dict)
+    preset: Literal["paper"] | None = None  # as tasks/datasets declares the set of the paper
     split: SplitParams | None = None
     class_weight: Literal["none", "balanced"] = "none"
     predictor: Literal["linear", "boosted"] = "linear"
-    settings: Mapping[str, Any] = Field(default_factory=dict)
-    options: Mapping[str, Any] = Field(default_factory=dict)
+    settings: Mapping[str, Any] = Field(default_factory=dict)  # of the predictor
+    options: Mapping[str, Any] = Field(default_factory=dict)  # the reader's own
 
     @model_validator(mode="after")
     def _consistent(self) -> DatasetParams:
-        if self.preset is not None and self.preset not in self.presets:
-            raise ValueError(f"preset {self.preset!r} is not among its presets: {', '.join(self.presets) or 'none'}")
-        if self.preset is None and self.split is None:
-            raise ValueError("say how it is split: give `split`, or `preset` and `presets`")
+        own = self.reader in OWN_READERS
+        if own == (self.preset is not None):
+            raise ValueError("`preset: paper` is for the paper's sets, and they need it; readers of your own have none")
+        if self.preset and (self.split or self.options or self.class_weight != "none"):
+            raise ValueError("`preset: paper` says how the set is split, weighted and read")
+        if own and self.reader != "logits" and self.split is None:
+            raise ValueError("say how it is split: give `split`")
         if self.source == "simulated" and (self.rows is None or self.residual is None):
             raise ValueError("a simulated set needs `rows` and `residual`")
-        for own in ("files", "hub"):
-            if (self.source == own) != (self.reader == own):
-                raise ValueError(f"source `{own}` and reader `{own}` go together")
+        if self.source not in OWN_READERS.get(self.reader or "", ("simulated", "hub")):
+            raise ValueError(f"reader {self.reader!r} does not read the source `{self.source}`")
         return self
-
-    @property
-    def chosen(self) -> Preset:
-        """The split, weights, predictor and reader's options in force."""
-        if self.preset is not None:
-            return self.presets[self.preset]
-        return Preset(**{name: getattr(self, name) for name in Preset.model_fields})
 
 
 class DaskParams(_Frozen):
@@ -203,6 +187,7 @@ class Params(_Frozen):
 
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
     calibrators: Annotated[tuple[str, ...], Field(min_length=1)]
+    calibrator_settings: Mapping[Key, Mapping[str, Mapping[str, int]]]  # data set -> calibrator -> setting
     lanes: Count  # data sets that `flows.refresh` brings up to date at the same time
     engine: Literal["thread", "dask"]  # what runs the tasks of a flow
     dask: DaskParams
@@ -219,7 +204,7 @@ class Params(_Frozen):
 
     @model_validator(mode="after")
     def _no_name_is_given_twice(self) -> Params:
-        names = [*self.calibrators, *self.rivals.calibrators, *self.sensitivity.calibrators]
+        names = [*self.calibrators, *self.rivals.calibrators]
         for what, given in (("calibrator", names), ("seed", self.seeds)):
             twice = sorted({str(one) for one in given if list(given).count(one) > 1})
             if twice:
@@ -232,14 +217,15 @@ class Params(_Frozen):
             self.with_alternative(name)
         return self
 
-    def with_alternative(self, name: str) -> tuple[ProjectionParams, SimplexParams, MetricParams]:
-        """The three sections under the alternative `name` of `sensitivity`."""
+    def with_alternative(self, name: str) -> Params:
+        """These under the alternative `name` of `sensitivity`; another base is not among them."""
         other = self.sensitivity.alternatives[name]
-        return (
-            ProjectionParams(**{**self.projection.model_dump(), **other.projection}),
-            SimplexParams(**{**self.simplex.model_dump(), **other.simplex}),
-            MetricParams(**{**self.metrics.model_dump(), **other.metrics}),
-        )
+        sections = {part: getattr(self, part) for part in ("protocol", "projection", "simplex", "metrics")}
+        update = {
+            part: type(own).model_validate({**own.model_dump(), **getattr(other, part)})
+            for part, own in sections.items()
+        }
+        return self.model_copy(update=update)
 
     def dataset(self, name: str) -> DatasetParams:
         """The entry of `name`; BadInput lists the known names where there is none."""

@@ -18,15 +18,21 @@ class ValidationRows(NamedTuple):
     """The validation rows of one protocol seed, each part for its one purpose."""
 
     seed: int
+    temperature_fit: FixedDecisions  # what TS is fitted on: all validation rows in the paper, a leak of one number
     calibrator_fit: FixedDecisions
     projection_fit: FixedDecisions
     projection_selection: FixedDecisions
 
+    def fit_rows(self, calibrator: str) -> FixedDecisions:
+        """What a calibrator of the tables is fitted on."""
+        return self.temperature_fit if calibrator == "ts" else self.calibrator_fit
+
     @property
-    def both_fits(self) -> FixedDecisions:
-        """Calibrator-fit and projection-fit rows in turn, as many of each: what one fit could have had of both."""
+    def on_both(self) -> ValidationRows:
+        """Calibrator-fit and projection-fit rows in turn, as many of each, in place of calibrator-fit."""
         pairs = min(len(self.calibrator_fit), len(self.projection_fit))
-        return interleave(self.calibrator_fit.take(slice(pairs)), self.projection_fit.take(slice(pairs)))
+        both = interleave(self.calibrator_fit.take(slice(pairs)), self.projection_fit.take(slice(pairs)))
+        return self._replace(calibrator_fit=both)
 
     def first(self, rows: int) -> ValidationRows:
         """The same with so many of the first rows to fit on, at most."""
@@ -36,42 +42,51 @@ class ValidationRows(NamedTuple):
 
 
 class ValidationParts(NamedTuple):
-    """Row numbers within the validation rows; disjoint, each at most its cap (paper, section 4.3)."""
+    """Row numbers within the validation rows; disjoint, the last two at most their cap."""
 
     calibrator_fit: np.ndarray
     projection_fit: np.ndarray
     projection_selection: np.ndarray
 
 
-def validation_parts(
-    n: int, seed: int, *, calibrator_fit_cap: int, projection_cap: int, group: np.ndarray | None = None
-) -> ValidationParts:
-    """Permute `n` validation rows once under `seed` and cut them in three equal parts, each capped.
+def rows_by_group(group: np.ndarray) -> list[np.ndarray]:
+    """Groups `(n,)` to the rising row numbers of each, groups in the order of their first row: names do not matter."""
+    _, first, code = np.unique(group, return_index=True, return_inverse=True)
+    code = np.argsort(np.argsort(first))[code]
+    return np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
 
-    With `group` `(n,)` the groups are permuted in place of the rows and no group falls in two parts; the rows of
-    a group stay in file order. The same `n`, seed and groups give the same parts on every machine.
+
+def validation_parts(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> ValidationParts:
+    """Permute `n` validation rows under protocol seed `seed` and cut them, as the paper's authors do.
+
+    The first share is rounded, halves to the even number, the second rounded down, the third is what is left; so
+    their numbers come out row by row. A part over its cap is drawn down without replacement and then in file order.
+    With `params.split` `group` the groups `(n,)` are permuted in place of the rows and none falls in two parts.
     """
-    generator = np.random.default_rng(seed)
-    if group is None:
-        thirds = np.array_split(generator.permutation(n), 3)
-    else:
-        _, first, code = np.unique(group, return_index=True, return_inverse=True)
-        # groups in the order of their first row, so that their names do not matter
-        code = np.argsort(np.argsort(first))[code]
-        rows_by_group = np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
-        drawn = np.array_split(generator.permutation(len(rows_by_group)), 3)
-        empty = np.empty(0, dtype=np.int64)
-        thirds = [np.concatenate([empty, *(rows_by_group[g] for g in part)]) for part in drawn]
-    caps = (calibrator_fit_cap, projection_cap, projection_cap)
-    return ValidationParts(*(third[:cap] for third, cap in zip(thirds, caps, strict=True)))
+    base = 2026 + 1009 * seed
+    units = rows_by_group(group) if params.split == "group" and group is not None else None
+    order = np.random.default_rng(base).permutation(n if units is None else len(units))
+    first = round(params.parts[0] * len(order))
+    drawn = np.split(order, [first, first + int(params.parts[1] * len(order))])
+    if units is not None:
+        drawn = [np.concatenate([np.empty(0, dtype=np.int64), *(units[one] for one in part)]) for part in drawn]
+    calibrator_fit, *projection = drawn
+    return ValidationParts(
+        calibrator_fit,
+        *(
+            np.sort(np.random.default_rng(base + offset).choice(part, params.projection_cap, replace=False))
+            if len(part) > params.projection_cap
+            else part
+            for part, offset in zip(projection, (11, 23), strict=True)
+        ),
+    )
 
 
-def validation_rows(
-    validation: FixedDecisions, seed: int, params: ProtocolParams, group: np.ndarray | None
-) -> ValidationRows:
-    """Cut the validation rows under protocol seed `seed`; `group` as in `validation_parts`."""
-    parts = validation_parts(len(validation), seed, **params.model_dump(), group=group)
-    return ValidationRows(seed, *(validation.take(rows) for rows in parts))
+def validation_rows(validation: FixedDecisions, seed: int, params: ProtocolParams) -> ValidationRows:
+    """Cut the validation rows under protocol seed `seed`."""
+    parts = validation_parts(len(validation), seed, params, validation.group)
+    fit, *projection = (validation.take(rows) for rows in parts)
+    return ValidationRows(seed, validation if params.temperature_rows == "validation" else fit, fit, *projection)
 
 
 def draw_splits(frame: pl.DataFrame, *, by: str, shares: dict[str, float], seed: int) -> pl.DataFrame:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
-from collections.abc import Callable, Mapping
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from glob import escape
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from tasks.protocol.decisions import FixedDecisions
+from tasks.protocol.decisions import FixedDecisions, decide
 from tasks.protocol.errors import BadInput
 
 DATA = Path("data")
@@ -65,30 +72,76 @@ def failed_gates_file(dataset: str) -> Path:
 
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then move it into place: it appears whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        write(partial)
-        partial.replace(path)
+        with temporary_beside(path) as partial:
+            write(partial)
+            partial.replace(path)
     except (pl.exceptions.ComputeError, OSError) as error:
         if DISK_FULL in str(error):  # Polars says it in words only
             raise OSError(errno.ENOSPC, DISK_FULL, str(path)) from None
         raise
-    finally:
-        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_beside(path: Path, made: Callable[[Path], object] = Path.touch, part: str = "") -> Iterator[Path]:
+    """A file, or what else `made` makes, beside `path` while inside; what killed processes left there goes first.
+
+    Its lock ends with this process, however that ends, so what nobody holds was left behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(escape(f".{path.name}.") + "[0-9]*.partial"):
+        with suppress(PermissionError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB) as ours:
+            if ours:  # another user's is theirs to remove
+                _remove(left)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{part}.partial")
+    while True:
+        made(temporary)
+        with _locked(temporary, fcntl.LOCK_EX) as ours:
+            if ours:
+                try:
+                    yield temporary
+                finally:
+                    _remove(temporary)
+                return
+
+
+@contextmanager
+def _locked(path: Path, how: int) -> Iterator[bool]:
+    """Is the lock of the file or folder at `path` ours while inside? Not of one that was removed meanwhile."""
+    with ExitStack() as opened:
+        try:
+            handle = os.open(path, os.O_RDONLY)
+            opened.callback(os.close, handle)
+            fcntl.flock(handle, how)
+            ours = os.path.samestat(os.fstat(handle), path.stat())
+        except (FileNotFoundError, BlockingIOError):
+            ours = False
+        yield ours
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def check_place(out: Path | None, *inputs: Path) -> None:
     """BadInput unless a file can be written at `out`, if anywhere, that is none of the `inputs`: no work is in vain."""
     if out is None:
         return
-    if out.is_dir():
-        raise BadInput(f"{out} is a folder; name the file to write")
+    check_file(out)
     if any(out.exists() and one.exists() and out.samefile(one) for one in inputs):
         raise BadInput(f"{out} is a file that is read here; write to another one")
     above = next(folder for folder in (*out.absolute().parents,) if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
         raise BadInput(f"{out} cannot be written: {above} is no folder that you may write to")
+
+
+def check_file(path: Path) -> None:
+    """BadInput where `path` is no file: a pipe that nobody writes to would keep a reader waiting for ever."""
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path} is {'a folder' if path.is_dir() else 'a pipe or a device'}; name a file")
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -156,14 +209,10 @@ class Base:
     validation: FixedDecisions
     test: FixedDecisions
     labels: tuple[str, ...]  # names, index = label
-    split_by: str  # row or group: what the protocol seeds permute
+    split_by: str  # row or group: what kept train, validation and test apart
     drawn: tuple[str, ...]  # the splits that were drawn from one pool, in place of given by the source
-    source: str  # simulated, official, hub or files
+    source: str  # simulated, hub or files
     seed0_accuracy: float  # of the decisions on the test rows, as `train` saw it
-
-    def validation_groups(self) -> np.ndarray | None:
-        """The groups that protocol seeds permute; None where they permute rows."""
-        return self.validation.group if self.split_by == "group" else None
 
 
 def write_pairs(dataset: str, outline: pl.DataFrame) -> None:
@@ -176,8 +225,8 @@ def read_pairs(dataset: str) -> pl.DataFrame:
     return read_parquet(base_folder(dataset) / "pairs.parquet")
 
 
-def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mapping[str, Any]) -> None:
-    """Write `base/<d>/logits.parquet` (rows in the order of `parts`) and `base/<d>/base.json`."""
+def write_decisions(path: Path, parts: Mapping[str, FixedDecisions]) -> None:
+    """Write `split, group, label, decision, logits`, rows in the order of `parts`."""
     frames = [
         pl.DataFrame(
             {
@@ -190,13 +239,33 @@ def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mappi
         )
         for split, rows in parts.items()
     ]
-    write_whole(base_folder(dataset) / "logits.parquet", pl.concat(frames).write_parquet)
+    write_whole(path, pl.concat(frames).write_parquet)
+
+
+def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mapping[str, Any]) -> None:
+    """Write `base/<d>/logits.parquet` and `base/<d>/base.json`."""
+    write_decisions(base_folder(dataset) / "logits.parquet", parts)
     write_json(base_folder(dataset) / "base.json", facts)
 
 
-def read_base(dataset: str) -> Base:
-    """Read what `write_logits` wrote; BadInput names the file, the row and what is wrong with it."""
-    path = base_folder(dataset) / "logits.parquet"
+def alternative_file(dataset: str, name: str) -> Path:
+    """The logits of another base predictor for the same rows, where `train` made one."""
+    return base_folder(dataset) / "sensitivity" / f"{name}.parquet"
+
+
+def read_members(dataset: str) -> list[list[Base]]:
+    """The members of each model run, where `train` made more than one base predictor; else nothing."""
+    files = (base_folder(dataset) / "members").glob("run_*_member_*.parquet")
+    places = sorted((int(run), int(member)) for run, member in (re.findall(r"\d+", path.stem) for path in files))
+    return [
+        [read_base(dataset, f"run_{run}_member_{member}", "members") for _, member in of_run]
+        for run, of_run in groupby(places, key=itemgetter(0))
+    ]
+
+
+def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity") -> Base:
+    """Read what `train` wrote, or another base predictor of its; BadInput names the file, the row and what is wrong."""
+    path = base_folder(dataset) / (f"{kind}/{other}.parquet" if other else "logits.parquet")
     facts = read_json(base_folder(dataset) / "base.json")
     labels = tuple(facts["labels"])
     frame = read_parquet(path)
@@ -216,7 +285,7 @@ def read_base(dataset: str) -> Base:
         parts[split] = FixedDecisions(
             logits=logits,
             labels=rows["label"].to_numpy().astype(np.int64),
-            decision=rows["decision"].to_numpy().astype(np.int64),
+            decision=decide(logits) if other else rows["decision"].to_numpy().astype(np.int64),
             group=rows["group"].to_numpy(),
         )
     return Base(

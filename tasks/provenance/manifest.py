@@ -21,7 +21,7 @@ from tasks.provenance.declared import Declared
 from tasks.provenance.hashing import sha256_of_file
 
 LIBRARIES = (
-    *("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "polars", "polars-hash", "datasets"),
+    *("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "polars", "datasets"),
     *("prefect", "dvc", "great-expectations"),
 )
 LEFT_BEHIND = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}  # by running; no change of code or data

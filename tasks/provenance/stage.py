@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from tasks.protocol.errors import BadInput, RunFailed
+from tasks.protocol.errors import BadInput, RunFailed, printable
 from tasks.protocol.params import PARAMS_FILE
 from tasks.protocol.store import STATE, read_json, write_json
 from tasks.provenance.declared import Declared, declared
@@ -23,6 +23,7 @@ from tasks.provenance.lock import held
 from tasks.provenance.manifest import Files, hashed, hashed_code, manifest_of, sealed
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def record_file(stage: str) -> Path:
@@ -134,8 +135,11 @@ def in_a_sentence(kind: str) -> Iterator[None]:
     try:
         yield
     except (BadInput, RunFailed) as error:
-        sys.exit(f"{kind}: {error}")
+        sys.exit("\n".join(map(printable, f"{kind}: {error}".split("\n"))))
     except OSError as error:
+        if error.errno in MAY_NOT and error.filename:
+            told = f"{error.filename} is refused ({error.strerror})"
+            sys.exit(f"{kind}: {told}; take a checkout that belongs to you and may be written to")
         if error.errno not in NO_ROOM:
             raise
         sys.exit(f"{kind}: no room is left on the disk ({error}); make room and run the same command again")

@@ -4,7 +4,7 @@ Three kinds of words make a text. Evidence: a phrase for each of SLOTS propertie
 a text says anything about its label. Stock phrases: what is said in a topic anyway, some very often and most rarely
 (Zipf), of words that do the same. Names: two words that make a text unique.
 
-A linear model over hashed word n-grams must be able to learn the evidence from some 5,000 rows: what its penalty
+A linear model over words and pairs of words must be able to learn the evidence from some 5,000 rows: what its penalty
 shrinks away leaves a residual that depends on the label even where the truth has none. Hence few choices, each of them
 frequent; phrases in a fixed order, said twice; and stock phrases in place of single words, since a pair of words that
 never comes back only helps to learn the training rows by heart. With 48 single words of evidence among as many others

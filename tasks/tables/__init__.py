@@ -8,7 +8,6 @@ import polars as pl
 
 from tasks.tables.ablation import ablation_by_dataset, ablation_table
 from tasks.tables.budgeted_fallback import budgeted_fallback_table
-from tasks.tables.counts import counts_table
 from tasks.tables.datasets import datasets_table
 from tasks.tables.intervals import intervals_table
 from tasks.tables.label_spread import label_spread_by_calibrator, label_spread_table
@@ -31,7 +30,6 @@ TABLES: dict[str, Callable[[Runs], pl.DataFrame]] = {
     "ablation_by_dataset": ablation_by_dataset,
     "simplex_projection": simplex_projection_table,
     "datasets": datasets_table,
-    "counts": counts_table,
     "robustness": robustness_table,
     "rivals": rivals_table,
     "sensitivity": sensitivity_table,

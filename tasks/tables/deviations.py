@@ -61,7 +61,7 @@ def _over_seeds(runs: Runs) -> pl.DataFrame:
     sets = _averaged(cells, "calibrator")
     all_sets = _averaged(sets.filter(pl.col("dataset") != BOOSTED), "dataset")
     whole = pl.concat([cells, sets, all_sets])
-    return whole.group_by(Cell._fields, maintain_order=True).agg(seeds=pl.col("value").std(ddof=0), n_seeds=pl.len())
+    return whole.group_by(Cell._fields, maintain_order=True).agg(seeds=pl.col("value").std(ddof=1), n_seeds=pl.len())
 
 
 def _projected() -> pl.Expr:

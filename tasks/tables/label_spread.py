@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import polars as pl
 
-from tasks.protocol.keys import HEADLINE_CALIBRATOR
 from tasks.tables.runs import KEYS, Runs, finished, values
 
 COLUMNS = ("dataset", "label_spread_pp", "random_p95_pp", "ratio", "runs_above_random", "source")
 
 
 def label_spread_table(runs: Runs) -> pl.DataFrame:
-    """A row for each data set: the spread under SMART, in percentage points, beside that of shuffled labels.
+    """A row for each data set: the mean spread of all calibrators, in points, beside that of shuffled labels.
 
     `runs_above_random` counts over all calibrators and seeds, as the paper's 18 of 18 does.
     """
-    return _spreads(runs, by=("dataset", "source"), headline=pl.col("calibrator") == HEADLINE_CALIBRATOR)
+    return _spreads(runs, by=("dataset", "source"))
 
 
 def label_spread_by_calibrator(runs: Runs) -> pl.DataFrame:
     """The same for each calibrator, counted over its own seeds."""
-    return _spreads(runs, by=tuple(KEYS), headline=pl.lit(value=True))
+    return _spreads(runs, by=tuple(KEYS))
 
 
-def _spreads(runs: Runs, *, by: tuple[str, ...], headline: pl.Expr) -> pl.DataFrame:
+def _spreads(runs: Runs, *, by: tuple[str, ...]) -> pl.DataFrame:
     wide = (
         runs.rows()
         .group_by(*KEYS, "seed", maintain_order=True)
@@ -34,7 +33,7 @@ def _spreads(runs: Runs, *, by: tuple[str, ...], headline: pl.Expr) -> pl.DataFr
     )
     # An undefined spread is above nothing: NaN would compare as the largest number.
     above = ((pl.col("spread") > pl.col("random")) & pl.col("spread").is_not_nan()).fill_null(value=False)
-    spread, random = (pl.col(name).filter(headline).mean() for name in ("spread", "random"))
+    spread, random = (pl.col(name).mean() for name in ("spread", "random"))
     table = wide.group_by(*by, maintain_order=True).agg(
         label_spread_pp=100 * spread,
         random_p95_pp=100 * random,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from tasks.protocol.keys import AVERAGE, HEADLINE_CALIBRATOR
+from tasks.protocol.keys import AVERAGE
 from tasks.tables.robustness import BASES
 
 FOLDER = Path(__file__).parent / "paper"
@@ -53,7 +53,7 @@ def placed(name: str, table: pl.DataFrame) -> dict[Place, Any]:
     names = {"dataset", "source", "ours", ROW_COLUMNS.get(name, "")}
     found: dict[Place, Any] = {}
     for cells in table.iter_rows(named=True):
-        row = cells[ROW_COLUMNS[name]] if name in ROW_COLUMNS else _only_row(name)
+        row = cells[ROW_COLUMNS[name]] if name in ROW_COLUMNS else AVERAGE
         dataset = BASES.get(row, cells.get("dataset", AVERAGE))
         found |= {
             Place(name, dataset, row, column): value
@@ -61,10 +61,6 @@ def placed(name: str, table: pl.DataFrame) -> dict[Place, Any]:
             if column not in names and value is not None
         }
     return found
-
-
-def _only_row(name: str) -> str:
-    return HEADLINE_CALIBRATOR if name == "label_spread" else AVERAGE
 
 
 def as_number(cell: Any) -> float:

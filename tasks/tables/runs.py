@@ -14,7 +14,6 @@ from tasks.protocol.keys import (
     PAPER_CALIBRATORS,
     PAPER_DATASETS,
     RIVAL_CALIBRATORS,
-    SENSITIVITY_CALIBRATORS,
 )
 
 TEXT, WHOLE, NUMBER = pl.String, pl.Int64, pl.Float64
@@ -30,7 +29,7 @@ INTERVALS = pl.Schema(
     | {"metric": TEXT, "quantity": TEXT, "value": NUMBER, "standard_error": NUMBER}
     | {"low": NUMBER, "high": NUMBER, "p": NUMBER, "groups": WHOLE}
 )
-CALIBRATORS = (*PAPER_CALIBRATORS, *RIVAL_CALIBRATORS, *SENSITIVITY_CALIBRATORS)
+CALIBRATORS = (*PAPER_CALIBRATORS, *RIVAL_CALIBRATORS)
 FAILED = "failed"  # the source of a data set that did not finish
 
 
@@ -86,13 +85,13 @@ def values(variant: str, metric: str) -> pl.Expr:
 
 
 def compared(metric: str) -> dict[str, pl.Expr]:
-    """The columns of the paper for one metric: confidence and MRP, mean and population deviation over seeds, delta."""
+    """The columns of the paper for one metric: confidence and MRP, mean and deviation over seeds (n - 1), delta."""
     before, after = values("confidence", metric), values("mrp", metric)
     return {
         f"{metric}_conf": before.mean(),
-        f"{metric}_conf_std": before.std(ddof=0),
+        f"{metric}_conf_std": before.std(ddof=1),
         f"{metric}_mrp": after.mean(),
-        f"{metric}_mrp_std": after.std(ddof=0),
+        f"{metric}_mrp_std": after.std(ddof=1),
         f"{metric}_delta": after.mean() - before.mean(),
     }
 

@@ -9,8 +9,6 @@ from tasks.tables.runs import SENSITIVITY, Runs, finished, in_order
 
 # An alternative that is a calibrator, a variant or a data set of its own, and the default that it stands beside.
 ALTERNATIVES = (
-    ("calibrator", "hcal_pooled", "hcal"),
-    ("calibrator", "smart_soft_ece", "smart"),
     ("calibrator", "vector", "ts"),
     ("calibrator", "matrix", "ts"),
     ("variant", EXACT, "mrp"),

@@ -16,7 +16,7 @@ class Deviation:
     """How much a number of ours varies."""
 
     standard_error: float | None  # over test rows; None where it was not measured
-    seeds: float  # population deviation over the protocol seeds
+    seeds: float  # deviation over the protocol seeds (n - 1)
     n_seeds: int
     sampled: str  # where the standard error comes from
 
@@ -26,8 +26,7 @@ class Deviation:
             return None
         theirs = self.seeds * scale if paper_seeds is None else paper_seeds
         variance = 2 * (self.standard_error * scale) ** 2
-        # a mean over n seeds varies by s^2 / n, where s^2 is n / (n - 1) times the population variance
-        variance += (self.seeds * scale) ** 2 / (self.n_seeds - 1) + theirs**2 / (SEEDS - 1)
+        variance += (self.seeds * scale) ** 2 / self.n_seeds + theirs**2 / SEEDS  # of means over seeds
         return 2 * math.sqrt(variance) + half_unit
 
     def described(self, paper_seeds: float | None, scale: float = 1.0) -> str:

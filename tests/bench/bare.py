@@ -32,20 +32,20 @@ def reliability(dataset: str) -> None:
     params = load_params()
     params = with_calibrators(params, params.dataset(dataset).calibrators or params.calibrators)
     base, rivals, few = read_base(dataset), params.rivals.calibrators, params.rivals.rows
-    cuts = cut(base, params, None)
+    cuts, own = cut(base, params, None), params.calibrator_settings.get(dataset, {})
     steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
     made = {"gates": [known.fn(dataset)], "projected": [], "metrics": [], "rivals": [], "sensitivity": []}
     for parts in cuts:
-        fit, seed = parts.calibrator_fit, parts.seed
-        compared = [calibrate.fn(fit, name, seed, few) for name in (*params.calibrators, *rivals)]
-        fits = [*compared, *(calibrate.fn(fit, name, seed) for name in params.sensitivity.calibrators)]
-        both = [calibrate.fn(parts.both_fits, name, seed, tuple(2 * rows for rows in few)) for name in rivals]
+        seed = parts.seed
+        fits = [calibrate.fn(parts, name, seed, few, own.get(name)) for name in (*params.calibrators, *rivals)]
+        twice = tuple(2 * rows for rows in few)
+        both = [calibrate.fn(parts.on_both, name, seed, twice, own.get(name)) for name in rivals]
         projected = project.fn(fits, parts, base.test, params, "cpu")
         gated = unchanged.fn(projected, fits, dataset, params.metrics.ece_bins)
         made["projected"].append(gated)
         made["metrics"].append(measure.fn(gated, base.test.labels, params.metrics))
-        made["rivals"].append(compare.fn(compared, both, steps, parts, base.test, params, "cpu"))
-        made["sensitivity"].append(vary.fn(gated, fits, parts, base.test, params, "cpu"))
+        made["rivals"].append(compare.fn(fits, both, steps, parts, base.test, params, "cpu"))
+        made["sensitivity"].append(vary.fn(gated, fits, parts, base, params, "cpu"))
     intervals = bound.fn(made["projected"], made["metrics"], base.test, params.calibrators, params.metrics)
     write_runs.fn(base, made | {"intervals": [intervals]}, params, {"device": "cpu"}, runs_folder(dataset))
 

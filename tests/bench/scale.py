@@ -1,7 +1,6 @@
 """What training computes, from raw files to logits, in one process; prints what each step took, as JSON.
 
-`python scale.py amazon_esci FOLDER`: the steps of `tasks/train.py` without a store, a tenth of the training queries for
-validation.
+`python scale.py amazon_esci FOLDER`: the steps of `tasks/train.py` without a store.
 """
 
 from __future__ import annotations
@@ -15,11 +14,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tasks.datasets import dataset_named
+from tasks.datasets import DATASETS
 from tasks.predictors import fit_predictor
-from tasks.protocol.splits import draw_splits
-
-VALIDATION = 0.1
 
 
 class Steps:
@@ -42,16 +38,19 @@ def highest_memory() -> float:
 
 
 def raw_to_logits(name: str, folder: Path) -> list[dict[str, Any]]:
-    steps, dataset = Steps(), dataset_named(name, name, {})
-    pairs = dataset.read(folder, {}).pairs
+    steps, dataset = Steps(), DATASETS[name]
+    pairs = dataset.read(folder).pairs
     steps.done("read", len(pairs))
-    if pairs["split"].null_count():
-        shares = {"train": 1 - VALIDATION, "validation": VALIDATION}
-        pairs = draw_splits(pairs, by="group", shares=shares, seed=0)
     parts = {split: pairs.filter(pl.col("split") == split) for split in ("train", "validation", "test")}
     steps.done("split", len(pairs))
     predictor = fit_predictor(
-        "linear", parts["train"], n_labels=dataset.n_labels, class_weight="none", seed=0, settings={}
+        "linear",
+        parts["train"],
+        parts["validation"],
+        n_labels=dataset.n_labels,
+        class_weight="balanced",
+        seed=dataset.member_seed,
+        settings={},
     )
     steps.done("fit", len(parts["train"]))
     for split in ("validation", "test"):

@@ -7,10 +7,9 @@ import pytest
 from scipy.special import softmax
 
 from tasks.calibrators.hcalibration import HCalibrationSettings, fit_hcal
-from tasks.calibrators.margin_net import first_parameters
-from tasks.calibrators.smart import SmartSettings, fit_smart
+from tasks.calibrators.scale import floored
+from tasks.calibrators.smart import HIDDEN, SmartSettings, first_parameters, fit_smart
 from tasks.calibrators.temperature import fit_temperature
-from tasks.metrics.probability import ece
 from tests.bench.conftest import ALL_CORES
 
 pytestmark = [
@@ -81,18 +80,21 @@ def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
     from torch.nn.functional import cross_entropy, relu, softplus
 
     torch.set_num_threads(1)  # two are slower at this size
-    chosen = SmartSettings()
-    ordered = np.sort(logits, axis=1)
+    chosen, start = SmartSettings(), floored(logits)
+    ordered = np.sort(start, axis=1)
     margin = ordered[:, -1] - ordered[:, -2]
     at = torch.from_numpy((margin - margin.mean()) / margin.std())[:, None]
-    z, target = torch.from_numpy(logits), torch.from_numpy(labels)
-    parameters = torch.tensor(first_parameters(chosen.hidden, 0), requires_grad=True)
-    descent, lowest = torch.optim.Adam([parameters], lr=chosen.learning_rate), np.inf
+    z, target = torch.from_numpy(start), torch.from_numpy(labels)
+    parameters = torch.tensor(first_parameters(0), requires_grad=True)
+    descent, lowest, stale = torch.optim.Adam([parameters], lr=chosen.learning_rate), np.inf, 0
     for _ in range(chosen.epochs + 1):
         descent.zero_grad()
-        weight, bias, out = parameters[:-1].reshape(3, -1)
-        temperature = softplus(relu(at * weight + bias) @ out + parameters[-1]) + 0.1
-        loss = cross_entropy(z / temperature[:, None], target)
+        one, two, three, four, five, six = parameters.split([HIDDEN, HIDDEN, HIDDEN**2, HIDDEN, HIDDEN, 1])
+        second = relu(relu(at * one + two) @ three.reshape(HIDDEN, HIDDEN).T + four)
+        loss = cross_entropy(z / (softplus(second @ five + six) + 0.1)[:, None], target)
+        stale = 0 if loss.item() < lowest else stale + 1
+        if stale > chosen.patience:
+            break
         lowest = min(lowest, loss.item())
         loss.backward()
         descent.step()
@@ -104,54 +106,52 @@ def test_hcal(race):
     sets = [made_up(seed) for seed in range(FITS)]
     few = [made_up(seed, ROWS // 10) for seed in range(FITS)]
     race.beside(ALONE, lambda: autograd_hcal(*sets[0]), aim=5, times=FITS)
-    race.growth(lambda: [fit_hcal(*one, seed=0) for one in few])
+    in_as_many_batches = HCalibrationSettings(batch=HCalibrationSettings.batch // 10)
+    race.growth(lambda: [fit_hcal(*one, seed=0, settings=in_as_many_batches) for one in few])
     ours, theirs, _ = race.run(
         "h-cal, 18 fits", FITS * ROWS, lambda: [fit_hcal(*one, seed=0) for one in sets], rounds=2, warm_up=False
     )
-    np.testing.assert_allclose(ours[0].slopes, theirs, atol=1e-5)
+    np.testing.assert_allclose(ours[0].factors, theirs, atol=1e-5)
 
 
 def autograd_hcal(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """h-cal as one would write it, with the same steps and rules, to its slopes."""
+    """h-cal as one would write it, with the same steps and rules, to its factors."""
     import torch
 
     torch.set_num_threads(1)  # two are slower at this size
-    chosen, z, y = HCalibrationSettings(), torch.from_numpy(logits), torch.from_numpy(labels)
-    lefts = torch.arange(chosen.segments, dtype=z.dtype) * 10
-    within = (-z.log_softmax(dim=1)[..., None] - lefts).clamp(0, 10)
-    correct, read = logits.argmax(axis=1) == labels, np.sort(np.random.default_rng(0).permutation(ROWS)[: chosen.rows])
-    slopes = torch.ones(chosen.segments, dtype=z.dtype, requires_grad=True)
-    descent = torch.optim.Adam([slopes], lr=chosen.learning_rate)
+    chosen, surprise, y = HCalibrationSettings(), torch.from_numpy(-floored(logits)), torch.from_numpy(labels)
+    segment = (surprise * chosen.segments / 100).long().clamp(max=chosen.segments - 1)
+    generator, log_factors = np.random.default_rng(0), torch.zeros(chosen.segments, dtype=torch.float64)
+    descent = torch.optim.Adam([log_factors.requires_grad_()], lr=chosen.learning_rate)
+
+    def loss_of(rows: slice | np.ndarray) -> torch.Tensor:
+        p = (-log_factors.exp()[segment[rows]] * surprise[rows]).softmax(dim=1)
+        of = y[rows]
+        return torch.stack([average_of(p[of != left], of[of != left], chosen) for left in range(K)]).mean()
+
     best, lowest, stale = None, np.inf, 0
-    for _ in range(chosen.steps + 1):
-        p = (-(within @ slopes)).softmax(dim=1)
-        error, stale = ece(p.detach().amax(dim=1).numpy(), correct), stale + 1
-        if error < lowest * (1 - 1e-4):
-            best, lowest, stale = slopes.detach().numpy().copy(), error, 0
-        elif stale == chosen.stop_after:
+    for _ in range(chosen.epochs + 1):
+        with torch.no_grad():
+            loss = loss_of(slice(None)).item()
+        stale = 0 if loss < lowest else stale + 1
+        if stale == 0:
+            best, lowest = log_factors.detach().exp().numpy(), loss
+        elif stale > chosen.patience:
             break
-        elif stale % (chosen.patience + 1) == 0:
-            descent.param_groups[0]["lr"] /= 2
-        descent.zero_grad()
-        losses = [residual_loss_of(p[read][y[read] != left], y[read][y[read] != left], chosen) for left in range(K)]
-        torch.stack(losses).mean().backward()
-        descent.step()
+        order = generator.permutation(ROWS)
+        for rows in np.split(order, range(chosen.batch, ROWS, chosen.batch)):
+            descent.zero_grad()
+            loss_of(rows).backward()
+            descent.step()
     return best
 
 
-def residual_loss_of(p, y, chosen: HCalibrationSettings):
-    """Probabilities `(n, K)` and labels `(n,)` of torch to the loss."""
+def average_of(p, y, chosen: HCalibrationSettings):
+    """Probabilities `(n, K)` and labels `(n,)` of torch to the mean absolute moving average of their residuals."""
     import torch
 
-    probability, order = p.flatten().sort()
-    residual = probability - torch.nn.functional.one_hot(y, K).flatten()[order]
-    half = (chosen.window - 1) // 2
+    order = p.flatten().argsort(stable=True)
+    residual = (p - torch.nn.functional.one_hot(y, K)).flatten()[order]
+    half = (min(chosen.window, len(residual) // 5) - 1) // 2
     total = torch.nn.functional.pad(residual, (half + 1, half)).cumsum(dim=0)
-    average = (total[2 * half + 1 :] - total[: -2 * half - 1]).abs() / chosen.window
-    values = probability.detach()
-    centres = values[((torch.arange(chosen.clusters) + 0.5) / chosen.clusters * len(values)).long()]
-    for _ in range(chosen.lloyd_steps):
-        cluster = torch.bucketize(values, (centres[1:] + centres[:-1]) / 2, right=True)
-        rows = torch.bincount(cluster, minlength=chosen.clusters)
-        centres = torch.bincount(cluster, values, chosen.clusters) / rows
-    return (torch.zeros(chosen.clusters, dtype=p.dtype).index_add(0, cluster, average) / rows).mean()
+    return ((total[2 * half + 1 :] - total[: -2 * half - 1]) / (2 * half + 1)).abs().mean()

@@ -10,8 +10,8 @@ import pytest
 from scipy.special import expit, logit
 
 from tasks.projection.exact import fit_exact
-from tasks.projection.labelwise import fit_isotonic
-from tasks.projection.lattice import LatticeSettings, fit_lattices, objective
+from tasks.projection.labelwise import SMALLEST, fit_isotonic
+from tasks.projection.lattice import LatticeSettings, first_curve, fit_lattices, objective
 from tasks.projection.quadrature import NODES
 
 pytestmark = pytest.mark.bench
@@ -32,15 +32,13 @@ def made_up(fits: int, rows: int) -> Rows:
 
 
 def autograd_adam(confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """One fit `(m,)` to its values `(K, J)` as one would write it; the paper's settings, and our start."""
+    """One fit `(m,)` to its values `(K, J)` as one would write it; the paper's settings and start."""
     import torch
     from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
     knots = SETTINGS.knots
-    right = np.array([correct[decision == label].sum() for label in range(K)])
-    wrong = np.bincount(decision, minlength=K) - right
-    first = torch.tensor(np.log((right + 1) / (wrong + 1))[:, None] - 1, requires_grad=True)
-    steps = torch.full((K, knots - 1), np.log(np.expm1(1.4 / (knots - 1))), dtype=torch.float64, requires_grad=True)
+    start = torch.from_numpy(first_curve(knots)).repeat(K, 1)
+    first, steps = (part.clone().requires_grad_() for part in (start[:, :1], start[:, 1:]))
     label, target = torch.from_numpy(decision), torch.from_numpy(correct.astype(np.float64))
     place = torch.from_numpy(confidence) * (knots - 1)
     left = place.long().clamp(max=knots - 2)
@@ -136,7 +134,7 @@ def test_isotonic_of_each_label(race, rows):
         fits = []
         for label in range(K):
             mine = decision == label
-            regression = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+            regression = IsotonicRegression(y_min=SMALLEST, y_max=1 - SMALLEST, out_of_bounds="clip")
             fits.append(regression.fit(expit(at[mine]), correct[mine]))
         return fits
 

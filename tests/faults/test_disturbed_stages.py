@@ -36,7 +36,7 @@ def test_a_second_dvc_names_the_first_and_waits_for_a_stage_that_outlives_it(you
 
 def test_an_own_file_that_is_edited_while_it_is_copied_is_named_and_not_taken(young_project):
     own, download = young_project.folder / "mine.csv", ("dvc", "repro", "download@mine")
-    edit = edited("replace", "data/raw/.mine.partial/made/source.json", own, "query 1,lamp of another day,good")
+    edit = edited("replace", "data/raw/.mine.partial/source.json", own, "query 1,lamp of another day,good")
     printed = young_project.run(*download, faults=(edit,), status=255)
     assert "mine.csv changed while download@mine was running" in printed
     assert "Traceback" not in printed

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.faults
 
 TWIN = "wands"
 KINDS = {
-    "raw": (f"raw/{TWIN}/dataset/label.csv", f"raw/{TWIN}/source.json", "raw/mine/mine.csv"),
+    "raw": (f"raw/{TWIN}/data/test-00000-of-00001.parquet", f"raw/{TWIN}/source.json", "raw/mine/mine.csv"),
     "base": tuple(
         f"base/{TWIN}/{name}"
         for name in ("logits.parquet", "pairs.parquet", "base.json", "predictor.npz", "predictor.json")

@@ -15,7 +15,7 @@ QUIET += " disable-component-update disable-sync window-size=1400,1300"
 PATIENCE = 120  # seconds for what a busy machine does at last
 
 
-def open_browser(profile: Path) -> Any:
+def open_browser(profile: Path, *flags: str) -> Any:
     """A driver whose logs hold what a page asks for and what it says; the test fails where a program is missing."""
     for program, package in PROGRAMS.items():
         if shutil.which(program) is None:
@@ -26,7 +26,7 @@ def open_browser(profile: Path) -> Any:
         pytest.fail("Selenium is missing; run `make test-system`, which installs it")
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
-    for flag in [*QUIET.split(), f"user-data-dir={profile}"]:
+    for flag in [*QUIET.split(), f"user-data-dir={profile}", *flags]:
         options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))

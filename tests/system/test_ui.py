@@ -6,15 +6,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,17 +18,12 @@ from typing import Any
 import pytest
 
 from tests.project_copy import copy_project
-from tests.system.browser import PATIENCE, eventually, open_browser
+from tests.system.browser import eventually, open_browser
+from tests.system.served import Served, environment, serving
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 pytestmark = pytest.mark.system
-
-
-def environment() -> dict[str, str]:
-    """That of a user with nothing set, in the project's environment."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 @pytest.fixture(scope="module")
@@ -50,58 +41,10 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-class Served:
-    """A running `flows.serve`, by its API."""
-
-    def __init__(self, project: Path, port: int) -> None:
-        self.project, self.address, self.log = project, f"http://127.0.0.1:{port}", project / "serve.log"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "flows.serve", "--port", str(port)],
-                cwd=project,
-                env=environment(),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        eventually(lambda: self.alive() and self.deployment("rerank-sql"))  # the last one
-
-    def alive(self) -> bool:
-        assert self.process.poll() is None, self.log.read_text()
-        return (self.project / "data/.state/server.json").exists()
-
-    def ask(self, place: str, **content: object) -> list[dict]:
-        request = urllib.request.Request(
-            f"{self.address}/api/{place}/filter",
-            data=json.dumps(content).encode(),
-            headers={"content-type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return json.load(answer)
-
-    def deployment(self, name: str) -> str | None:
-        found = self.ask("deployments", deployments={"name": {"any_": [name]}})
-        return found[0]["id"] if found else None
-
-    def runs(self, name: str) -> list[dict]:
-        """Those of a deployment, the oldest first."""
-        chosen = {"name": {"any_": [name]}}
-        runs = self.ask("flow_runs", deployments=chosen, sort="EXPECTED_START_TIME_ASC")
-        return [run for run in runs if not run["auto_scheduled"]]
-
-
 @pytest.fixture(scope="module")
 def served(project) -> Iterator[Served]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    running = Served(project, port)
-    yield running
-    running.process.send_signal(signal.SIGINT)
-    assert running.process.wait(PATIENCE) == 0, running.log.read_text()
-    assert not (project / "data/.state/server.json").exists()
-    with socket.socket() as closed:
-        assert closed.connect_ex(("127.0.0.1", port)) != 0  # the server has ended too
+    with serving(project) as running:
+        yield running
 
 
 class Page:
@@ -112,6 +55,14 @@ class Page:
 
     def open(self, path: str) -> None:
         self.driver.get(self.served.address + path)
+
+    def enter(self) -> None:
+        """Give the secret to the page, which asks a new browser for it, once."""
+        self.open("/")
+        eventually(lambda: self.driver.find_element("css selector", "input[type=password]").is_displayed())
+        asking = self.driver.find_element("css selector", "input[type=password]")
+        asking.send_keys(self.served.secret + "\ue007")  # Enter
+        eventually(lambda: "Dashboard" in self.text)
 
     @property
     def text(self) -> str:
@@ -129,7 +80,12 @@ class Page:
         """Pick an option of the list at `place` on the page; returns all its options."""
         lists = "button[aria-haspopup=listbox]"
         eventually(lambda: self.driver.find_elements("css selector", lists)[place].click() or True)
-        options = eventually(lambda: [one.text for one in self.driver.find_elements("css selector", "[role=option]")])
+
+        def drawn() -> list[str]:
+            texts = [one.text for one in self.driver.find_elements("css selector", "[role=option]")]
+            return texts if all(texts) else []
+
+        options = eventually(drawn)
         self.click(option, "[role=option]")
         self.driver.switch_to.active_element.send_keys("\ue00c")  # Escape
         return options
@@ -159,7 +115,9 @@ class Page:
 def page(served, tmp_path) -> Iterator[Page]:
     driver = open_browser(tmp_path / "browser")
     try:
-        yield Page(driver, served)
+        page = Page(driver, served)
+        page.enter()
+        yield page
     finally:
         driver.save_screenshot(tmp_path / "last.png")
         driver.quit()

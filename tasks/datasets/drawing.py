@@ -1,0 +1,121 @@
+"""How the paper's sets are drawn from their repositories, and how a pair becomes one text.
+
+Each draw is by NumPy's default generator under a stated seed. Where a repository holds fewer rows than a draw asks for
+(a twin, a cut mirror), what it holds is shared out in the same proportion, so that no draw takes from another's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from tasks.datasets.base import Judged
+from tasks.datasets.raw import ROW, forbid
+from tasks.datasets.repository import Rows
+from tasks.protocol.splits import SPLITS
+
+MOST = 5  # candidates of a label that a query gives at most, where they are capped
+
+
+def shuffled(frame: pl.DataFrame, seed: int, *sizes: int) -> list[pl.DataFrame]:
+    """The first `sizes` rows, one piece after the other, in the order of `datasets.Dataset.shuffle(seed)`."""
+    ends = np.cumsum(sizes)
+    if ends[-1] > len(frame):
+        ends = np.floor(ends * len(frame) / ends[-1] + 0.5).astype(int)
+    order = np.random.default_rng(seed).permutation(len(frame))
+    return [frame[piece] for piece in np.split(order[: ends[-1]], ends[:-1])]
+
+
+def by_query(frame: pl.DataFrame, seed: int) -> dict[str, pl.DataFrame]:
+    """`frame` in three splits: its queries (column `query-id`) in the order of their ids, shuffled, 60 / 20 / 20 %.
+
+    Inferred: the shares are rounded down, the rest is test.
+    """
+    queries = frame["query-id"].unique().sort()
+    cut = [len(queries) * tenths // 10 for tenths in (6, 8)]
+    drawn = np.split(np.random.default_rng(seed).permutation(len(queries)), cut)
+    return {
+        split: frame.filter(pl.col("query-id").is_in(queries[places].implode()))
+        for split, places in zip(SPLITS, drawn, strict=True)
+    }
+
+
+def capped(frame: pl.DataFrame) -> pl.DataFrame:
+    """At most MOST positive pairs of each `query-id`, and as many negative ones as positive ones, at most.
+
+    Inferred: the first ones, in the order of the file; so a query without a positive one leaves nothing.
+    """
+    place = pl.int_range(pl.len()).over("query-id", "label")
+    positives = pl.min_horizontal(pl.col("label").cast(pl.Int64).sum().over("query-id"), MOST)
+    return frame.filter(place < positives)
+
+
+def documents(rows: Rows, labels: tuple[str, ...], width: int, size: int, seed: int) -> pl.DataFrame:
+    """`pair, group, label, features` of `size` documents of queries drawn one after the other; non-finite is 0.
+
+    A row is a query with `features` (n x width) and `labels` (n). The last query is drawn down to fit; inferred: by the
+    same generator, its documents left in their order.
+    """
+    lists = {"query": "text or number", "labels": "list of integers", "features": "list of lists of numbers"}
+    counts = rows.table({"labels": lists["labels"]})["labels"].list.len().to_numpy()
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(len(counts))
+    ends = np.cumsum(counts[order])
+    whole = int(np.searchsorted(ends, size, side="right"))  # so many queries fit
+    frame = rows._replace(data=rows.data.select(order[: whole + 1])).table(lists)
+    frame = frame.with_columns(pl.Series(ROW, order[: whole + 1] + 1))
+    uneven = pl.col("features").list.len() != pl.col("labels").list.len()
+    _counted(frame, uneven, rows, "there must be as many as labels")
+    frame = frame.with_columns(place=pl.int_ranges(pl.col("labels").list.len())).explode("labels", "features", "place")
+    if whole < len(order):
+        fits = int(ends[whole - 1]) if whole else 0
+        drawn = np.sort(generator.choice(len(frame) - fits, size - fits, replace=False))
+        frame = frame[np.concatenate([np.arange(fits), fits + drawn])]
+    wrong = (pl.col("features").list.len() != width).fill_null(True)
+    _counted(frame, wrong, rows, f"there must be {width}")
+    known = pl.col("labels").is_between(0, len(labels) - 1).fill_null(False)
+    forbid(frame, ~known, rows.path, "labels", f"it must be one of {', '.join(labels)}")
+    features = frame["features"].list.to_array(width).to_numpy().astype(np.float32)
+    return frame.select(
+        pair=pl.format("{}:{}:{}", pl.lit(rows.path.name), ROW, "place"),
+        group=pl.col("query"),
+        label=pl.col("labels").cast(pl.Int8),
+        features=pl.Series(np.nan_to_num(features, copy=False, nan=0, posinf=0, neginf=0)),
+    )
+
+
+def _counted(frame: pl.DataFrame, wrong: pl.Expr, rows: Rows, advice: str) -> None:
+    """BadInput that says how many features there are where `wrong` holds."""
+    counted = frame.filter(wrong).select(ROW, found=pl.col("features").list.len())
+    forbid(counted, pl.lit(True), rows.path, "found", advice, called="features")
+
+
+def with_texts(pairs: pl.DataFrame, queries: pl.DataFrame, corpus: pl.DataFrame) -> pl.DataFrame:
+    """`pairs` (`query-id`, `corpus-id`) that have both texts, with `pair`, `query` and `document`."""
+    found = pairs.with_columns(pair=pl.format("{}:{}", "query-id", "corpus-id"))
+    for side, texts, name in (("query-id", queries, "query"), ("corpus-id", corpus, "document")):
+        named = texts.rename({"text": name})
+        found = found.join(named, left_on=side, right_on="id", how="inner", maintain_order="left")
+    return found
+
+
+def lines(columns: Mapping[str, str]) -> pl.Expr:
+    """One text of several columns (what stands before -> column), a line each; inferred: a blank one leaves no line."""
+    texts = [
+        pl.when(pl.col(column).str.strip_chars() != "").then(pl.lit(before) + pl.col(column))
+        for before, column in columns.items()
+    ]
+    return pl.concat_str(texts, separator="\n", ignore_nulls=True)
+
+
+def judged(parts: Mapping[str, pl.DataFrame], group: str, text: pl.Expr | None = None) -> Judged:
+    """The rows of SCHEMA of train, validation and test; `text` is made here, of the rows that were drawn."""
+    inputs = pl.col("features") if text is None else text.alias("text")
+    return Judged(
+        pl.concat(
+            frame.select("pair", pl.lit(split).alias("split"), pl.col(group).alias("group"), "label", inputs)
+            for split, frame in parts.items()
+        )
+    )

@@ -1,0 +1,138 @@
+"""Repositories of the hub as they lie in a raw folder, read with the library that they are made for: `datasets`.
+
+It comes after a look at each file, never in its place: the library casts numbers to texts without a word and calls a
+page in HTML a broken footer. Nothing is written outside a throw-away folder, and nothing is asked of a network.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from tasks.datasets.raw import ROW, check_parquet, forbid, opened, require, typed
+from tasks.protocol.errors import BadInput
+from tasks.sources.hub import INDEX
+
+
+class Rows(NamedTuple):
+    """The rows of one split, on the disk."""
+
+    path: Path  # <raw folder>/<config>/<split>, for messages
+    data: Any  # datasets.Dataset
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns."""
+        return list(self.data.column_names)
+
+    def table(self, kinds: Mapping[str, str]) -> pl.DataFrame:
+        """ROW and the columns of `kinds`, cast; BadInput where one is missing or of another kind."""
+        require(self.path, self.columns, kinds)
+        frame = self.data.select_columns(list(kinds)).to_polars().with_row_index(ROW, offset=1)
+        return typed(self.path, frame.lazy(), frame.schema, kinds).collect()
+
+    def frame(self, kinds: Mapping[str, str], labels: tuple[str, ...], label: str = "label") -> pl.DataFrame:
+        """As `table`, with `pair` (`<split>:<row>`, from 1) and `label` 0..K-1, which the column `label` holds.
+
+        Raises
+        ------
+        BadInput: as `table`, and for a label that is none of `labels`.
+        """
+        frame = self.table(kinds)
+        known = pl.col(label).is_between(0, len(labels) - 1).fill_null(False)
+        named = ", ".join(f"{code} ({name})" for code, name in enumerate(labels))
+        forbid(frame, ~known, self.path, label, f"it must be one of {named}")
+        pair = pl.format("{}:{}", pl.lit(self.path.name), ROW)
+        return frame.with_columns(pl.col(label).cast(pl.Int8).alias("label"), pair=pair)
+
+    def texts_by_id(self) -> pl.DataFrame:
+        """`id` (or `_id`) and `text` of queries or of a corpus, below its title where there is one; blank texts go.
+
+        Raises
+        ------
+        BadInput: a column is missing, or an id comes twice.
+        """
+        key = "_id" if "_id" in self.columns else "id"
+        title = {"title": "text"} if "title" in self.columns else {}
+        frame = self.table({key: "text or number", "text": "text", **title})
+        forbid(frame, pl.col(key).is_duplicated(), self.path, key, "every row needs an id of its own")
+        told = frame.filter(pl.col("text").str.strip_chars() != "")
+        titled = [pl.when(pl.col(column) != "").then(column) for column in (*title, "text")]
+        return told.select(pl.col(key).alias("id"), text=pl.concat_str(titled, separator="\n", ignore_nulls=True))
+
+
+def hub_library() -> Any:
+    """The library `datasets`, quiet; importing it takes seconds, so only those who read with it do.
+
+    Left to itself it tells its makers of every file of JSON or parquet that is read, local ones too; no setting
+    against telemetry is heeded there, and where no network answers that takes seconds.
+    """
+    import datasets  # noqa: PLC0415
+
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
+    datasets.disable_progress_bars()
+    datasets.logging.set_verbosity(logging.CRITICAL)
+    return datasets
+
+
+@contextmanager
+def opened_repository(folder: Path) -> Iterator[Callable[..., Rows]]:
+    """`rows(split, config=None)` of the repository whose files lie in `folder`, as its card says.
+
+    Raises
+    ------
+    BadInput: a file is cut or no data, there is no such configuration or split, or the library cannot read them.
+    """
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != INDEX]
+    for path in files:
+        if path.suffix != ".md":
+            opened(path)
+        if path.suffix == ".parquet":
+            check_parquet(path)
+    library = hub_library()
+    with tempfile.TemporaryDirectory() as place:
+        view = Path(place) / "repository"  # these files, and none of our own beside them
+        for path in files:
+            link = view / path.relative_to(folder)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path.resolve())
+
+        def rows(split: str, config: str | None = None) -> Rows:
+            try:
+                # "no_checks": the card counts the whole set, and a cut mirror is a set too
+                data = library.load_dataset(
+                    str(view), name=config, split=split, cache_dir=place, verification_mode="no_checks"
+                )
+            except (ValueError, OSError, library.exceptions.DatasetGenerationError) as error:
+                of = f"split {split}" + (f" of config {config}" if config else "")
+                raise _told(error, f"{folder}: {of} cannot be read: {_reason(error)}") from None
+            return Rows(folder / (config or "") / split, data)
+
+        yield rows
+
+
+def _reason(error: Exception) -> str:
+    """What the library says, in one line; where it only says that something failed, what that was."""
+    return " ".join(str(error.__cause__ or error).split())[:300]
+
+
+def _told(error: Exception, what: str) -> OSError | BadInput:
+    """BadInput that says `what`; but where it was the machine that failed, and not the data, its own OSError.
+
+    The disk that is full is seldom that of the data: the library unpacks them in the folder for temporary files.
+    """
+    cause = error.__cause__ or error
+    if not isinstance(cause, OSError) or cause.errno is None:  # the library has errors of this kind without a number
+        return BadInput(what)
+    if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f"{os.strerror(cause.errno)} in the folder for temporary files, which TMPDIR sets"
+        return OSError(cause.errno, where, tempfile.gettempdir())
+    return cause

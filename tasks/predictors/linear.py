@@ -1,0 +1,152 @@
+"""Linear classifiers of scikit-learn: one against rest by stochastic gradient, as the paper's, and multinomial."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+
+from tasks.predictors.inputs import Standardised, Tfidf, fit_standardised, fit_tfidf, read_inputs
+from tasks.predictors.saved import Settings, pack, unpack
+from tasks.protocol.errors import BadInput
+
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class GradientOnFeatures(Settings):
+    """How `linear` is fitted on standardised features."""
+
+    alpha: Positive = 2e-5  # weight of the L2 penalty
+    passes: Count = 24  # over the rows, at most
+    tolerance: Positive = 1e-4  # in the mean loss: five passes that gain less are the last
+
+
+class MultinomialOnFeatures(Settings):
+    """How `multinomial` is fitted on standardised features."""
+
+    inverse_penalty: Positive = 1.0  # scikit-learn's C
+    max_iterations: Count = 5000
+
+
+class Terms(Settings):
+    """Which words and word pairs of a text count."""
+
+    max_features: Count = 80_000
+    min_rows: Count = 3  # that a term must stand in
+
+
+class GradientOnText(GradientOnFeatures, Terms):
+    """How `linear` is fitted on TF-IDF."""
+
+    alpha: Positive = 1e-5
+    passes: Count = 14
+
+
+class MultinomialOnText(MultinomialOnFeatures, Terms):
+    """How `multinomial` is fitted on TF-IDF."""
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A fitted linear classifier of V inputs."""
+
+    inputs: Tfidf | Standardised
+    coefficients: np.ndarray  # (V, K)
+    intercept: np.ndarray  # (K,)
+
+    file: ClassVar[str] = "predictor.npz"
+
+    def __call__(self, rows: Any) -> np.ndarray:
+        """A series of `n` texts, or features `(n, F)`, to decision values `(n, K)` float64."""
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # noqa: PLC0415
+
+        with threadpool_limits(limits=1):  # the order of a sum must not depend on how many cores there are
+            return np.asarray(self.inputs(rows) @ self.coefficients + self.intercept)
+
+    def saved(self) -> bytes:
+        """The content of `file`."""
+        return pack({"coefficients": self.coefficients, "intercept": self.intercept, **self.inputs.arrays})
+
+
+def read_linear(content: bytes) -> Linear:
+    """The classifier whose file has this content."""
+    arrays = unpack(content)
+    return Linear(read_inputs(arrays), arrays["coefficients"], arrays["intercept"])
+
+
+def fit_gradient(
+    rows: Any, labels: np.ndarray, *, class_weight: str | None, seed: int, settings: GradientOnFeatures
+) -> Linear:
+    """A machine for each label against the rest, by logistic loss; for two labels one machine, whose s gives (-s, s).
+
+    `rows` are a series of `n` texts or features `(n, F)`; they are fed in an order drawn by `seed`. After few passes
+    over few rows the machines are far from their optimum, and another seed gives others: so it is in the paper.
+    """
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 (scikit-learn takes a second to import)
+    from sklearn.linear_model import SGDClassifier  # noqa: PLC0415
+
+    order = np.random.default_rng(seed).permutation(len(labels))
+    inputs, matrix = _as_inputs(rows, order, settings)
+    classifier = SGDClassifier(
+        loss="log_loss",
+        alpha=settings.alpha,
+        max_iter=settings.passes,
+        tol=settings.tolerance,
+        class_weight=class_weight,
+        random_state=seed,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        classifier.fit(matrix, labels[order])
+    return _linear(inputs, classifier)
+
+
+def fit_multinomial(
+    rows: Any,
+    labels: np.ndarray,
+    *,
+    class_weight: str | None,
+    seed: int,  # noqa: ARG001 (a convex fit draws nothing at random)
+    settings: MultinomialOnFeatures,
+) -> Linear:
+    """Multinomial logistic regression by L-BFGS at its optimum: the softmax of its logits is the fitted probability.
+
+    Raises
+    ------
+    BadInput: the optimum is not reached in `max_iterations`.
+    """
+    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
+    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
+    from threadpoolctl import threadpool_limits  # noqa: PLC0415
+
+    inputs, matrix = _as_inputs(rows, slice(None), settings)
+    steps = settings.max_iterations
+    classifier = LogisticRegression(C=settings.inverse_penalty, max_iter=steps, class_weight=class_weight)
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        try:
+            classifier.fit(matrix, labels)
+        except ConvergenceWarning:
+            raise BadInput(f"multinomial: no optimum after {steps} steps; raise max_iterations") from None
+    return _linear(inputs, classifier, of_two=0.5)  # the log odds of two labels are the difference of their logits
+
+
+def _as_inputs(rows: Any, order: np.ndarray | slice, settings: Any) -> tuple[Tfidf | Standardised, Any]:
+    """What the rows are read as, and they as that, in this order."""
+    if isinstance(rows, pl.Series):
+        tfidf, matrix = fit_tfidf(tuple(rows), settings.max_features, settings.min_rows)
+        return tfidf, matrix[order]
+    return fit_standardised(rows[order])
+
+
+def _linear(inputs: Tfidf | Standardised, classifier: Any, of_two: float = 1.0) -> Linear:
+    """Where scikit-learn keeps one machine for two labels, one for each of them."""
+    coefficients, intercept = classifier.coef_, classifier.intercept_
+    if len(intercept) == 1:
+        coefficients, intercept = (of_two * np.concatenate([-one, one]) for one in (coefficients, intercept))
+    return Linear(inputs, np.ascontiguousarray(coefficients.T), intercept)

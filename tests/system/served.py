@@ -1,0 +1,95 @@
+"""A running `python -m flows.serve`, asked as the flows of the same user ask it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.system.browser import PATIENCE, eventually
+
+
+def environment() -> dict[str, str]:
+    """That of a user with nothing set, in the project's environment."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class Served:
+    """A running `flows.serve`, by its API."""
+
+    def __init__(self, project: Path, *options: str) -> None:
+        self.project, self.port, self.log = project, free_port(), project / "serve.log"
+        self.address = f"http://127.0.0.1:{self.port}"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-u", "-m", "flows.serve", "--port", str(self.port), *options],
+                cwd=project,
+                env=environment(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def alive(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()
+        return (self.project / "data/.state/server.json").exists()
+
+    @property
+    def secret(self) -> str:
+        """What the page asks for; empty with --open."""
+        kept = self.project / "data/.state/secret"
+        return kept.read_text() if kept.exists() else ""
+
+    def ask(self, place: str, **content: object) -> list[dict]:
+        request = urllib.request.Request(
+            f"{self.address}/api/{place}/filter",
+            data=json.dumps(content).encode(),
+            headers={
+                "content-type": "application/json",
+                "authorization": f"Basic {base64.b64encode(self.secret.encode()).decode()}",
+            },
+        )
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return json.load(answer)
+
+    def deployment(self, name: str) -> str | None:
+        found = self.ask("deployments", deployments={"name": {"any_": [name]}})
+        return found[0]["id"] if found else None
+
+    def runs(self, name: str) -> list[dict]:
+        """Those of a deployment, the oldest first."""
+        chosen = {"name": {"any_": [name]}}
+        runs = self.ask("flow_runs", deployments=chosen, sort="EXPECTED_START_TIME_ASC")
+        return [run for run in runs if not run["auto_scheduled"]]
+
+
+@contextmanager
+def serving(project: Path, *options: str) -> Iterator[Served]:
+    """`flows.serve` on a free port until the block ends, and nothing of it after that."""
+    running = Served(project, *options)
+    try:
+        eventually(lambda: running.alive() and running.deployment("rerank-sql"))  # the last one
+        yield running
+    finally:
+        running.process.send_signal(signal.SIGINT)
+        ended = running.process.wait(PATIENCE)
+    assert ended in {0, 130}, running.log.read_text()  # 130: it was ended before its runner had begun
+    assert not (project / "data/.state/server.json").exists()
+    assert not (project / "data/.state/secret").exists()
+    with socket.socket() as closed:
+        assert closed.connect_ex(("127.0.0.1", running.port)) != 0  # the server has ended too

@@ -1,0 +1,264 @@
+"""What a page of another origin, a rebound name and another user of the machine can do to our servers: nothing.
+
+The pages stand in a real Chromium, which sends what browsers send. `make test-system` runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import takewhile
+from pathlib import Path
+from threading import Thread
+
+import psutil
+import pytest
+
+from tests.project_copy import copy_project
+from tests.system.browser import eventually, open_browser
+from tests.system.served import Served, environment, serving
+
+pytestmark = pytest.mark.system
+
+NOBODY = 65534  # the number of the user without rights
+LISTENS = 60  # seconds that an attack waits for an answer
+
+# No leave is asked for these: a WebSocket, and a POST whose body has no type. The page reads no answer to the latter.
+ATTACK = """
+const [address, file, wait, done] = arguments;
+const learned = {deployments: [], flow: null, seen: 0, closed: null};
+const post = (place, body) => fetch(`http://${address}/api/${place}`,
+    {method: "POST", mode: "no-cors", body: new Blob([JSON.stringify(body)])}).catch(() => null);
+const socket = new WebSocket(`ws://${address}/api/events/out`);
+socket.onopen = () => socket.send(JSON.stringify({type: "filter", filter: {
+    occurred: {since: new Date(Date.now() - 864e5).toISOString()}, event: {prefix: ["prefect."]}}}));
+socket.onclose = () => { learned.closed = true; setTimeout(() => done(learned), 2000); };
+socket.onmessage = async ({data}) => {
+    const event = JSON.parse(data).event, all = [event.resource, ...event.related];
+    const id = (kind) => all.map(one => one["prefect.resource.id"]).find(one => one.startsWith(`prefect.${kind}.`));
+    const deployment = id("deployment")?.split(".")[2], flow = id("flow")?.split(".")[2];
+    learned.seen += 1;
+    const name = all.find(one => one["prefect.resource.id"].endsWith(`.${deployment}`))?.["prefect.resource.name"];
+    if (name !== "rerank-sql") return;
+    if (!learned.deployments.includes(deployment)) {
+        learned.deployments.push(deployment);  // the events of a run of it tell its flow
+        await post(`deployments/${deployment}/create_flow_run`, {parameters: {map_file: "none"}});
+    }
+    if (flow && !learned.flow) {
+        learned.flow = flow;
+        post("deployments/", {name, flow_id: flow, enforce_parameter_schema: false,
+            entrypoint: "flows/serve.py:rerank_sql",
+            pull_steps: [{"prefect.deployments.steps.run_shell_script": {script: `touch ${file}`}}]});
+        setInterval(() => post(`deployments/${deployment}/create_flow_run`, {parameters: {map_file: "none"}}), 5000);
+    }
+};
+setTimeout(() => done(learned), wait * 1000);  // where it is not shut out
+"""
+
+
+class Hostile(BaseHTTPRequestHandler):
+    """A page of somebody else, with a form that pauses a deployment as soon as it is sent."""
+
+    def do_GET(self) -> None:
+        target = self.path.lstrip("/?")
+        page = f'<html><body>hello<form method="post" action="{target}" enctype="text/plain"></form></body></html>'
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(page.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[str]:
+    """The address of a page of another origin."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"evil.test:{server.server_port}"
+        server.shutdown()
+
+
+def make_project(folder: Path) -> Path:
+    """The project with a small twin, in a folder that everybody may enter: it is what is in it that must be shut."""
+    for above in [folder, *folder.parents][:3]:
+        above.chmod(0o755)
+    copy_project(folder, lambda params: params.update(datasets={"wands": params["datasets"]["wands"] | {"rows": 6000}}))
+    for command in ("init -q --no-scm", "config core.analytics false"):
+        subprocess.run([sys.executable, "-m", "dvc", *command.split()], cwd=folder, env=environment(), check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def unserved(tmp_path_factory) -> Path:
+    """For runs that find no server."""
+    return make_project(tmp_path_factory.mktemp("unserved"))
+
+
+@pytest.fixture(scope="module", params=["secret", "open"])
+def served(request, tmp_path_factory) -> Iterator[Served]:
+    """With a secret, and without: it is the layer that pages meet first."""
+    project = make_project(tmp_path_factory.mktemp(request.param))
+    with serving(project, *(["--open"] if request.param == "open" else [])) as running:
+        yield running
+
+
+@pytest.fixture
+def browser(tmp_path):
+    """A Chromium in which every name under .test is this machine, as after a rebinding."""
+    driver = open_browser(tmp_path / "browser", "host-resolver-rules=MAP *.test 127.0.0.1")
+    driver.set_script_timeout(LISTENS + 30)
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+def what_runs(served: Served) -> list[tuple]:
+    """What each deployment would run, and whether it does so by itself."""
+    told = ("name", "entrypoint", "pull_steps", "paused", "enforce_parameter_schema")
+    return [tuple(one[name] for name in told) for one in served.ask("deployments")]
+
+
+@pytest.mark.parametrize("host", ["evil.test", "127.0.0.1", "localhost"])
+def test_a_page_of_another_origin_learns_nothing_and_runs_nothing(browser, hostile, served, tmp_path, host):
+    owned, before = tmp_path / "owned", what_runs(served)
+    browser.get(f"http://{hostile.replace('evil.test', host)}/")
+    learned = browser.execute_async_script(ATTACK, served.address.removeprefix("http://"), str(owned), LISTENS)
+    print(f"the page of {host} learned {learned}; its script ran: {owned.exists()}")
+    assert not owned.exists(), f"the page has run a command; it learned {learned}"
+    assert learned == {"deployments": [], "flow": None, "seen": 0, "closed": True}
+    assert what_runs(served) == before
+    assert not any(served.runs(name) for name, *_ in before)
+
+
+def test_a_form_of_another_origin_changes_nothing(browser, hostile, served):
+    refresh = served.deployment("refresh")
+    browser.get(f"http://{hostile}/?{served.address}/api/deployments/{refresh}/pause_deployment")
+    browser.execute_script("document.forms[0].submit()")
+    eventually(lambda: hostile not in browser.current_url)
+    time.sleep(1)
+    (found,) = served.ask("deployments", deployments={"id": {"any_": [refresh]}})
+    assert not found["paused"], "the form has paused the schedule"
+
+
+def test_a_name_that_was_rebound_to_this_machine_reads_nothing(browser, served):
+    browser.get(f"http://evil.test:{served.port}/api/health")  # its own page there makes its scripts of that origin
+    told = browser.execute_async_script(
+        """const done = arguments[0];
+        fetch("/api/deployments/filter", {method: "POST", body: "{}", headers: {"content-type": "application/json"}})
+            .then(async answer => done([answer.status, await answer.text()]))"""
+    )
+    assert told[0] == 403, f"the page reads {told[1][:300]}"
+    assert "deployment" not in told[1]
+
+
+def test_a_page_of_another_origin_cannot_show_ours_in_a_frame(browser, hostile, served):
+    browser.get(f"http://{hostile}/")
+    browser.execute_script(
+        "const frame = document.createElement('iframe'); frame.src = arguments[0]; document.body.append(frame);",
+        f"{served.address}/dashboard",
+    )
+    browser.switch_to.frame(0)
+    time.sleep(3)
+    assert "Prefect" not in browser.page_source
+
+
+def as_nobody(code: str) -> str:
+    """What a Python of another user of this machine prints."""
+    if os.geteuid() != 0:
+        pytest.fail("only root can act as another user; run this file as root")
+    python = Path("/usr/bin/python3")  # the environment's own may be in a folder that is shut to others
+    command = [str(python if python.exists() else sys.executable), "-I", "-c", code]
+    other = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "env": {}, "cwd": "/"}
+    done = subprocess.run(command, **other, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+STATUS = """
+import json, urllib.request, urllib.error
+headers = {{"content-type": "application/json"}} | {more}
+ask = urllib.request.Request("{address}/api/deployments/filter", b"{{}}", headers)
+try:
+    print(urllib.request.urlopen(ask, timeout=10).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+
+
+def asked_by_nobody(address: str, **headers: str) -> str:
+    """The status with which a server answers another user."""
+    return as_nobody(STATUS.format(address=address, more=headers))
+
+
+READ = """
+try:
+    print(open({path!r}).read())
+except PermissionError:
+    print("refused")
+"""
+
+
+def test_another_user_of_the_machine_neither_reads_the_secret_nor_uses_the_api(served):
+    if not served.secret:
+        assert asked_by_nobody(served.address) == "200"  # this is what --open means
+        return
+    assert asked_by_nobody(served.address) == "401"
+    secret = served.project / "data/.state/secret"
+    assert secret.stat().st_mode & 0o777 == 0o600
+    for folder in takewhile(lambda one: one != Path(tempfile.gettempdir()), secret.parents):
+        folder.chmod(0o755)  # so that it is the file itself that is shut
+    assert as_nobody(READ.format(path=str(secret))) == "refused"
+    assert as_nobody(READ.format(path=str(served.project / "params.yaml"))) != "refused"
+    assert served.secret not in served.log.read_text() + (served.project / "data/.state/server.log").read_text()
+    told = [" ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"])]
+    assert not any(served.secret in line for line in told)  # everybody may read command lines
+
+
+@pytest.mark.parametrize(
+    "command", ["flows.refresh reliability@wands", "dvc repro reliability@wands -f", "flows.reliability wands --seed 1"]
+)
+def test_the_server_that_a_run_starts_for_itself_is_shut_too(unserved, command):
+    project = unserved
+    with (project / "run.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command.split()], cwd=project, env=environment(), stdout=log, stderr=log
+        )
+    try:
+        port = eventually(lambda: port_of_server(process, project))
+        address = f"http://127.0.0.1:{port}"
+        assert asked_by_nobody(address) == "401"
+        for wrong in ({"Host": f"evil.test:{port}"}, {"Origin": "http://evil.test"}, {"Sec-Fetch-Site": "cross-site"}):
+            assert asked_by_nobody(address, **wrong) == "403", wrong
+        assert process.wait(300) == 0, (project / "run.log").read_text()
+        eventually(lambda: not psutil.pid_exists(process.pid) and not answering(port), within=20)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answering(port: int) -> bool:
+    from flows import answers
+
+    return answers(f"http://127.0.0.1:{port}/api")
+
+
+def port_of_server(process: subprocess.Popen, project: Path) -> int | None:
+    """Where a server of one of the processes that it has started answers, once one does."""
+    assert process.poll() is None, (project / "run.log").read_text()
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            listening = [one.laddr.port for one in child.net_connections("tcp4") if one.status == psutil.CONN_LISTEN]
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+        for port in listening:
+            if answering(port):
+                return port
+    return None

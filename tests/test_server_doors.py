@@ -1,0 +1,125 @@
+"""The layer around Prefect's application: whom it lets in, and what it says to others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+from flows.doors import Doors
+
+JSON = {"content-type": "application/json"}
+METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+
+
+async def here(request) -> PlainTextResponse:
+    """Whoever gets here was let in."""
+    return PlainTextResponse("in")
+
+
+async def socket(websocket) -> None:
+    await websocket.accept()
+    await websocket.send_text("in")
+    await websocket.close()
+
+
+INNER = Starlette(routes=[Route("/", here, methods=METHODS), WebSocketRoute("/events", socket)])
+
+
+def client(host: str = "127.0.0.1:4200") -> TestClient:
+    return TestClient(Doors(INNER, 4200), base_url=f"http://{host}")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:4200", "localhost:4200"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("site", [None, "same-origin", "none"])
+def test_programs_and_its_own_page_are_let_in(host, method, site):
+    headers = {"origin": f"http://{host}", "sec-fetch-site": site} if site else {}
+    kinds = [{"json": {}}, {"content": b"{}", "headers": {"content-type": "application/json; charset=utf-8"}}]
+    for sent in [{}, *([] if method == "GET" else kinds)]:
+        answer = client(host).request(method, "/", **sent | {"headers": headers | sent.get("headers", {})})
+        assert (answer.status_code, answer.text) == (200, "in")
+    with client(host).websocket_connect("/events", headers=headers | {"host": host}) as opened:
+        assert opened.receive_text() == "in"
+
+
+WRONG = [
+    {"host": "evil.test:4200"},
+    {"host": "127.0.0.1"},
+    {"host": "127.0.0.1:4201"},
+    {"host": "127.0.0.1:4200.evil.test"},
+    {"host": "evil.test@127.0.0.1:4200"},
+    {"host": ""},
+    {"origin": "http://evil.test"},
+    {"origin": "http://127.0.0.1:8888"},
+    {"origin": "https://127.0.0.1:4200"},
+    {"origin": "http://localhost:4200"},  # its cookies and storage are another page's
+    {"origin": "null"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "of a later standard"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+@pytest.mark.parametrize("method", [*METHODS, "OPTIONS"])
+def test_pages_and_names_of_others_are_refused_in_a_sentence(wrong, method):
+    answer = client().request(method, "/", headers=JSON | wrong)
+    assert answer.status_code == 403
+    assert "this server" in answer.text
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_a_websocket_of_others_is_closed_before_it_opens(wrong):
+    headers = {"host": "127.0.0.1:4200"} | wrong
+    with (
+        pytest.raises((WebSocketDisconnect, WebSocketDenialResponse)),
+        client().websocket_connect("/events", headers=headers),
+    ):
+        pytest.fail("it was opened")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize(
+    "kind", [None, "", "text/plain", "text/plain; application/json", "multipart/form-data", "application/jsonp"]
+)
+def test_what_is_sent_must_say_that_it_is_json(method, kind):
+    headers = {} if kind is None else {"content-type": kind}
+    assert client().request(method, "/", content=b"{}", headers=headers).status_code == 403
+    chunks = iter([b"{}"])  # of a length that is not said
+    assert client().request(method, "/", content=chunks, headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize("name", ["host", "origin", "sec-fetch-site"])
+def test_a_header_twice_does_not_hide_the_wrong_one(name):
+    right = {"host": "127.0.0.1:4200", "origin": "http://127.0.0.1:4200", "sec-fetch-site": "same-origin"}
+    for pair in ((right[name], "evil.test"), ("evil.test", right[name])):
+        headers = [(key, value) for key, value in right.items() if key != name] + [(name, value) for value in pair]
+        scope = {"type": "http", "method": "GET", "headers": [(k.encode(), v.encode()) for k, v in headers]}
+        sent = []
+
+        async def send(message, sent=sent) -> None:
+            sent.append(message)
+
+        asyncio.run(Doors(INNER, 4200)(scope, None, send))
+        assert sent[0]["status"] == 403
+
+
+def test_what_is_neither_asked_nor_opened_is_handed_on():
+    seen = []
+
+    async def inner(scope, receive, send) -> None:
+        seen.append(scope["type"])
+
+    asyncio.run(Doors(inner, 4200)({"type": "lifespan"}, None, None))
+    assert seen == ["lifespan"]
+
+
+def test_port_80_needs_no_number():
+    assert TestClient(Doors(INNER, 80), base_url="http://localhost").get("/").status_code == 200
