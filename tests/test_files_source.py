@@ -16,7 +16,6 @@ import pytest
 
 from tasks.datasets import dataset_named
 from tasks.datasets.base import SCHEMA
-from tasks.datasets.files import files_dataset
 from tasks.protocol.errors import BadInput
 
 ROWS = [
@@ -44,7 +43,7 @@ def bytes_of(name: str, rows: list[dict[str, Any]]) -> bytes:
 
 
 def read(folder: Path, options: dict[str, Any]) -> pl.DataFrame:
-    return files_dataset("mine", options).read(folder).pairs
+    return dataset_named("mine", "files", options).read(folder).pairs
 
 
 def pairs(path: Any, **changes: Any) -> dict[str, Any]:
@@ -70,7 +69,7 @@ def test_every_format_gives_the_same_pairs(tmp_path: Path, name: str):
 
 def test_the_data_set_is_what_its_options_say():
     options = pairs("a.csv") | {"title": "Our shop", "licence": "ours"}
-    dataset = files_dataset("shop", options)
+    dataset = dataset_named("shop", "files", options)
     assert (dataset.name, dataset.title, dataset.licence) == ("shop", "Our shop", "ours")
     assert (dataset.labels, dataset.repository) == (tuple(LABELS), None)
     assert dataset_named("shop", "files", options).files == dataset.files == ("a.csv",)
@@ -80,7 +79,7 @@ def test_the_data_set_is_what_its_options_say():
 
 def test_paths_are_all_files_that_the_options_name():
     def paths(options: dict[str, Any]) -> list[str]:
-        return list(files_dataset("mine", options).files)
+        return list(dataset_named("mine", "files", options).files)
 
     assert paths(pairs({"drawn": ["x/a.csv", "b.csv"], "test": "c.csv"})) == ["x/a.csv", "b.csv", "c.csv"]
     looked_up = {"path": "d.jsonl", "id": "id", "text": "text"}
@@ -249,25 +248,25 @@ def test_a_bad_table_of_queries_is_named(tmp_path: Path, rows: list[dict[str, An
 
 FEATURES = {"path": "a.txt", "width": 2}
 BAD_LINES = {
-    "a NaN": ("0 qid:1 1:nan 2:1", r"a\.txt, line 2: found '1:nan'; its value must be a finite number"),
-    "an infinity": ("0 qid:1 1:1 2:inf", r"line 2: found '2:inf'"),
-    "a feature too many": ("0 qid:1 3:1", r"line 2: found '3:1'; .*1\.\.2"),
-    "a feature counted from 0": ("0 qid:1 0:1", r"line 2: found '0:1'"),
-    "a number alone": ("0 qid:1 4 2:1", r"line 2: found '4'"),
-    "a word alone": ("0 qid:1 1:1 two", r"line 2: found 'two'"),
-    "another word for the group": ("0 query:1 1:1 2:1", r"line 2: found 'query:1' where"),
-    "no group": ("0 1:1 2:1", r"line 2: found '1:1' where `qid:<group>` must be"),
-    "a label alone": ("0", r"line 2: found None where"),
-    "an unknown label": ("3 qid:1 1:1 2:1", r"a\.txt, row 2, column 'label': found '3'; it must be one of"),
-    "a feature twice": ("0 qid:1 2:1 2:1", r"line 2: feature 2 is given more than once"),
+    "a NaN": ("0 qid:1 1:nan 2:1", r"'feature': found '1:nan'; its value must be a finite number"),
+    "an infinity": ("0 qid:1 1:1 2:inf", r"'feature': found '2:inf'; its value"),
+    "a feature too many": ("0 qid:1 3:1", r"'feature': found '3:1'; .*1\.\.2"),
+    "a feature counted from 0": ("0 qid:1 0:1", r"'feature': found '0:1'; .*1\.\.2"),
+    "a number alone": ("0 qid:1 4 2:1", r"'feature': found '4'; .*1\.\.2"),
+    "a word alone": ("0 qid:1 1:1 two", r"'feature': found 'two'; .*<place>:<number>"),
+    "another word for the group": ("0 query:1 1:1 2:1", r"'group': found 'query:1'; there must be `qid:<group>`"),
+    "no group": ("0 1:1 2:1", r"'group': found '1:1'; there must be `qid:<group>`"),
+    "a label alone": ("0", r"'group': found None; there must be `qid:<group>`"),
+    "an unknown label": ("3 qid:1 1:1 2:1", r"'label': found '3'; it must be one of"),
+    "a feature twice": ("0 qid:1 2:1 2:1", r"'feature': found '2:1' .*; this feature is given more than once"),
 }
 
 
 @pytest.mark.parametrize("bad", BAD_LINES)
 def test_a_bad_line_of_features_is_named(tmp_path: Path, bad: str):
     line, says = BAD_LINES[bad]
-    (tmp_path / "a.txt").write_text(f"0 qid:1 1:0.5 2:1\n{line}\n1 qid:2 1:3 2:4\n")
-    with pytest.raises(BadInput, match=says):
+    (tmp_path / "a.txt").write_text(f"0 qid:1 1:0.5 2:1 # first\n\n{line}\n1 qid:2 1:3 2:4\n")
+    with pytest.raises(BadInput, match=rf"a\.txt, row 3, column {says}"):
         read(tmp_path, {"labels": ["no", "yes"], "features": FEATURES})
 
 
@@ -295,7 +294,7 @@ BAD_OPTIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
 def test_bad_options_are_named(bad: str):
     options, says = BAD_OPTIONS[bad]
     with pytest.raises(BadInput, match=rf"(?s)options of shop: .*{says}"):
-        files_dataset("shop", options())
+        dataset_named("shop", "files", options())
 
 
 # Real rows, where they are at hand -------------------------------------------------------------------------------

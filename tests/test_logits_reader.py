@@ -62,10 +62,10 @@ def written(folder: Path, frame: pl.DataFrame) -> Path:
 def test_each_member_is_read_as_it_was_saved(members, tmp_path):
     made = arrays(members)
     found = read_saved_logits(saved(tmp_path, **made, temperatures=np.ones(members or 1), other=np.ones(2)))
-    assert found.n_labels == K
-    assert len(found.members) == (members or 1)
-    for member, frame in enumerate(found.members):
-        assert frame.schema == {"split": pl.String, "group": pl.String, "label": pl.Int8, "logits": pl.List(pl.Float64)}
+    assert len(found) == (members or 1)
+    for member, frame in enumerate(found):
+        kinds = {"split": pl.String, "group": pl.String, "label": pl.Int8, "logits": pl.Array(pl.Float64, K)}
+        assert frame.schema == kinds | {"pair": pl.String}
         assert frame["split"].to_list() == ["validation"] * N["val"] + ["test"] * N["test"]
         assert frame["label"].to_list() == [*made["val_labels"], *made["test_labels"]]
         parts = [made[f"{short}_logits"].reshape(-1, N[short], K)[member] for short in N]
@@ -73,9 +73,9 @@ def test_each_member_is_read_as_it_was_saved(members, tmp_path):
 
 
 def test_rows_without_a_query_are_each_a_group_of_their_own(tmp_path):
-    (frame,) = read_saved_logits(saved(tmp_path, **arrays(None))).members
+    (frame,) = read_saved_logits(saved(tmp_path, **arrays(None)))
     assert frame["group"].to_list() == [str(row) for row in range(15)]
-    (frame,) = read_saved_logits(written(tmp_path, columns().drop("group"))).members
+    (frame,) = read_saved_logits(written(tmp_path, columns().drop("group")))
     assert frame["group"].n_unique() == len(frame)
 
 
@@ -83,25 +83,25 @@ def test_rows_without_a_query_are_each_a_group_of_their_own(tmp_path):
 def test_query_ids_are_the_groups(kind, tmp_path):
     queries = {f"{short}_query_ids": (np.arange(n) // 2).astype(kind) for short, n in N.items()}
     found = read_saved_logits(saved(tmp_path, **arrays(), **queries))
-    for frame in found.members:
+    for frame in found:
         assert frame["group"].to_list() == [str(row // 2) for n in N.values() for row in range(n)]
 
 
 def test_a_parquet_file_says_the_same_whatever_the_order_of_its_splits(tmp_path):
-    (expected,) = read_saved_logits(saved(tmp_path, **arrays(None))).members
+    (expected,) = read_saved_logits(saved(tmp_path, **arrays(None)))
     for frame in (columns(), columns().reverse().sort("split", maintain_order=True).reverse(), columns()[::-1][::-1]):
-        (found,) = read_saved_logits(written(tmp_path, frame)).members
+        (found,) = read_saved_logits(written(tmp_path, frame))
         assert_frame_equal(found.drop("group"), expected.drop("group"))
         assert found["group"].to_list() == columns()["group"].to_list()
     mixed = pl.concat([columns()[9:], columns()[:9]])
-    assert_frame_equal(read_saved_logits(written(tmp_path, mixed)).members[0], found)
+    assert_frame_equal(read_saved_logits(written(tmp_path, mixed))[0], found)
 
 
 @pytest.mark.parametrize("kind", [pl.List(pl.Float32), pl.Array(pl.Float64, K), pl.Array(pl.Float32, K)])
 def test_lists_and_arrays_of_either_precision_are_read(kind, tmp_path):
     single = columns(logits=pl.col("logits").cast(pl.List(pl.Float32)))
     found = read_saved_logits(written(tmp_path, single.with_columns(pl.col("logits").cast(kind))))
-    assert_frame_equal(found.members[0], read_saved_logits(written(tmp_path, single)).members[0])
+    assert_frame_equal(found[0], read_saved_logits(written(tmp_path, single))[0])
 
 
 @pytest.mark.real_data
@@ -109,7 +109,7 @@ def test_lists_and_arrays_of_either_precision_are_read(kind, tmp_path):
 @pytest.mark.parametrize(("name", "k", "rows"), [("mslr_10k_balanced", 5, 6959), ("science_balanced", 2, 11387)])
 def test_logits_in_the_format_of_the_release_are_read(name, k, rows):
     found = read_saved_logits(Path(os.environ["REAL_DATA"]) / "authors_check" / name / "logits_and_labels.npz")
-    assert (found.n_labels, [len(frame) for frame in found.members]) == (k, [rows])
+    assert [frame["logits"].to_numpy().shape for frame in found] == [(rows, k)]
 
 
 # ------------------------------------------------------------------ arrays that cannot be

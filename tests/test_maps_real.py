@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tasks.calibrate import calibrate
-from tasks.datasets.files import files_dataset
+from tasks.datasets import dataset_named
 from tasks.maps.document import Source
 from tasks.maps.learn import learn_map
 from tasks.maps.reliability_map import ReliabilityMap
@@ -31,7 +31,7 @@ def decided(name: str) -> tuple[dict[str, FixedDecisions], DatasetParams]:
     sets = yaml.safe_load((ROOT / "flows/real_sets.yaml").read_text().replace("REAL_DATA", os.environ["REAL_DATA"]))
     entry = DatasetParams.model_validate(sets[name])
     path, split = Path(entry.path), entry.split
-    frame = files_dataset(name, entry.options).read(path.parent if path.is_file() else path).pairs
+    frame = dataset_named(name, "files", entry.options).read(path.parent if path.is_file() else path).pairs
     if frame["split"].null_count():
         frame = draw_splits(frame, by=split.by, shares=split.shares, seed=entry.seed)
     parts = {part: frame.filter(pl.col("split") == part) for part in ("train", "validation", "test")}

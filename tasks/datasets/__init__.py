@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from pydantic import ValidationError
+
+from tasks.datasets import files, hub, logits
 from tasks.datasets.alloprof_rerank import ALLOPROF_RERANK
 from tasks.datasets.amazon_esci import AMAZON_ESCI
-from tasks.datasets.base import Dataset
+from tasks.datasets.base import Dataset, Judged
 from tasks.datasets.esci_rerank_us import ESCI_RERANK_US
-from tasks.datasets.files import files_dataset
-from tasks.datasets.hub import hub_dataset
-from tasks.datasets.logits import logits_dataset
 from tasks.datasets.mslr_web10k import MSLR_WEB10K
+from tasks.datasets.options import FilesOptions, HubOptions, OwnOptions
 from tasks.datasets.scidocs import SCIDOCS
 from tasks.datasets.wands import WANDS
-from tasks.protocol.errors import BadInput
+from tasks.protocol.errors import BadInput, mistakes
 
 DATASETS: dict[str, Dataset] = {
     dataset.name: dataset for dataset in (AMAZON_ESCI, MSLR_WEB10K, ALLOPROF_RERANK, ESCI_RERANK_US, WANDS, SCIDOCS)
+}
+OWN: dict[str, tuple[type[OwnOptions], Callable[..., Judged]]] = {  # reader of one's own sets -> options, `read`
+    "files": (FilesOptions, files.read),
+    "hub": (HubOptions, hub.read),
+    "logits": (OwnOptions, logits.read),
 }
 
 
@@ -27,11 +34,19 @@ def dataset_named(name: str, reader: str | None, options: Mapping[str, Any]) -> 
 
     Raises
     ------
-    BadInput: there is no such reader; it lists those there are.
+    BadInput: there is no such reader (it lists those there are), or each wrong option and what stood there.
     """
-    own = {"files": files_dataset, "hub": hub_dataset, "logits": logits_dataset}
-    if reader in own:
-        return own[reader](name, options)
-    if (reader or name) not in DATASETS:
-        raise BadInput(f"{name}: no reader {reader or name!r}; there are {', '.join([*DATASETS, *own])}")
-    return DATASETS[reader or name]
+    if reader not in OWN:
+        if (reader or name) not in DATASETS:
+            raise BadInput(f"{name}: no reader {reader or name!r}; there are {', '.join([*DATASETS, *OWN])}")
+        return DATASETS[reader or name]
+    model, read = OWN[reader]
+    try:
+        chosen = model.model_validate(dict(options))
+    except ValidationError as error:
+        wrong, known = mistakes(error, "options"), ", ".join(model.model_fields)
+        raise BadInput(
+            f"options of {name}: {len(wrong)} mistake(s); known options: {known}\n  " + "\n  ".join(wrong)
+        ) from None
+    about = chosen.model_dump(include={"domain", "task", "labels", "licence"})
+    return Dataset(name, chosen.title or name, read=partial(read, chosen=chosen), **about, **chosen.raw)

@@ -5,34 +5,15 @@ The options say which files and columns; the files lie in `raw/<d>/` under their
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path, PurePath
-from typing import Any
 
 import polars as pl
 
-from tasks.datasets.base import Dataset, Judged
-from tasks.datasets.file_options import Features, FilesOptions, Lookup, Pairs, file_format, several
-from tasks.datasets.options import checked
+from tasks.datasets.base import Judged
+from tasks.datasets.options import Features, FilesOptions, Lookup, Pairs
 from tasks.datasets.own import coded, joined_text, judged, named, placed, wanted
-from tasks.datasets.raw import ROW, forbid, read_json_lines, read_parquet, read_table
+from tasks.datasets.raw import ROW, forbid, read_columns
 from tasks.datasets.svmlight import read_svmlight
-
-
-def files_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
-    """The data set `name` that `options` describe; BadInput says what is wrong with them."""
-    chosen = checked(FilesOptions, options, name)
-    return Dataset(
-        name=name,
-        title=chosen.title or name,
-        domain=chosen.domain,
-        task=chosen.task,
-        labels=chosen.labels,
-        licence=chosen.licence,
-        read=partial(read, chosen=chosen),
-        files=tuple(chosen.paths),
-    )
 
 
 def read(folder: Path, chosen: FilesOptions) -> Judged:
@@ -76,21 +57,12 @@ def text_rows(folder: Path, source: Pairs, labels: tuple[str, ...]) -> Judged:
     return judged(frames, source, labels, folder)
 
 
-def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
-    """ROW and columns of a table, as text; a column of csv is text, whatever else it may hold."""
-    ending = file_format(path.name)
-    if ending in (".csv", ".tsv"):
-        return read_table(path, kinds, "," if ending == ".csv" else "\t")
-    return read_parquet(path, kinds) if ending == ".parquet" else read_json_lines(path, kinds)
-
-
 def texts_by_id(path: Path, lookup: Lookup) -> pl.DataFrame:
     """`id, text` of a table of queries or candidates; BadInput where an id is null or comes twice."""
-    columns = list(several(lookup.text))
-    frame = read_columns(path, {lookup.id: "text or number", **dict.fromkeys(columns, "text")})
+    frame = read_columns(path, {lookup.id: "text or number", **dict.fromkeys(lookup.text, "text")})
     twice = pl.col(lookup.id).is_null() | pl.col(lookup.id).is_duplicated()
     forbid(frame, twice, path, lookup.id, "every row needs an id of its own")
-    return frame.select(pl.col(lookup.id).alias("id"), joined_text(columns).alias("text"))
+    return frame.select(pl.col(lookup.id).alias("id"), joined_text(lookup.text).alias("text"))
 
 
 def looked_up(frame: pl.DataFrame, side: str, texts: pl.DataFrame, path: Path, *, called: str) -> pl.DataFrame:

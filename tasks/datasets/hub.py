@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
-from tasks.datasets.base import Dataset, Judged
-from tasks.datasets.file_options import HubOptions
-from tasks.datasets.options import checked
+from tasks.datasets.base import Judged
+from tasks.datasets.options import HubOptions
 from tasks.datasets.own import Wanted, judged, named, wanted
 from tasks.datasets.repository import Rows, hub_library, opened_repository
 from tasks.protocol.errors import BadInput
-from tasks.sources.hub import DATA_FILES, Repository
-
-
-def hub_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
-    """The data set `name` that `options` describe; BadInput says what is wrong with them."""
-    chosen = checked(HubOptions, options, name)
-    return Dataset(
-        name=name,
-        title=chosen.title or name,
-        domain=chosen.domain,
-        task=chosen.task,
-        labels=chosen.labels,
-        licence="see the data set's card",
-        read=partial(read, chosen=chosen),
-        repository=Repository(chosen.id, chosen.revision, chosen.files or DATA_FILES),
-    )
 
 
 def read(folder: Path, chosen: HubOptions) -> Judged:

@@ -10,73 +10,46 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from tasks.datasets.base import Dataset, Judged
-from tasks.datasets.file_options import LogitsOptions
-from tasks.datasets.options import checked
-from tasks.datasets.raw import FETCH, ROW, first_line, forbid, opened, require
+from tasks.datasets.base import Judged
+from tasks.datasets.options import OwnOptions
+from tasks.datasets.raw import FETCH, PARQUET, ROW, forbid, opened, parsing, require
 from tasks.protocol.errors import BadInput
+from tasks.sources.contents import first_line
 from tasks.sources.hub import INDEX
 
 SPLITS = {"validation": "val", "test": "test"}  # and what the names of their arrays begin with
 MOST_LABELS = 127  # that an int8 can name
 
 
-@dataclass(frozen=True)
-class SavedLogits:
-    """The logits that the members of a model gave to the same rows."""
-
-    members: tuple[pl.DataFrame, ...]  # each `split, group, label, logits`: String, String, Int8, List(Float64)
-    n_labels: int  # K
-
-
 class Part(NamedTuple):
     """The rows of one split, each column with its place in the file."""
 
+    split: str
     logits: np.ndarray  # (members, n, K)
     labels: np.ndarray  # (n,)
     groups: np.ndarray  # (n,)
-    places: tuple[str, str, str]  # of these three, for messages
+    places: tuple[str, ...]  # of these three, for messages
     rows: np.ndarray  # (n,) numbers in the file, for messages
 
 
-def logits_dataset(name: str, options: Mapping[str, Any]) -> Dataset:
-    """The data set `name` whose logits are saved; BadInput says what is wrong with its options."""
-    chosen = checked(LogitsOptions, options, name)
-    return Dataset(
-        name=name,
-        title=chosen.title or name,
-        domain=chosen.domain,
-        task=chosen.task,
-        labels=chosen.labels,
-        licence=chosen.licence,
-        read=partial(read, labels=chosen.labels),
-    )
-
-
-def read(folder: Path, labels: tuple[str, ...]) -> Judged:
+def read(folder: Path, chosen: OwnOptions) -> Judged:
     """The rows of the one file in `folder`, each with its `logits`, those of the first member in `pairs`."""
     (path,) = [path for path in folder.iterdir() if path.name != INDEX]
-    saved = read_saved_logits(path)
-    if saved.n_labels != len(labels):
-        raise BadInput(f"{path} has {saved.n_labels} logits in each row, but options name {len(labels)} labels")
-    pair = pl.format("{}:{}", "split", pl.int_range(1, pl.len() + 1).over("split"))
-    frames = [
-        frame.with_columns(pair=pair, logits=pl.col("logits").list.to_array(saved.n_labels)) for frame in saved.members
-    ]
-    return Judged(frames[0], members=tuple(frames))
+    members = read_saved_logits(path)
+    n_labels = members[0]["logits"].to_numpy().shape[1]
+    if n_labels != len(chosen.labels):
+        raise BadInput(f"{path} has {n_labels} logits in each row, but options name {len(chosen.labels)} labels")
+    return Judged(members[0], members=members)
 
 
-def read_saved_logits(path: Path) -> SavedLogits:
-    """The validation rows of a file and then its test rows, each in their order.
+def read_saved_logits(path: Path) -> tuple[pl.DataFrame, ...]:
+    """`split, group, label, logits, pair` for each member: validation rows, then test rows, in their order.
 
     Raises
     ------
@@ -91,64 +64,50 @@ def read_saved_logits(path: Path) -> SavedLogits:
         )
     opened(path)
     parts = readers[path.suffix](path)
-    for part in parts.values():
+    for part in parts:
         _check_shapes(part)
     for axis, what in ((0, "members"), (2, "logits in each row")):
-        shapes = {part.places[0]: part.logits.shape[axis] for part in parts.values()}
-        if len(set(shapes.values())) > 1:
-            told = ", ".join(f"{place} has {found} {what}" for place, found in shapes.items())
-            raise BadInput(f"{told}; both splits need as many")
-    for part in parts.values():
+        counts = [part.logits.shape[axis] for part in parts]
+        if len(set(counts)) > 1:
+            each = ", ".join(f"{part.places[0]} has {count} {what}" for part, count in zip(parts, counts, strict=True))
+            raise BadInput(f"{each}; both splits need as many")
+    for part in parts:
         _check_values(part)
-    members, _, n_labels = parts["validation"].logits.shape
-    frames = [pl.concat(_frame(split, part, member) for split, part in parts.items()) for member in range(members)]
-    return SavedLogits(tuple(frames), n_labels)
+    return tuple(pl.concat(_frame(part, member) for part in parts) for member in range(len(parts[0].logits)))
 
 
-def _of_arrays(path: Path) -> dict[str, Part]:
-    arrays, parts, first = _arrays(path), {}, 0
+def _of_arrays(path: Path) -> list[Part]:
+    """The parts of a `.npz` file."""
+    if not zipfile.is_zipfile(path):
+        raise BadInput(f"{path} is not a whole .npz file (no list of its arrays at its end); {FETCH}")
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            known = [f"{short}_{what}" for short in SPLITS.values() for what in ("logits", "labels", "query_ids")]
+            there, arrays = list(stored), {name: stored[name] for name in known if name in stored}
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        raise BadInput(f"{path} is not a whole .npz file ({first_line(error)}); {FETCH}") from None
+    except ValueError as error:  # what is pickled
+        raise BadInput(f"{path} has an array of no plain type ({first_line(error)}); save numbers or text") from None
+    missing = [name for name in known if name not in arrays and not name.endswith("query_ids")]
+    if missing:
+        raise BadInput(f"{path} has no array {', '.join(missing)}; it has {', '.join(there) or 'none'}")
+    if len(queries := [name for name in arrays if name.endswith("query_ids")]) == 1:
+        raise BadInput(f"{path} has {queries[0]} only; give the query ids of both splits, or of neither")
+    parts, first = [], 0
     for split, short in SPLITS.items():
-        logits, labels = arrays[f"{short}_logits"], arrays[f"{short}_labels"]
+        names = [f"{short}_{what}" for what in ("logits", "labels", "query_ids")]
+        logits, labels = arrays[names[0]], arrays[names[1]]
         rows = np.arange(labels.size)
-        parts[split] = Part(
-            logits=logits[None] if logits.ndim == 2 else logits,
-            labels=labels,
-            groups=arrays.get(f"{short}_query_ids", first + rows),
-            places=(f"{path}, {short}_logits", f"{path}, {short}_labels", f"{path}, {short}_query_ids"),
-            rows=rows,
-        )
+        logits, groups = logits[None] if logits.ndim == 2 else logits, arrays.get(names[2], first + rows)
+        parts.append(Part(split, logits, labels, groups, tuple(f"{path}, {name}" for name in names), rows))
         first += len(rows)
     return parts
 
 
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file that are read, by name."""
-    if not zipfile.is_zipfile(path):
-        raise BadInput(f"{path} is not a whole .npz file (no list of its arrays at its end); {FETCH}")
-    needed = [f"{short}_{what}" for short in SPLITS.values() for what in ("logits", "labels")]
-    queries = [f"{short}_query_ids" for short in SPLITS.values()]
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            missing = [name for name in needed if name not in stored]
-            if missing:
-                raise BadInput(f"{path} has no array {', '.join(missing)}; it has {', '.join(stored) or 'none'}")
-            given = [name for name in queries if name in stored]
-            if len(given) == 1:
-                raise BadInput(f"{path} has {given[0]} only; give the query ids of both splits, or of neither")
-            return {name: stored[name] for name in [*needed, *given]}
-    except BadInput:
-        raise
-    except ValueError as error:  # what is pickled
-        raise BadInput(f"{path} has an array of no plain type ({first_line(error)}); save numbers or text") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-        raise BadInput(f"{path} is not a whole .npz file ({first_line(error)}); {FETCH}") from None
-
-
-def _of_columns(path: Path) -> dict[str, Part]:
-    try:
-        frame = pl.read_parquet(opened(path), row_index_name=ROW, row_index_offset=1)
-    except pl.exceptions.PolarsError as error:
-        raise BadInput(f"{path} is not a whole parquet file ({first_line(error)}); {FETCH}") from None
+def _of_columns(path: Path) -> list[Part]:
+    """The parts of a parquet file."""
+    with parsing(path, PARQUET):
+        frame = pl.read_parquet(opened(path)).with_row_index(ROW, offset=1)
     require(path, frame.columns, ("split", "label", "logits"))
     if "group" not in frame.columns:
         frame = frame.with_columns(group=ROW)
@@ -163,65 +122,60 @@ def _of_columns(path: Path) -> dict[str, Part]:
     lengths = frame.select(ROW, numbers=pl.col("logits").list.len())
     advice = f"so many numbers; the first row has {n_labels}"
     forbid(lengths, pl.col("numbers") != n_labels, path, "numbers", advice, called="logits")
-    parts = {}
+    parts = []
     for split in SPLITS:
         rows = frame.filter(pl.col("split") == split)
-        parts[split] = Part(
-            logits=rows["logits"].list.to_array(n_labels).to_numpy()[None],
-            labels=rows["label"].to_numpy(),
-            groups=rows["group"].to_numpy(),
-            places=(f"{path}, logits of {split}", f"{path}, label of {split}", f"{path}, group of {split}"),
-            rows=rows[ROW].to_numpy(),
-        )
+        logits = rows["logits"].list.to_array(n_labels).to_numpy()[None]
+        places = tuple(f"{path}, {column} of {split}" for column in ("logits", "label", "group"))
+        labels, groups, numbers = (rows[column].to_numpy() for column in ("label", "group", ROW))
+        parts.append(Part(split, logits, labels, groups, places, numbers))
     return parts
 
 
 def _check_shapes(part: Part) -> None:
     """BadInput unless these are logits, labels and groups of the same rows."""
-    logits, labels, groups = part.logits, part.labels, part.groups
+    logits, where = part.logits, part.places
     if logits.ndim != 3 or logits.dtype.kind not in "fiu":
-        found = f"{logits.dtype} of shape {logits.shape}"
-        raise BadInput(f"{part.places[0]}: found {found}; save numbers of shape (members, n, K) or (n, K)")
+        what = f"{logits.dtype} of shape {logits.shape}"
+        raise BadInput(f"{where[0]}: found {what}; save numbers of shape (members, n, K) or (n, K)")
     members, n, n_labels = logits.shape
     if not members or not n:
-        raise BadInput(f"{part.places[0]}: no row is there; validation and test both need some")
+        raise BadInput(f"{where[0]}: no row is there; validation and test both need some")
     if not 2 <= n_labels <= MOST_LABELS:
-        raise BadInput(
-            f"{part.places[0]}: each row has {n_labels}; there must be 2 to {MOST_LABELS}, one for each label"
-        )
-    for place, column, kinds, wanted in ((1, labels, "iu", "integers"), (2, groups, "iuUO", "integers or text")):
+        raise BadInput(f"{where[0]}: each row has {n_labels}; there must be 2 to {MOST_LABELS}, one for each label")
+    for place, column, kinds, wanted in (
+        (where[1], part.labels, "iu", "integers"),
+        (where[2], part.groups, "iuUO", "integers or text"),
+    ):
         if column.shape != (n,) or column.dtype.kind not in kinds:
-            found = f"{column.dtype} of shape {column.shape}"
-            raise BadInput(
-                f"{part.places[place]}: found {found}; save {wanted}, one for each of the {n} rows of logits"
-            )
+            what = f"{column.dtype} of shape {column.shape}"
+            raise BadInput(f"{place}: found {what}; save {wanted}, one for each of the {n} rows of logits")
 
 
 def _check_values(part: Part) -> None:
     """BadInput unless logits are finite and labels are all of those that there are logits for."""
     logits, labels, n_labels = part.logits, part.labels, part.logits.shape[2]
-    member, row, label = np.unravel_index(np.argmin(np.isfinite(logits)), logits.shape)
-    if not np.isfinite(logits[member, row, label]):
-        found = f"{logits[member, row, label]} for label {label} of member {member}"
-        raise BadInput(f"{part.places[0]}, row {part.rows[row]}: found {found}; every logit must be finite")
-    outside = np.flatnonzero((labels < 0) | (labels >= n_labels))
-    if len(outside):
-        row = outside[0]
+    for member, row, label in np.argwhere(~np.isfinite(logits))[:1]:
+        what = f"{logits[member, row, label]} for label {label} of member {member}"
+        raise BadInput(f"{part.places[0]}, row {part.rows[row]}: found {what}; every logit must be finite")
+    for row in np.flatnonzero((labels < 0) | (labels >= n_labels))[:1]:
         advice = f"with {n_labels} logits in each row it must be 0 to {n_labels - 1}"
         raise BadInput(f"{part.places[1]}, row {part.rows[row]}: found {labels[row]}; {advice}")
-    absent = sorted(set(range(n_labels)) - set(labels.tolist()))
-    if absent:
+    if absent := sorted(set(range(n_labels)) - set(labels.tolist())):
         none = ", ".join(map(str, absent))
         raise BadInput(f"{part.places[1]}: no row has the label {none}; both splits need rows of each of {n_labels}")
 
 
-def _frame(split: str, part: Part, member: int) -> pl.DataFrame:
-    logits = pl.Series(part.logits[member].astype(np.float64), dtype=pl.Array(pl.Float64, part.logits.shape[2]))
+def _frame(part: Part, member: int) -> pl.DataFrame:
+    """The rows of a part with the logits of one member."""
+    rows = len(part.labels)
     return pl.DataFrame(
         {
-            "split": pl.Series([split] * len(part.labels), dtype=pl.String),
+            "split": pl.repeat(part.split, rows, eager=True),
             "group": pl.Series(part.groups.tolist()).cast(pl.String),
-            "label": pl.Series(part.labels.astype(np.int8), dtype=pl.Int8),
-            "logits": logits.arr.to_list(),
+            "label": pl.Series(part.labels.astype(np.int8)),
+            "logits": pl.Series(
+                part.logits[member].astype(np.float64), dtype=pl.Array(pl.Float64, part.logits.shape[2])
+            ),
         }
-    )
+    ).with_columns(pair=pl.format("{}:{}", "split", pl.int_range(1, rows + 1)))

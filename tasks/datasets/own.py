@@ -15,8 +15,8 @@ import polars as pl
 
 from tasks.datasets.base import SCHEMA, Judged
 from tasks.datasets.drawing import lines
-from tasks.datasets.file_options import PairColumns, Place, several
-from tasks.datasets.raw import ROW, forbid, label_codes
+from tasks.datasets.options import PairColumns, Place
+from tasks.datasets.raw import ROW, forbid
 from tasks.protocol.errors import BadInput
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 def wanted(source: PairColumns, split: str | None = None, ids: Collection[str] = ()) -> Wanted:
     """What is wanted of a table; of `query` and `candidate`, those in `ids` are no texts but ids to be looked up."""
     optional = {name: column for name, column in (("split", split), ("pair", source.pair)) if column}
-    sides = {"query": several(source.query), "candidate": several(source.candidate)}
+    sides = {"query": source.query, "candidate": source.candidate}
     keys = {"group": source.group, "label": source.label, **optional}
     keys |= {side: columns[0] for side, columns in sides.items() if side in ids}
     return Wanted(keys, {side: columns for side, columns in sides.items() if side not in ids})
@@ -65,7 +65,7 @@ def checked_rows(frame: pl.DataFrame, source: PairColumns, path: Path) -> pl.Dat
         return whole
     advice = "give it a text, or leave such pairs out with `drop_empty: true`"
     for side, columns in (("query", source.query), ("candidate", source.candidate)):
-        forbid(frame, ~has_text(side), path, side, advice, called=", ".join(several(columns)))
+        forbid(frame, ~has_text(side), path, side, advice, called=", ".join(columns))
     return frame
 
 
@@ -90,10 +90,11 @@ def coded(frames: Mapping[Path, pl.DataFrame], labels: tuple[str, ...], called: 
     names = {name: code for code, name in enumerate(labels)}
     numbers = {str(code): code for code in range(len(labels))}
     codes = max((names, numbers), key=lambda accepted: int(found.is_in(list(accepted)).sum()))
-    return [
-        frame.with_columns(label_codes(frame, "label", codes, path, called=called).alias("label"))
-        for path, frame in frames.items()
-    ]
+    for path, frame in frames.items():
+        unknown = ~pl.col("label").is_in(list(codes)).fill_null(False)
+        forbid(frame, unknown, path, "label", f"it must be one of {', '.join(codes)}", called=called)
+    code = pl.col("label").replace_strict(codes, return_dtype=pl.Int8)
+    return [frame.with_columns(code) for frame in frames.values()]
 
 
 def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tuple[str, ...], folder: Path) -> Judged:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import gzip
-import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePath
 
 import polars as pl
 
 from tasks.protocol.errors import BadInput
-from tasks.sources.contents import HEAD, no_data
+from tasks.sources.contents import HEAD, bad_line, first_line, no_data
 
 ROW = "(row)"  # the column that counts the rows of a raw file from 1, for messages and for pair names
 
+PARQUET = "a whole parquet file"
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
 GZIP = b"\x1f\x8b"
 FETCH = "delete it and run the download stage again, or fetch the file anew"
 
@@ -62,60 +64,52 @@ def _refuse_no_data(path: Path, head: bytes) -> None:
         raise BadInput(f"{path} {instead}; {FETCH}")
 
 
-def read_table(path: Path, columns: Iterable[str], separator: str) -> pl.DataFrame:
-    """Columns of a delimited file with a header, all as text, and ROW; an empty field is null, a blank line no row."""
-    source = opened(path)
+@contextmanager
+def parsing(path: Path, what: str, lines: Path | bytes = b"") -> Iterator[None]:
+    """What polars cannot read inside is BadInput: `path` is not `what`; of JSON lines it names the first bad one."""
     try:
-        frame = pl.read_csv(source, separator=separator, infer_schema=False).with_row_index(ROW, offset=1)
+        yield
     except pl.exceptions.PolarsError as error:
-        raise BadInput(f"{path} is not a whole table ({first_line(error)}); {FETCH}") from None
-    wanted = list(dict.fromkeys(columns))
-    require(path, frame.columns, wanted)
-    frame = frame.filter(~pl.all_horizontal(pl.exclude(ROW).is_null())).select(ROW, *wanted)
-    if frame.is_empty():
-        raise BadInput(f"{path} holds no row below its header; {FETCH}")
-    return frame
+        place = bad_line(lines.read_bytes() if isinstance(lines, Path) else lines)
+        raise BadInput(f"{path}{place} is not {what} ({first_line(error)}); {FETCH}") from None
 
 
-def read_json_lines(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
-    """Columns of a file with one JSON object on each line, and ROW; `columns` gives the kind that each must be."""
-    source = opened(path)
-    try:
+def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
+    """ROW and columns of a table by the ending of its name; `kinds` gives what each must hold.
+
+    Tables with separators hold text, whatever else it may say; an empty field is null, a blank line no row. Without
+    another ending, a table has a JSON object on each line.
+    """
+    source, ending = opened(path), file_format(path.name)
+    if ending == ".parquet":
+        with parsing(path, PARQUET):
+            return typed(path, pl.scan_parquet(source).with_row_index(ROW, offset=1), kinds)
+    if ending in SEPARATORS:
+        with parsing(path, "a whole table"):
+            frame = pl.read_csv(source, separator=SEPARATORS[ending], infer_schema=False)
+        rows = frame.lazy().with_row_index(ROW, offset=1)
+        return typed(path, rows.filter(~pl.all_horizontal(pl.exclude(ROW).is_null())), kinds)
+    with parsing(path, "one JSON object per line", source):
         frame = pl.read_ndjson(source, infer_schema_length=None)
-    except pl.exceptions.PolarsError as error:
-        line = bad_json_line(source)
-        raise BadInput(f"{path}{line} is not one JSON object per line ({first_line(error)}); {FETCH}") from None
-    return typed(path, frame.lazy().with_row_index(ROW, offset=1), frame.schema, columns).collect()
+    return typed(path, frame.lazy().with_row_index(ROW, offset=1), kinds)
 
 
-def read_parquet(path: Path, columns: Mapping[str, str]) -> pl.DataFrame:
-    """Columns of a parquet file, and ROW; `columns` gives the kind that each must be."""
-    source = opened(path)
-    try:
-        lazy = pl.scan_parquet(source, row_index_name=ROW, row_index_offset=1)
-        return typed(path, lazy, lazy.collect_schema(), columns).collect()
-    except pl.exceptions.PolarsError as error:
-        raise BadInput(f"{path} is not a whole parquet file ({first_line(error)}); {FETCH}") from None
+def file_format(path: str) -> str:
+    """The ending that says how a file is read: `.jsonl` of `data/x.jsonl.gz`."""
+    return PurePath(path.removesuffix(".gz")).suffix
 
 
-def check_parquet(path: Path) -> None:
-    """BadInput where a parquet file is cut: what it holds stands at its end."""
-    try:
-        pl.read_parquet_schema(path)
-    except pl.exceptions.PolarsError as error:
-        raise BadInput(f"{path} is not a whole parquet file ({first_line(error)}); {FETCH}") from None
-
-
-def typed(path: Path, lazy: pl.LazyFrame, schema: pl.Schema, columns: Mapping[str, str]) -> pl.LazyFrame:
+def typed(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> pl.DataFrame:
     """ROW and the wanted columns, cast to their kind; BadInput where one is missing or of another kind, or no row."""
-    require(path, schema.names(), columns)
-    if lazy.select(pl.len()).collect().item() == 0:
-        raise BadInput(f"{path} holds no row; {FETCH}")
-    for column, kind in columns.items():
+    schema = rows.collect_schema()
+    require(path, schema.names(), kinds)
+    for column, kind in kinds.items():
         if not KINDS[kind][0](schema[column]):
             raise BadInput(f"{path}, column {column!r} is {schema[column]}, not {kind}; write it as {kind}")
-    casts = [pl.col(column).cast(KINDS[kind][1]) for column, kind in columns.items()]
-    return lazy.select(ROW, *casts)
+    frame = rows.select(ROW, *(pl.col(column).cast(KINDS[kind][1]) for column, kind in kinds.items())).collect()
+    if frame.is_empty():
+        raise BadInput(f"{path} holds no row; {FETCH}")
+    return frame
 
 
 def require(path: Path, found: Sequence[str], wanted: Iterable[str]) -> None:
@@ -139,29 +133,3 @@ def forbid(
         raise BadInput(
             f"{path}, row {bad[ROW][0]}, column {(called or column)!r}: found {bad[column][0]!r}{more}; {advice}"
         )
-
-
-def label_codes(
-    frame: pl.DataFrame, column: str, codes: Mapping[str, int], path: Path, *, called: str | None = None
-) -> pl.Expr:
-    """The expression that turns raw label names into 0..K-1; BadInput names the first row with another name."""
-    unknown = ~pl.col(column).is_in(list(codes)).fill_null(False)
-    forbid(frame, unknown, path, column, f"it must be one of {', '.join(codes)}", called=called)
-    return pl.col(column).replace_strict(codes, return_dtype=pl.Int8)
-
-
-def first_line(error: Exception) -> str:
-    """The first line of what a library says, as long as a message can bear."""
-    return str(error).strip().split("\n")[0][:200]
-
-
-def bad_json_line(source: Path | bytes) -> str:
-    """', line 17', the first line that is no JSON object; empty where every line is one."""
-    content = source if isinstance(source, bytes) else source.read_bytes()
-    for number, line in enumerate(content.splitlines(), start=1):
-        try:
-            if line.strip() and not isinstance(json.loads(line), dict):
-                return f", line {number}"
-        except ValueError:
-            return f", line {number}"
-    return ""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from tasks.datasets.raw import ROW, check_parquet, forbid, opened, require, typed
+from tasks.datasets.raw import PARQUET, ROW, forbid, opened, parsing, require, typed
 from tasks.protocol.errors import BadInput
 from tasks.sources.hub import INDEX
 
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
         """ROW and the columns of `kinds`, cast; BadInput where one is missing or of another kind."""
         require(self.path, self.columns, kinds)
         frame = self.data.select_columns(list(kinds)).to_polars().with_row_index(ROW, offset=1)
-        return typed(self.path, frame.lazy(), frame.schema, kinds).collect()
+        return typed(self.path, frame.lazy(), kinds)
 
     def frame(self, kinds: Mapping[str, str], labels: tuple[str, ...], label: str = "label") -> pl.DataFrame:
         """As `table`, with `pair` (`<split>:<row>`, from 1) and `label` 0..K-1, which the column `label` holds.
@@ -96,7 +96,8 @@ def opened_repository(folder: Path) -> Iterator[Callable[..., Rows]]:
         if path.suffix != ".md":
             opened(path)
         if path.suffix == ".parquet":
-            check_parquet(path)
+            with parsing(path, PARQUET):  # what it holds stands at its end
+                pl.read_parquet_schema(path)
     library = hub_library()
     with tempfile.TemporaryDirectory() as place:
         view = Path(place) / "repository"  # these files, and none of our own beside them

@@ -6,7 +6,6 @@ The columns of a file of json lines, and their types, are those of all its lines
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from polars.datatypes import DataTypeClass
 from pyarrow import csv, parquet
 
 from tasks.protocol.errors import BadInput
+from tasks.sources.contents import BYTE_ORDER_MARK, bad_line, first_line, is_object
 
 BLOCK = 2**22  # bytes of text that are read at once
 PIECE = 2**26  # bytes of parquet, unpacked, that are read at once, and so the size of a row group that is written
@@ -158,7 +158,7 @@ def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
     """Whole lines of a text file, a block at a time, and the number of the first one, from 1; no block is blank."""
     line, rest = 1, b""
     with path.open("rb") as handle:
-        if handle.read(3) != b"\xef\xbb\xbf":  # a byte order mark
+        if handle.read(3) != BYTE_ORDER_MARK:
             handle.seek(0)
         while read := handle.read(BLOCK):
             block, newline, rest = (rest + read).rpartition(b"\n")
@@ -176,7 +176,7 @@ def _refuse_keys_twice(path: Path, first: int, block: bytes) -> None:
     keys = lines.str.extract_all(STRING).list.eval(key)
     escaped = keys.list.eval(one.str.contains("\\", literal=True)).list.any()  # the same key may be spelt otherwise
     for at in ((keys.list.n_unique() < keys.list.len()) | escaped).arg_true():
-        if not _is_object(lines[at].encode()):
+        if not is_object(lines[at].encode()):
             raise BadInput(f"{path}, line {first + at} has an object with a key twice; keep one of the two")
 
 
@@ -203,7 +203,7 @@ def reading(path: Path, kind: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is not a whole {kind} file ({_first_line(error)}); write it anew") from None
+        raise BadInput(f"{path} is not a whole {kind} file ({first_line(error)}); write it anew") from None
 
 
 @contextmanager
@@ -211,29 +211,5 @@ def _reading_lines(path: Path, first: int, block: bytes) -> Iterator[None]:
     try:
         yield
     except pl.exceptions.PolarsError as error:
-        wrong = next((first + at for at, line in enumerate(block.split(b"\n")) if not _is_object(line)), None)
-        place = f", line {wrong}" if wrong else ""
-        raise BadInput(f"{path}{place} is not one JSON object per line ({_first_line(error)}); mend it") from None
-
-
-def _is_object(line: bytes) -> bool:
-    """Whether a line is blank or a JSON object; NaN and Infinity are not JSON, and a key twice has no one meaning."""
-    try:
-        read = json.loads(line.strip() or b"{}", parse_constant=_refused, object_pairs_hook=_keys_once)
-        return isinstance(read, dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _refused(constant: str) -> None:
-    raise ValueError(constant)
-
-
-def _keys_once(members: list[tuple[str, object]]) -> dict[str, object]:
-    if len(found := dict(members)) < len(members):
-        raise ValueError("a key twice")
-    return found
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+        place = bad_line(block, first)
+        raise BadInput(f"{path}{place} is not one JSON object per line ({first_line(error)}); mend it") from None
