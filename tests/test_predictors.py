@@ -15,8 +15,7 @@ import pytest
 from scipy.special import softmax
 
 from tasks.datasets.svmlight import read_svmlight
-from tasks.predictors import KINDS, fit_predictor, load_predictor
-from tasks.predictors.saved import HEADER
+from tasks.predictors import HEADER, KINDS, fit_predictor, load_predictor
 from tasks.protocol.errors import BadInput
 
 SMALL = {"boosted": {"rounds": 10, "num_leaves": 4, "min_data_in_leaf": 20}}
@@ -190,7 +189,7 @@ def test_a_crash_between_the_two_files_is_noticed(tmp_path, monkeypatch):
     def crash(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tasks.predictors.saved.write_json", crash)
+    monkeypatch.setattr("tasks.predictors.write_json", crash)
     with pytest.raises(KeyboardInterrupt):
         fit("linear", frame, class_weight="balanced").save(tmp_path)
     with pytest.raises(BadInput, match="it was changed"):

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from tasks.predictors.boosted import Boosted, BoostedSettings, fit_boosted, read_boosted
+from tasks.predictors.boosted import Boosted, BoostedSettings, fit_boosted
 from tasks.predictors.linear import (
     GradientOnFeatures,
     GradientOnText,
@@ -26,14 +28,17 @@ from tasks.predictors.linear import (
     fit_multinomial,
     read_linear,
 )
-from tasks.predictors.saved import HEADER, Settings, read_predictor, write_predictor
 from tasks.protocol.errors import BadInput, mistakes
+from tasks.protocol.store import read_json, write_json, write_whole
+
+FORMAT = 2  # rises when an older reader would misread a newer folder
+HEADER = "predictor.json"  # that a person can read; it names the one model file, and nothing in that runs on load
 
 
 class Kind(NamedTuple):
     """What there is to know about a predictor."""
 
-    settings: Mapping[str, type[Settings]]  # for each form of row that it reads
+    settings: Mapping[str, type[BaseModel]]  # for each form of row that it reads
     fit: Callable[..., Linear | Boosted]
     read: Callable[[bytes], Linear | Boosted]
 
@@ -41,7 +46,7 @@ class Kind(NamedTuple):
 KINDS = {
     "linear": Kind({"text": GradientOnText, "features": GradientOnFeatures}, fit_gradient, read_linear),
     "multinomial": Kind({"text": MultinomialOnText, "features": MultinomialOnFeatures}, fit_multinomial, read_linear),
-    "boosted": Kind({"features": BoostedSettings}, fit_boosted, read_boosted),
+    "boosted": Kind({"features": BoostedSettings}, fit_boosted, lambda content: Boosted(content.decode())),
 }
 
 
@@ -57,8 +62,19 @@ class Predictor:
         return self.model(rows_of(frame, self.header["form"])).astype(np.float32).astype(np.float64)
 
     def save(self, folder: Path) -> None:
-        """Write what `load_predictor` reads: `predictor.json` and the file of the model."""
-        write_predictor(folder, self.header, self.model.file, self.model.saved())
+        """Write the model, then the header that names it, its SHA-256 and the versions it was fitted with.
+
+        Each file appears whole or not at all; after a crash between the two `load_predictor` refuses the folder.
+        """
+        content = self.model.saved()
+        described = {
+            **self.header,
+            "format": FORMAT,
+            "versions": {name: version(name) for name in ("numpy", "scikit-learn", "lightgbm")},
+            "model": {"file": self.model.file, "sha256": sha256(content).hexdigest()},
+        }
+        write_whole(folder / self.model.file, lambda partial: partial.write_bytes(content))
+        write_json(folder / HEADER, described)
 
 
 def rows_of(frame: pl.DataFrame, form: str) -> Any:
@@ -120,8 +136,21 @@ def fit_predictor(
 
 
 def load_predictor(folder: Path) -> Predictor:
-    """The predictor saved in `folder`, giving the same logits bit for bit; BadInput where it is not whole."""
-    header, content = read_predictor(folder)
+    """The predictor saved in `folder`, giving the same logits bit for bit.
+
+    Raises
+    ------
+    BadInput: the header or the model is missing, of another format, of an unknown predictor, or not as written.
+    """
+    header = read_json(folder / HEADER)
+    if header.get("format") != FORMAT:
+        raise BadInput(f"{folder / HEADER} has format {header.get('format')!r}, not {FORMAT}; run `train` again")
+    path = folder / header["model"]["file"]
+    if not path.is_file():
+        raise BadInput(f"{path} is missing, though {HEADER} names it; run `train` again")
+    content = path.read_bytes()
+    if (digest := sha256(content).hexdigest()) != header["model"]["sha256"]:
+        raise BadInput(f"{path} has SHA-256 {digest}, not the one in {HEADER}: it was changed; run `train` again")
     if header["predictor"] not in KINDS:
         raise BadInput(f"{folder / HEADER} names the predictor {header['predictor']!r}; known are {', '.join(KINDS)}")
     return Predictor(KINDS[header["predictor"]].read(content), header)

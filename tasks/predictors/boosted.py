@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
-from pydantic import Field
-
-from tasks.predictors.saved import Settings
+from pydantic import BaseModel, Field
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
-class BoostedSettings(Settings):
+class BoostedSettings(BaseModel, frozen=True, extra="forbid"):
     """How many trees there may be; the others are LightGBM's own parameters, under its names."""
 
     rounds: Count = 600  # at most
@@ -45,11 +43,6 @@ class Boosted:
     def saved(self) -> bytes:
         """The content of `file`."""
         return self.trees.encode()
-
-
-def read_boosted(content: bytes) -> Boosted:
-    """The trees whose file has this content."""
-    return Boosted(content.decode())
 
 
 def fit_boosted(

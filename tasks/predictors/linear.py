@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import polars as pl
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from tasks.predictors.inputs import Standardised, Tfidf, fit_standardised, fit_tfidf, read_inputs
-from tasks.predictors.saved import Settings, pack, unpack
 from tasks.protocol.errors import BadInput
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class GradientOnFeatures(Settings):
+class GradientOnFeatures(BaseModel, frozen=True, extra="forbid"):
     """How `linear` is fitted on standardised features."""
 
     alpha: Positive = 2e-5  # weight of the L2 penalty
@@ -26,14 +26,14 @@ class GradientOnFeatures(Settings):
     tolerance: Positive = 1e-4  # in the mean loss: five passes that gain less are the last
 
 
-class MultinomialOnFeatures(Settings):
+class MultinomialOnFeatures(BaseModel, frozen=True, extra="forbid"):
     """How `multinomial` is fitted on standardised features."""
 
     inverse_penalty: Positive = 1.0  # scikit-learn's C
     max_iterations: Count = 5000
 
 
-class Terms(Settings):
+class Terms(BaseModel):
     """Which words and word pairs of a text count."""
 
     max_features: Count = 80_000
@@ -70,12 +70,15 @@ class Linear:
 
     def saved(self) -> bytes:
         """The content of `file`."""
-        return pack({"coefficients": self.coefficients, "intercept": self.intercept, **self.inputs.arrays})
+        own = {"coefficients": self.coefficients, "intercept": self.intercept}
+        np.savez_compressed(buffer := io.BytesIO(), allow_pickle=False, **own, **self.inputs.arrays)
+        return buffer.getvalue()
 
 
 def read_linear(content: bytes) -> Linear:
     """The classifier whose file has this content."""
-    arrays = unpack(content)
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        arrays = dict(stored)
     return Linear(read_inputs(arrays), arrays["coefficients"], arrays["intercept"])
 
 
