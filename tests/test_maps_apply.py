@@ -20,7 +20,7 @@ from tasks.maps.map_file import save_map
 from tasks.maps.ranking import SCORES, ranked
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.predictions import formats
-from tasks.predictions.files import opened, read_rows
+from tasks.predictions.files import columns_of, opened
 from tasks.predictions.rows import checked_rows, find_layout
 from tasks.protocol.errors import BadInput
 from tests.maps import document, predictions, stated
@@ -39,7 +39,7 @@ def scored(path: Path, suffix: str = ".parquet", **options) -> pl.DataFrame:
     """What apply writes; the map is that of `document`, unless another one is given."""
     out = path.with_name(f"scored{suffix}")
     apply_map(options.pop("reliability_map", document()), path, out, **options)
-    return read_rows(out, opened(out).schema.names)
+    return columns_of(opened(out), opened(out).schema.names)
 
 
 def naive_ranks(logit: list[float]) -> list[int]:
@@ -196,7 +196,7 @@ def test_no_rows_give_no_rows_and_every_column(origin, suffix, tmp_path):
     if suffix == ".jsonl":  # without a line it has no columns
         assert out.read_bytes() == b""
     else:
-        assert read_rows(out, [*made.columns, "calibrated_confidence", "route"]).height == 0
+        assert columns_of(opened(out), [*made.columns, "calibrated_confidence", "route"]).height == 0
 
 
 LOGITS = st.lists(

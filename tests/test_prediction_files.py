@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tasks.predictions import formats
-from tasks.predictions.columns import label_codes, labels_in
+from tasks.predictions.columns import Rows, label_codes, labels_in
 from tasks.predictions.columns import numbers as numbers_in
-from tasks.predictions.files import opened, read_rows
+from tasks.predictions.files import columns_of, opened
 from tasks.predictions.output import check_output, write_beside
 from tasks.predictions.rows import checked_rows, find_layout
 from tasks.predictions.threads import in_order
@@ -60,6 +60,10 @@ def odd() -> pa.Table:
     ).replace_schema_metadata({"made": "by hand"})
 
 
+def read_rows(path: Path, columns: list[str]) -> pl.DataFrame:
+    return columns_of(opened(path), columns)
+
+
 def numbers(first: int, count: int) -> pa.RecordBatch:
     return pa.record_batch({"rank": NUMBER.slice(first, count), "route": pa.array(["review"] * count, pa.string())})
 
@@ -96,10 +100,10 @@ def test_a_field_of_csv_stays_the_text_that_it_is(tmp_path):
 
 
 def test_text_is_read_as_the_number_or_the_name_that_it_says():
-    assert numbers_in(pl.Series("x", [" 0.5", "1 "]), "file").tolist() == [0.5, 1]
+    assert numbers_in(pl.Series("x", [" 0.5", "1 "]), Rows("file")).tolist() == [0.5, 1]
     assert labels_in(pl.DataFrame({"label": [0, 0]}), ["label"], "file") == 2
     with pytest.raises(BadInput, match=r"row 1 .*'1'"):
-        label_codes(pl.Series("label", ["7", "1"]), "file", names=("7", "8", "9"), n_labels=3)
+        label_codes(pl.Series("label", ["7", "1"]), Rows("file"), names=("7", "8", "9"), n_labels=3)
 
 
 def test_a_map_of_stated_confidences_reads_these_beside_whatever_else_there_is():

@@ -65,19 +65,12 @@ def check_suffix(path: Path) -> None:
         raise BadInput(f"{path}: predictions are read and written as {', '.join(FORMATS)}; name the file so")
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> pl.DataFrame:
-    """The named columns of all rows; BadInput as from `opened`, for a column that is not there, and for a bad row."""
-    return columns_of(opened(path), columns)
-
-
 def columns_of(predictions: Predictions, columns: Sequence[str]) -> pl.DataFrame:
-    """The same of a file that is opened already: json lines are read whole for that."""
+    """The named columns of all rows; BadInput for a column that is not there, and for a bad row."""
     path = predictions.path
     missing = [name for name in columns if name not in predictions.schema.names]
     if missing:
         raise BadInput(f"{path} has no column {', '.join(missing)}; it has {', '.join(predictions.schema.names)}")
-    if isinstance(predictions, ParquetPredictions):
-        return as_frame(predictions.table(columns), path)
     kept = pa.schema([predictions.schema.field(name) for name in columns])
     return as_frame(pa.Table.from_batches(predictions.batches(columns), kept), path)
 

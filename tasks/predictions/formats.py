@@ -47,11 +47,6 @@ class ParquetPredictions:
             for batch in file.iter_batches(min(max(rows, 1), PIECE_ROWS), columns=columns):
                 yield batch if columns is None else batch.select(columns)
 
-    def table(self, columns: Sequence[str]) -> pa.Table:
-        """These columns of all rows at once, which is quicker than a piece at a time."""
-        with reading(self.path, "parquet"), parquet.ParquetFile(self.path, page_checksum_verification=True) as file:
-            return file.read(columns=list(columns)).select(list(columns))
-
     def has_checksums(self) -> bool:
         """Whether every column begins with a page that carries a checksum; all that are there are verified."""
         with reading(self.path, "parquet"), self._opened() as file, self.path.open("rb") as handle:

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from tasks.predictions.columns import label_codes, lists_of_numbers, named, numbers, reject_missing
+from tasks.predictions.columns import Rows, label_codes, lists_of_numbers, numbers
 from tasks.protocol.decisions import decide
 from tasks.protocol.errors import BadInput
 
@@ -70,10 +70,7 @@ class PredictedRows:
 
     def take(self, rows: np.ndarray | slice) -> PredictedRows:
         """The same value for `rows` (int or bool index, or a slice) only, in that order."""
-        return PredictedRows(*(None if part is None else part[rows] for part in self._parts()))  # type: ignore[arg-type]
-
-    def _parts(self) -> tuple[np.ndarray | None, ...]:
-        return self.logits, self.stated, self.decision, self.label, self.group
+        return PredictedRows(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
 
 
 def find_layout(
@@ -144,61 +141,61 @@ def checked_rows(
     BadInput: the file, the row and the column, what was found and what to do.
     """
     n_labels = len(names) if names else n_labels
-    logits = stated = None
+    rows, logits, stated = Rows(file, first), None, None
     if layout.kind == "stated":
-        stated = numbers(frame["confidence"], file, first)
-        wrong = ~((stated >= 0) & (stated <= 1))
-        if wrong.any():
-            row = int(np.flatnonzero(wrong)[0])
-            raise BadInput(f"{named(file, first + row)}: confidence is {stated[row]}; it must lie in [0, 1]")
+        stated = confidence = numbers(frame["confidence"], rows)
+        outside = ~((confidence >= 0) & (confidence <= 1))
+        rows.refuse(outside, lambda row: f"confidence is {confidence[row]}; it must lie in [0, 1]")
     else:
-        logits = _matrix(frame, layout, file, first)
+        logits = _matrix(frame, layout, rows)
         if n_labels is not None and logits.shape[1] != n_labels:
             raise BadInput(f"{file} has {logits.shape[1]} {layout.kind} a row, where there are {n_labels} labels")
         n_labels = logits.shape[1]
         if layout.kind == "probabilities":
-            logits = _log_probabilities(logits, file, first)
+            logits = _log_probabilities(logits, rows)
     assert n_labels is not None
-    coded = {
-        column: None if name is None else label_codes(frame[name], file, names=names, n_labels=n_labels, first=first)
-        for column, name in (("decision", layout.decision), ("label", layout.label))
-    }
-    decision = coded["decision"]
+    decision, label = (
+        None if name is None else label_codes(frame[name], rows, names=names, n_labels=n_labels)
+        for name in (layout.decision, layout.label)
+    )
     if decision is None:
         assert logits is not None
         decision = decide(logits)
     group = None
     if layout.group is not None:
         groups = frame[layout.group]
-        reject_missing(groups.fill_nan(None) if groups.dtype.is_float() else groups, file, first)
+        rows.refuse_missing(groups.fill_nan(None) if groups.dtype.is_float() else groups)
         if groups.dtype.is_nested():
             raise BadInput(f"{file}: --group names {layout.group}, which holds lists; name a column of numbers or text")
         group = groups.cast(pl.String).to_numpy()
-    return PredictedRows(logits, stated, decision, coded["label"], group)
+    return PredictedRows(logits, stated, decision, label, group)
 
 
-def _matrix(frame: pl.DataFrame, layout: Layout, file: str, first: int) -> np.ndarray:
+def _matrix(frame: pl.DataFrame, layout: Layout, rows: Rows) -> np.ndarray:
     """The numbers of each row, `(n, K)` float64, none so large that a calibrator could overflow."""
     if len(layout.columns) > 1:
-        matrix = np.column_stack([numbers(frame[name], file, first) for name in layout.columns])
+        matrix = np.column_stack([numbers(frame[name], rows) for name in layout.columns])
     else:
-        matrix = lists_of_numbers(frame[layout.columns[0]], file, first)
-    sound = np.abs(matrix) <= LARGEST_LOGIT  # which no NaN is
-    if not sound.all():
-        row, label = np.argwhere(~sound)[0]
-        found = f"{layout.kind} {label} is {matrix[row, label]}"
-        raise BadInput(f"{named(file, first + row)}: {found}; every one must be finite, within {LARGEST_LOGIT:g}")
+        matrix = lists_of_numbers(frame[layout.columns[0]], rows)
+    wrong = ~(np.abs(matrix) <= LARGEST_LOGIT)  # NaN too
+
+    def what(row: int) -> str:
+        label = int(wrong[row].argmax())
+        return f"{layout.kind} {label} is {matrix[row, label]}; every one must be finite, within {LARGEST_LOGIT:g}"
+
+    rows.refuse(wrong.any(axis=1), what)
     return np.ascontiguousarray(matrix)
 
 
-def _log_probabilities(probabilities: np.ndarray, file: str, first: int) -> np.ndarray:
+def _log_probabilities(probabilities: np.ndarray, rows: Rows) -> np.ndarray:
+    """The logarithms of probabilities `(n, K)`; BadInput names the first row that are none."""
     total = probabilities.sum(axis=1)
     tolerance = min(MOST_OFF, ROUNDED * probabilities.shape[1]) + 1e-9
-    wrong = (np.abs(total - 1) > tolerance) | (probabilities < 0).any(axis=1)
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise BadInput(
-            f"{named(file, first + row)}: the probabilities {probabilities[row].tolist()} sum to {total[row]:.6g}; "
-            f"they must lie in [0, 1] and sum to 1, within {tolerance:.2g} for rounding; are these logits?"
-        )
+    rows.refuse(
+        (np.abs(total - 1) > tolerance) | (probabilities < 0).any(axis=1),
+        lambda row: (
+            f"the probabilities {probabilities[row].tolist()} sum to {total[row]:.6g}; they must lie in [0, 1] and sum "
+            f"to 1, within {tolerance:.2g} for rounding; are these logits?"
+        ),
+    )
     return np.log(np.maximum(probabilities, SMALLEST_PROBABILITY))

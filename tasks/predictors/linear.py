@@ -33,21 +33,21 @@ class MultinomialOnFeatures(BaseModel, frozen=True, extra="forbid"):
     max_iterations: Count = 5000
 
 
-class Terms(BaseModel):
+class Terms(BaseModel, frozen=True, extra="forbid"):
     """Which words and word pairs of a text count."""
 
     max_features: Count = 80_000
     min_rows: Count = 3  # that a term must stand in
 
 
-class GradientOnText(GradientOnFeatures, Terms):
+class GradientOnText(GradientOnFeatures, Terms, frozen=True):
     """How `linear` is fitted on TF-IDF."""
 
     alpha: Positive = 1e-5
     passes: Count = 14
 
 
-class MultinomialOnText(MultinomialOnFeatures, Terms):
+class MultinomialOnText(MultinomialOnFeatures, Terms, frozen=True):
     """How `multinomial` is fitted on TF-IDF."""
 
 
