@@ -31,11 +31,11 @@ def main(name: str) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        told = brought(name, dataset, entry, aside)
-        if told is None:
+        origin = brought(name, dataset, entry, aside)
+        if origin is None:
             return
-        about = {"dataset": name, "source": entry.source, **told, "files": listed(aside)}
-        write_json(aside / INDEX, about)
+        about = {"dataset": name, "source": entry.source, "origin": "", "revision": None, "licence": dataset.licence}
+        write_json(aside / INDEX, about | origin | {"files": listed(aside)})
         shutil.rmtree(raw_folder(name), ignore_errors=True)
         aside.replace(raw_folder(name))
     finally:
@@ -49,17 +49,12 @@ def brought(name: str, dataset: Dataset, entry: DatasetParams, folder: Path) -> 
         assert entry.residual is not None
         simulate(dataset.name, folder, rows=entry.rows, residual=entry.residual, seed=entry.seed)
         size = f"{entry.rows} rows, residual {entry.residual}, seed {entry.seed}"
-        return origin(f"simulated twin of {dataset.title}: {size}")
+        return {"origin": f"simulated twin of {dataset.title}: {size}", "licence": None}
     if entry.source == "files":
-        return origin(own_files(name, Path(entry.path), dataset.files, folder), dataset.licence)
+        return {"origin": own_files(name, Path(entry.path), dataset.files, folder)}
     assert dataset.repository is not None
     pinned = entry.revision or dataset.repository.revision
     return from_hub(name, dataset, replace(dataset.repository, revision=pinned), folder)
-
-
-def origin(told: str, licence: str | None = None, revision: str | None = None) -> dict[str, Any]:
-    """What `source.json` says of where the files are from."""
-    return {"origin": told, "revision": revision, "licence": licence}
 
 
 def own_files(name: str, own: Path, wanted: tuple[str, ...], folder: Path) -> str:
@@ -92,7 +87,7 @@ def from_hub(name: str, dataset: Dataset, repository: Repository, folder: Path) 
                 f"{name}: DATA_MIRROR is set, but {places[0]} is no folder; put the files there, or unset it"
             )
         copy_files(name, repository, there[0], folder)
-        return origin(str(there[0]), dataset.licence)
+        return {"origin": str(there[0])}
     held, whole = held_revision(name, repository)
     wanted = revision_now(name, repository)
     if held is not None and repository.revision is None and wanted not in (None, held):
@@ -105,10 +100,10 @@ def from_hub(name: str, dataset: Dataset, repository: Repository, folder: Path) 
         return None
     print(f"{name}: {dataset.title} comes from {repository.homepage}, licence: {dataset.licence}", flush=True)
     commit, verified = fetch(name, repository, folder)
-    unverified = sorted({one["path"] for one in listed(folder)}.difference(verified))
+    unverified = sorted({file["path"] for file in listed(folder)}.difference(verified))
     if unverified:
         print(f"{name}: unverified, since nothing is known of their content: {', '.join(unverified)}", flush=True)
-    return origin(repository.homepage, dataset.licence, commit) | {"verified": verified}
+    return {"origin": repository.homepage, "revision": commit, "verified": verified}
 
 
 def held_revision(name: str, repository: Repository) -> tuple[str | None, bool]:

@@ -60,26 +60,24 @@ def main(name: str) -> None:
     write_pairs(name, outline(frame))
     if record is not None:
         write_json(base_folder(name) / "contract.json", record)
-    told = read_json(raw_folder(name) / INDEX)
+    origin = read_json(raw_folder(name) / INDEX)
     facts = {
-        **described(name, dataset, entry, drawn),
-        **counted(parts, dataset.n_labels),
+        **described(name, dataset, entry, drawn, parts),
         "dropped": judged.dropped,
-        "origin": {fact: told[fact] for fact in ("origin", "revision", "licence")},
+        "origin": {fact: origin[fact] for fact in ("origin", "revision", "licence")},
         "accuracy": {split: accuracy(rows.decision, rows.labels) for split, rows in decided.items()},
     }
     write_logits(name, decided, facts)
 
 
-def saved(name: str, members: tuple[pl.DataFrame, ...]) -> dict[str, FixedDecisions]:
+def saved(name: str, frames: tuple[pl.DataFrame, ...]) -> dict[str, FixedDecisions]:
     """What the first member decides whose logits were saved; where there are others, all are written."""
     decided = [
         {split: decisions(part["logits"].to_numpy(), part) for split, part in by_split(frame, name, TESTED).items()}
-        for frame in members
+        for frame in frames
     ]
-    if len(members) > 1:
-        for member, one in enumerate(decided):
-            write_decisions(base_folder(name) / f"members/run_0_member_{member}.parquet", one)
+    for member, parts in enumerate(decided if len(decided) > 1 else ()):
+        write_decisions(base_folder(name) / f"members/run_0_member_{member}.parquet", parts)
     return decided[0]
 
 
@@ -192,8 +190,15 @@ def decisions(logits: np.ndarray, part: pl.DataFrame) -> FixedDecisions:
     )
 
 
-def described(name: str, dataset: Dataset, entry: DatasetParams, drawn: list[str]) -> dict[str, Any]:
-    """What is said of the data set and of how it was trained on."""
+def described(
+    name: str, dataset: Dataset, entry: DatasetParams, drawn: list[str], parts: Mapping[str, pl.DataFrame]
+) -> dict[str, Any]:
+    """What is said of the data set, of how it was trained on, and of the rows, groups and classes of each split."""
+    groups = {split: part["group"].n_unique() for split, part in parts.items()}
+    counts = {split: np.bincount(part["label"].to_numpy(), minlength=dataset.n_labels) for split, part in parts.items()}
+    for split, classes in counts.items():
+        shares = ", ".join(f"{share:.4f}" for share in classes / classes.sum())
+        logger.info("%s: %d rows, %d groups, classes %s", split, classes.sum(), groups[split], shares)
     return {
         "dataset": name,
         "title": dataset.title,
@@ -206,20 +211,8 @@ def described(name: str, dataset: Dataset, entry: DatasetParams, drawn: list[str
         "drawn": drawn,
         "predictor": entry.predictor if entry.reader != "logits" else "saved logits",
         "class_weight": "balanced" if entry.preset else entry.class_weight,
-    }
-
-
-def counted(parts: Mapping[str, pl.DataFrame], n_labels: int) -> dict[str, Any]:
-    """Rows, groups and rows of each class, for each split."""
-    counts = {split: np.bincount(part["label"].to_numpy(), minlength=n_labels) for split, part in parts.items()}
-    for split, classes in counts.items():
-        shares = ", ".join(f"{share:.4f}" for share in classes / classes.sum())
-        logger.info(
-            "%s: %d rows, %d groups, classes %s", split, classes.sum(), parts[split]["group"].n_unique(), shares
-        )
-    return {
         "rows": {split: len(part) for split, part in parts.items()},
-        "groups": {split: part["group"].n_unique() for split, part in parts.items()},
+        "groups": groups,
         "class_counts": {split: classes.tolist() for split, classes in counts.items()},
     }
 

@@ -5,13 +5,14 @@ The options say which files and columns; the files lie in `raw/<d>/` under their
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path, PurePath
 
 import polars as pl
 
 from tasks.datasets.base import Judged
 from tasks.datasets.options import Features, FilesOptions, Lookup, Pairs
-from tasks.datasets.own import coded, joined_text, judged, named, placed, wanted
+from tasks.datasets.own import coded, joined_text, judged, named, placed
 from tasks.datasets.raw import ROW, forbid, read_columns
 from tasks.datasets.svmlight import read_svmlight
 
@@ -43,13 +44,12 @@ def text_rows(folder: Path, source: Pairs, labels: tuple[str, ...]) -> Judged:
         for side, lookup in (("query", source.queries), ("candidate", source.candidates))
         if lookup is not None
     }
-    columns = wanted(source, source.split, ids=lookups)
     frames = {}
     for split, name in source.parts:
         path = folder / PurePath(name).name
-        frame = named(read_columns(path, columns.kinds), columns, path.name)
+        frame = named(partial(read_columns, path), source, path.name, source.split, ids=lookups)
         for side, texts in lookups.items():
-            frame = looked_up(frame, side, texts, path, called=columns.keys[side])
+            frame = looked_up(frame, side, texts, path, called=getattr(source, side)[0])
         if source.split is None:
             frames[path] = frame.with_columns(pl.lit(split, dtype=pl.String).alias("split"))
         else:

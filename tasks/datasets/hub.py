@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
 from tasks.datasets.base import Judged
 from tasks.datasets.options import HubOptions
-from tasks.datasets.own import Wanted, judged, named, wanted
+from tasks.datasets.own import judged, named
 from tasks.datasets.repository import Rows, hub_library, opened_repository
 from tasks.protocol.errors import BadInput
 
@@ -19,17 +21,14 @@ def read(folder: Path, chosen: HubOptions) -> Judged:
     with opened_repository(folder) as rows:
         for theirs, ours in chosen.splits.items():
             there = rows(theirs, chosen.config)
-            split = pl.lit(None if ours == "drawn" else ours, dtype=pl.String)
-            frames[there.path] = named(
-                table(there, wanted(chosen), chosen.labels), wanted(chosen), theirs
-            ).with_columns(split.alias("split"))
+            frame = named(partial(table, there, chosen), chosen, theirs)
+            frames[there.path] = frame.with_columns(split=pl.lit(None if ours == "drawn" else ours, dtype=pl.String))
     return judged(frames, chosen, chosen.labels, folder)
 
 
-def table(rows: Rows, columns: Wanted, labels: tuple[str, ...]) -> pl.DataFrame:
-    """ROW and the wanted columns, as text; a label column that names its classes gives names, which must be ours."""
-    frame = rows.table(columns.kinds)
-    label = columns.keys["label"]
+def table(rows: Rows, chosen: HubOptions, kinds: Mapping[str, str]) -> pl.DataFrame:
+    """ROW and the columns of `kinds`; a label column that names its classes gives names, which must be ours."""
+    frame, label, labels = rows.table(kinds), chosen.label, chosen.labels
     kind = rows.data.features[label]
     if isinstance(kind, hub_library().ClassLabel):
         names = [str(name) for name in kind.names]

@@ -7,9 +7,9 @@ unasked.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import get_args
 
 import polars as pl
 
@@ -22,37 +22,27 @@ from tasks.protocol.errors import BadInput
 logger = logging.getLogger(__name__)
 
 
-class Wanted(NamedTuple):
-    """The columns that pairs are made of: our name -> theirs."""
+def named(
+    read: Callable[[Mapping[str, str]], pl.DataFrame],
+    source: PairColumns,
+    name: str,
+    split: str | None = None,
+    ids: Collection[str] = (),
+) -> pl.DataFrame:
+    """ROW and `group, label, split, pair, query, candidate` of a table; a pair without an id is named `<name>:<row>`.
 
-    keys: Mapping[str, str]  # may hold numbers or truth values
-    texts: Mapping[str, tuple[str, ...]]  # hold texts, to be joined
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        """Their columns, and what each must hold."""
-        columns = [column for joined in self.texts.values() for column in joined]
-        return {**dict.fromkeys(self.keys.values(), "text or number"), **dict.fromkeys(columns, "text")}
-
-
-def wanted(source: PairColumns, split: str | None = None, ids: Collection[str] = ()) -> Wanted:
-    """What is wanted of a table; of `query` and `candidate`, those in `ids` are no texts but ids to be looked up."""
-    optional = {name: column for name, column in (("split", split), ("pair", source.pair)) if column}
+    `read` gives ROW and the columns that are asked for, of the kinds that are asked for, as text. Of `query` and
+    `candidate`, those in `ids` are no texts, to be joined, but ids, to be looked up.
+    """
     sides = {"query": source.query, "candidate": source.candidate}
-    keys = {"group": source.group, "label": source.label, **optional}
+    keys = {"group": source.group, "label": source.label, "split": split, "pair": source.pair}
     keys |= {side: columns[0] for side, columns in sides.items() if side in ids}
-    return Wanted(keys, {side: columns for side, columns in sides.items() if side not in ids})
-
-
-def named(frame: pl.DataFrame, columns: Wanted, name: str) -> pl.DataFrame:
-    """ROW and `group, label, split, pair, query, candidate`; a pair without an id is named `<name>:<row>`."""
-    return frame.select(
-        ROW,
-        *(pl.col(theirs).alias(ours) for ours, theirs in columns.keys.items()),
-        *(joined_text(joined).alias(side) for side, joined in columns.texts.items()),
-        *([] if "split" in columns.keys else [pl.lit(None, dtype=pl.String).alias("split")]),
-        *([] if "pair" in columns.keys else [pl.format("{}:{}", pl.lit(name), ROW).alias("pair")]),
-    )
+    texts = {side: columns for side, columns in sides.items() if side not in ids}
+    kinds = {theirs: "text or number" for theirs in keys.values() if theirs}
+    frame = read(kinds | {column: "text" for columns in texts.values() for column in columns})
+    absent = {"split": pl.lit(None, dtype=pl.String), "pair": pl.format("{}:{}", pl.lit(name), ROW)}
+    columns = {ours: pl.col(theirs) if theirs else absent[ours] for ours, theirs in keys.items()}
+    return frame.select(ROW, **columns, **{side: joined_text(joined) for side, joined in texts.items()})
 
 
 def checked_rows(frame: pl.DataFrame, source: PairColumns, path: Path) -> pl.DataFrame:

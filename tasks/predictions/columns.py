@@ -110,16 +110,16 @@ def lists_of_numbers(column: pl.Series, rows: Rows) -> np.ndarray:
             f"or be cut into columns {name}_0, {name}_1, ..."
         )
     rows.refuse_missing(column)
-    lengths = column.list.len().to_numpy()
+    lengths = column.list.len()
     n_labels = int(lengths[0]) if len(column) else 2
     rows.refuse(
-        np.asarray((lengths != n_labels) | (n_labels < 2)),
+        lengths != n_labels if n_labels > 1 else lengths >= 0,
         lambda row: (
             f"{name} has {lengths[row]} numbers, and row {rows.first} has {n_labels}; "
             "every row needs one for each label, and there are two labels at least"
         ),
     )
     flat = column.explode(empty_as_null=False)
-    missing = flat.is_null().to_numpy().reshape(-1, n_labels).any(axis=1)
+    missing = np.asarray(flat.is_null().to_numpy().reshape(-1, n_labels).any(axis=1))
     rows.refuse(missing, lambda _: f"{name} holds a missing number; drop or fill the row")
     return flat.cast(pl.Float64).to_numpy().reshape(-1, n_labels)
