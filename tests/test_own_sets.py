@@ -1,4 +1,4 @@
-"""One's own judged pairs: tables of texts and svmlight features."""
+"""One's own judged pairs: tables of texts and svmlight features, in files or in a repository of the hub."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ import polars as pl
 import pytest
 
 from tasks.datasets import dataset_named
-from tasks.datasets.base import SCHEMA
+from tasks.datasets.base import SCHEMA, Judged
 from tasks.protocol.errors import BadInput
+from tasks.sources.hub import DATA_FILES, Repository
 
 ROWS = [
     {"n": 1, "q": "oak desk", "name": "Desk", "about": "of oak", "grade": "exact", "part": "train"},
@@ -169,66 +169,47 @@ def changed(row: int, **values: Any) -> list[dict[str, Any]]:
     return [{**one, **values} if place == row else one for place, one in enumerate(ROWS, start=1)]
 
 
-BAD_FILES: dict[str, tuple[str, bytes, dict[str, Any], str]] = {  # file, its bytes, options, what is said
-    "an unknown label": (
-        "a.csv",
-        bytes_of("a.csv", changed(3, grade="so so")),
-        {},
-        r"row 3, column 'grade': found 'so so'",
-    ),
-    "a null label": ("a.csv", bytes_of("a.csv", changed(2, grade=None)), {}, r"row 2, column 'grade': found None"),
-    "a null group": ("a.jsonl", bytes_of("a.jsonl", changed(2, q=None)), {}, r"row 2, column 'q': found None"),
-    "a null text": ("a.csv", bytes_of("a.csv", changed(1, name=None, about=None)), {}, r"row 1, column 'name, about'"),
-    "a missing column": (
-        "a.csv",
-        bytes_of("a.csv", ROWS),
-        {"label": "rating"},
-        r"no column 'rating'; it has n, q, name",
-    ),
-    "numbers for a text": ("a.jsonl", bytes_of("a.jsonl", ROWS), {"query": "n"}, r"column 'n' is Int64, not text"),
-    "a list for a label": (
-        "a.jsonl",
-        b'{"q": "x", "name": "y", "about": "", "grade": [1]}\n',
-        {},
-        r"column 'grade' is List",
-    ),
-    "an unknown split": ("a.csv", bytes_of("a.csv", ROWS), {"split": "part"}, r"row 3, column 'part': found 'dev'"),
-    "a repeated id": (
-        "a.csv",
-        bytes_of("a.csv", changed(4, n=2)),
-        {"pair": "n"},
-        r"the pair id '2' is given more than once",
-    ),
-    "a null id": ("a.csv", bytes_of("a.csv", changed(4, n=None)), {"pair": "n"}, r"row 4, column 'n': found None"),
-    "a cut gzip file": ("a.csv.gz", bytes_of("a.csv.gz", ROWS)[:-9], {}, r"a\.csv\.gz is a cut or corrupt gzip"),
-    "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r"a\.parquet is not a whole parquet"),
-    "a cut JSON line": ("a.jsonl", bytes_of("a.jsonl", ROWS)[:-9], {}, r"a\.jsonl, line 4 is not one JSON object"),
-    "a JSON array": ("a.jsonl", json.dumps(ROWS).encode(), {}, r"a\.jsonl, line 1 is not one JSON object"),
-    "an open quote": ("a.csv", b'q,name,about,grade\nx,"y,z,exact\n', {}, r"a\.csv is not a whole table"),
-    "a header alone": ("a.csv", b"q,name,about,grade\n", {}, r"a\.csv holds no row"),
-    "an empty file": ("a.csv", b"", {}, r"a\.csv is empty"),
-    "a pointer": (
-        "a.csv",
-        b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
-        {},
-        r"Git LFS pointer",
-    ),
-    "a page": ("a.jsonl", b"\n<html><title>Sign in</title></html>", {}, r"a\.jsonl is a web page"),
-    "no text at all": ("a.csv", b"q,name,about,grade\n\xff\xfe,y,z,exact\n", {}, r"a\.csv is not a whole table"),
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
+PAGE = b"\n<html><title>Sign in</title></html>"
+HEADER = b"q,name,about,grade\n"
+Bad = tuple[str, bytes | list[dict[str, Any]], dict[str, Any], str]
+BAD_FILES: dict[str, Bad] = {  # file, its bytes or rows, options, what is said of it
+    "an unknown label": ("a.csv", changed(3, grade="so so"), {}, r", row 3, column 'grade': found 'so so'"),
+    "a null label": ("a.csv", changed(2, grade=None), {}, r", row 2, column 'grade': found None"),
+    "a null group": ("a.jsonl", changed(2, q=None), {}, r", row 2, column 'q': found None"),
+    "a null text": ("a.csv", changed(1, name=None, about=None), {}, r", row 1, column 'name, about'"),
+    "a missing column": ("a.csv", ROWS, {"label": "rating"}, r" has no column 'rating'; it has n, q, name"),
+    "numbers for a text": ("a.jsonl", ROWS, {"query": "n"}, r", column 'n' is Int64, not text"),
+    "a list for a label": ("a.jsonl", changed(1, grade=[1])[:1], {}, r", column 'grade' is List"),
+    "an unknown split": ("a.csv", ROWS, {"split": "part"}, r", row 3, column 'part': found 'dev'"),
+    "a null id": ("a.csv", changed(4, n=None), {"pair": "n"}, r", row 4, column 'n': found None"),
+    "a cut gzip file": ("a.csv.gz", bytes_of("a.csv.gz", ROWS)[:-9], {}, r" is a cut or corrupt gzip"),
+    "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r" is not a whole parquet"),
+    "a cut JSON line": ("a.jsonl", bytes_of("a.jsonl", ROWS)[:-9], {}, r", line 4 is not one JSON object"),
+    "a JSON array": ("a.jsonl", json.dumps(ROWS).encode(), {}, r", line 1 is not one JSON object"),
+    "an open quote": ("a.csv", HEADER + b'x,"y,z,exact\n', {}, r" is not a whole table"),
+    "a header alone": ("a.csv", HEADER, {}, r" holds no row"),
+    "an empty file": ("a.csv", b"", {}, r" is empty"),
+    "a pointer": ("a.csv", POINTER, {}, r" is a Git LFS pointer"),
+    "a page": ("a.jsonl", PAGE, {}, r" is a web page"),
+    "no text at all": ("a.csv", HEADER + b"\xff\xfe,y,z,exact\n", {}, r" is not a whole table"),
 }
 
 
 @pytest.mark.parametrize("bad", BAD_FILES)
 def test_a_bad_file_is_named(tmp_path: Path, bad: str):
     name, content, changes, says = BAD_FILES[bad]
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(BadInput, match=says):
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else bytes_of(name, content))
+    with pytest.raises(BadInput, match=name + says):
         read(tmp_path, pairs(name, **changes))
 
 
-def test_a_missing_file_is_named(tmp_path: Path):
+def test_a_missing_file_and_a_repeated_id_are_named(tmp_path: Path):
     with pytest.raises(BadInput, match=r"a\.csv is missing"):
         read(tmp_path, pairs("a.csv"))
+    (tmp_path / "a.csv").write_bytes(bytes_of("a.csv", changed(4, n=2)))
+    with pytest.raises(BadInput, match=f"{tmp_path}: the pair id '2' is given more than once"):
+        read(tmp_path, pairs("a.csv", pair="n"))
 
 
 @pytest.mark.parametrize(
@@ -270,31 +251,159 @@ def test_a_bad_line_of_features_is_named(tmp_path: Path, bad: str):
         read(tmp_path, {"labels": ["no", "yes"], "features": FEATURES})
 
 
-BAD_OPTIONS: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
-    "an unknown name": (lambda: pairs("a.csv", groups="q"), r"pairs\.groups: Extra inputs are not permitted"),
-    "a missing name": (lambda: pairs("a.csv", label=None), r"pairs\.label: Field required"),
-    "one label": (lambda: pairs("a.csv") | {"labels": ["yes"]}, r"labels: .*at least 2"),
-    "labels that are equal": (lambda: pairs("a.csv") | {"labels": ["a", "a"]}, "labels must differ"),
-    "texts and features": (lambda: pairs("a.csv") | {"features": FEATURES}, "give either"),
-    "nothing to read": (lambda: {"labels": LABELS}, "give either"),
-    "an unknown format": (lambda: pairs("a.xlsx"), r"'a\.xlsx' ends in none of"),
-    "one base name twice": (lambda: pairs(["x/a.csv", "y/a.csv"]), r"a\.csv is named twice"),
-    "a split of another name": (lambda: pairs("a.csv", split="part", splits={"dev": "valid"}), r"splits\.dev"),
-    "splits without a column": (lambda: pairs("a.csv", splits={"dev": "validation"}), "none is named"),
-    "two ways to split": (lambda: pairs({"train": "a.csv"}, split="part"), "not both"),
-    "two columns of ids": (
-        lambda: pairs("a.csv", candidates={"path": "d.csv", "id": "id", "text": "text"}),
-        "`candidate` must name one column",
-    ),
-    "no width": (lambda: {"labels": LABELS, "features": {"path": "a.txt"}}, r"features\.width: Field required"),
+def hub_options(**changes: Any) -> dict[str, Any]:
+    return {"id": "shop/judged", "revision": COMMIT, "labels": LABELS, "splits": SPLITS, **COLUMNS, **changes}
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+SPLITS = {"train": "drawn", "dev": "validation", "test": "test"}
+LOOKUP = {"path": "d.csv", "id": "id", "text": "text"}
+BAD_OPTIONS: dict[str, tuple[str, dict[str, Any], str]] = {  # reader, options, what is said
+    "an unknown name": ("files", pairs("a.csv", groups="q"), r"pairs\.groups: Extra inputs are not permitted"),
+    "a missing name": ("files", pairs("a.csv", label=None), r"pairs\.label: Field required"),
+    "one label": ("files", pairs("a.csv") | {"labels": ["yes"]}, r"labels: .*at least 2"),
+    "labels that are equal": ("files", pairs("a.csv") | {"labels": ["a", "a"]}, "labels must differ"),
+    "texts and features": ("files", pairs("a.csv") | {"features": FEATURES}, "give either"),
+    "nothing to read": ("files", {"labels": LABELS}, "give either"),
+    "an unknown format": ("files", pairs("a.xlsx"), r"'a\.xlsx' ends in none of"),
+    "one base name twice": ("files", pairs(["x/a.csv", "y/a.csv"]), r"a\.csv is named twice"),
+    "a split of another name": ("files", pairs("a.csv", split="part", splits={"dev": "valid"}), r"splits\.dev"),
+    "splits without a column": ("files", pairs("a.csv", splits={"dev": "validation"}), "none is named"),
+    "two ways to split": ("files", pairs({"train": "a.csv"}, split="part"), "not both"),
+    "two columns of ids": ("files", pairs("a.csv", candidates=LOOKUP), "`candidate` must name one column"),
+    "no width": ("files", {"labels": LABELS, "features": {"path": "a.txt"}}, r"features\.width: Field required"),
+    "a branch": ("hub", hub_options(revision="main"), r"revision: .*40 hex.*`History`.*found 'main'"),
+    "a short commit": ("hub", hub_options(revision=COMMIT[:7]), r"40 hexadecimal digits"),
+    "an address for an id": ("hub", hub_options(id="https://huggingface.co/datasets/a/b"), r"id: String should match"),
+    "no splits": ("hub", hub_options(splits={}), r"splits: "),
+    "a path on the hub": ("hub", hub_options(path="a.csv"), r"path: Extra inputs"),
 }
 
 
 @pytest.mark.parametrize("bad", BAD_OPTIONS)
 def test_bad_options_are_named(bad: str):
-    options, says = BAD_OPTIONS[bad]
+    reader, options, says = BAD_OPTIONS[bad]
     with pytest.raises(BadInput, match=rf"(?s)options of shop: .*{says}"):
-        dataset_named("shop", "files", options())
+        dataset_named("shop", reader, options)
+
+
+# The same pairs in a repository of the hub, as it lies in the raw folder ------------------------------------------
+
+JUDGED = [{key: row[key] for key in ("n", "q", "name", "about", "grade")} for row in ROWS[:3]]
+
+
+def repository(folder: Path, files: dict[str, bytes], card: str = "") -> Path:
+    """A raw folder with these files, a card, and our own note of what was downloaded."""
+    own = {"README.md": f"---\n{card}---\n# Judged\n".encode(), "source.json": b'{"dataset": "shop", "files": []}'}
+    for name, written in {**own, **files}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(written)
+    return folder
+
+
+def read_hub(folder: Path, **changes: Any) -> Judged:
+    return dataset_named("shop", "hub", hub_options(**changes)).read(folder)
+
+
+def by_splits(rows: list[dict[str, Any]] = JUDGED, ending: str = ".parquet") -> dict[str, bytes]:
+    names = [f"data/{split}-00000-of-00001{ending}" for split in SPLITS]
+    return {name: bytes_of(name, rows) for name in names}
+
+
+def graded(*grades: Any) -> list[dict[str, Any]]:
+    return [row | {"grade": grade} for row, grade in zip(JUDGED, grades, strict=True)]
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".jsonl", ".csv.gz", ".jsonl.gz"])
+def test_a_repository_of_every_format_gives_the_pairs_of_the_files(tmp_path: Path, ending: str):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/a.csv").write_bytes(bytes_of("a.csv", JUDGED))
+    same = read(tmp_path / "own", pairs("a.csv")).drop("pair", "split")
+    frame = read_hub(repository(tmp_path / "hub", by_splits(ending=ending))).pairs
+    assert dict(frame.schema) == SCHEMA
+    for place, (theirs, ours) in enumerate({"train": None, "dev": "validation", "test": "test"}.items()):
+        part = frame[3 * place : 3 * place + 3]
+        assert part.drop("pair", "split").equals(same)
+        assert part["pair"].to_list() == [f"{theirs}:{row}" for row in (1, 2, 3)]
+        assert part["split"].to_list() == [ours] * 3
+
+
+def test_a_data_set_of_the_hub_is_what_its_options_say():
+    dataset = dataset_named("shop", "hub", hub_options(title="Our shop"))
+    assert (dataset.name, dataset.title, dataset.labels) == ("shop", "Our shop", tuple(LABELS))
+    assert dataset.repository == Repository("shop/judged", COMMIT)
+    assert not [pattern for pattern in DATA_FILES if pattern.endswith(".py")]
+    chosen = dataset_named("shop", "hub", hub_options(files=["en/*"], revision=None))
+    assert chosen.repository == Repository("shop/judged", None, ("en/*",))
+
+
+def test_the_card_says_which_files_are_which_configuration(tmp_path: Path):
+    one = "- config_name: {}\n  data_files:\n  - split: train\n    path: {}/*\n"
+    card = f"configs:\n{one.format('en', 'one')}{one.format('fr', 'two')}"
+    files = {"one/a.parquet": bytes_of("a.parquet", JUDGED), "two/b.parquet": bytes_of("b.parquet", JUDGED[2:])}
+    folder, splits = repository(tmp_path, files, card), {"train": "drawn"}
+    assert len(read_hub(folder, config="en", splits=splits).pairs) == 3
+    assert read_hub(folder, config="fr", splits=splits).pairs["group"].to_list() == ["lampe à gaz"]
+    with pytest.raises(BadInput, match=r"Config name is missing.*\['en', 'fr'\]"):
+        read_hub(folder, splits=splits)
+    with pytest.raises(BadInput, match=r"BuilderConfig 'de' not found.*\['en', 'fr'\]"):
+        read_hub(folder, config="de", splits=splits)
+
+
+def test_our_own_note_beside_the_files_is_no_data(tmp_path: Path):
+    folder = repository(tmp_path, {"pairs.jsonl": bytes_of("a.jsonl", JUDGED)})  # no split: all files are `train`
+    assert len(read_hub(folder, splits={"train": "drawn"}).pairs) == 3
+
+
+def test_classes_of_the_card_are_names_in_an_order_of_their_own_and_are_those_of_the_options(tmp_path: Path):
+    def classes(*names: str) -> str:
+        features: list[dict[str, Any]] = [{"name": name, "dtype": "string"} for name in ("q", "name", "about")]
+        by_code = {str(code): name for code, name in enumerate(names)}
+        features.append({"name": "grade", "dtype": {"class_label": {"names": by_code}}})
+        sizes = [{"name": "train", "num_bytes": 1, "num_examples": 99}]  # of the whole set, not of the files taken
+        return f"dataset_info: {json.dumps({'features': features, 'splits': sizes})}\n"
+
+    files = by_splits([{key: row[key] for key in ("q", "name", "about", "grade")} for row in graded(0, 2, 1)])
+    folder = repository(tmp_path / "a", files, classes("exact", "partial", "irrelevant"))
+    assert read_hub(folder, splits={"train": "train"}).pairs["label"].to_list() == [2, 0, 1]
+    with pytest.raises(BadInput, match=r"column 'grade' names its labels bad, good, best, but .* irrelevant, partial"):
+        read_hub(repository(tmp_path / "b", files, classes("bad", "good", "best")))
+
+
+def test_numbers_are_labels_and_ids_on_the_hub_too(tmp_path: Path):
+    frame = read_hub(repository(tmp_path, by_splits(graded(2, 0, 1))), pair="n", splits={"test": "test"}).pairs
+    assert (frame["label"].to_list(), frame["pair"].to_list()) == ([2, 0, 1], ["1", "2", "3"])
+
+
+def test_pairs_of_the_hub_without_text_go_only_when_asked(tmp_path: Path):
+    folder = repository(tmp_path, by_splits([row | {"name": ""} for row in JUDGED]))  # the second has no text then
+    with pytest.raises(BadInput, match=r"train, row 2, column 'name, about': found ''; .*drop_empty"):
+        read_hub(folder)
+    judged = read_hub(folder, drop_empty=True)
+    assert (len(judged.pairs), judged.dropped) == (6, {"without text": 3})
+
+
+WHOLE = bytes_of("a.parquet", JUDGED)
+BAD_FOLDERS: dict[str, tuple[dict[str, bytes], dict[str, Any], str]] = {  # files, options, what is said
+    "a script alone": ({"judged.py": b"raise SystemExit\n"}, {}, r"split train cannot be read"),
+    "no data": ({}, {}, r"split train cannot be read: .*doesn't contain any data files"),
+    "a pointer": ({"train.parquet": POINTER}, {}, r"train\.parquet is a Git LFS pointer"),
+    "a cut file": ({"train.parquet": WHOLE[:-9]}, {}, r"train\.parquet is not a whole parquet file"),
+    "a cut line": ({"train.jsonl": bytes_of("a.jsonl", JUDGED)[:-9]}, {}, r"split train cannot be read: .*JSON"),
+    "no such split": ({"train.parquet": WHOLE}, {}, r"split dev cannot be read: Unknown split .dev."),
+    "no such column": (by_splits(), {"label": "stars"}, r"train has no column 'stars'; it has n, q, name, about"),
+    "a number for a text": (by_splits(), {"query": "n"}, r"train, column 'n' is Int64, not text"),
+    "an unknown label": (by_splits(), {"labels": ["exact", "partial"]}, r"train, row 2, .*found 'irrelevant'"),
+    "an id twice": (by_splits(), {"pair": "n"}, r"the pair id '1' is given more than once"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_FOLDERS)
+def test_a_bad_folder_is_named(tmp_path: Path, bad: str):
+    files, changes, says = BAD_FOLDERS[bad]
+    with pytest.raises(BadInput, match=rf"(?s){says}"):
+        read_hub(repository(tmp_path, files), **changes)
 
 
 # Real rows, where they are at hand -------------------------------------------------------------------------------
