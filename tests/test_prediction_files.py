@@ -173,81 +173,55 @@ def test_csv_and_json_lines_keep_their_text(tmp_path):
     )
 
 
-def written(name: str, content: bytes):
-    return lambda folder: (folder / name).write_bytes(content)
+def cut(path: Path) -> None:
+    plain().write_parquet(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def cut(folder: Path) -> None:
-    plain().write_parquet(folder / "p.parquet")
-    content = (folder / "p.parquet").read_bytes()
-    (folder / "p.parquet").write_bytes(content[: len(content) // 2])
+def spoilt(path: Path) -> None:
+    plain().write_parquet(path, compression="zstd")
+    content = path.read_bytes()
+    path.write_bytes(content[:40] + b"\xff" * 160 + content[200:])
 
 
-def spoilt(folder: Path) -> None:
-    plain().write_parquet(folder / "p.parquet", compression="zstd")
-    content = bytearray((folder / "p.parquet").read_bytes())
-    content[40:200] = b"\xff" * 160
-    (folder / "p.parquet").write_bytes(content)
-
-
-def twice(folder: Path) -> None:
-    parquet.write_table(pa.table([NUMBER, NUMBER], names=["a", "a"]), folder / "p.parquet")
+def twice(path: Path) -> None:
+    parquet.write_table(pa.table([NUMBER, NUMBER], names=["a", "a"]), path)
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
-REFUSED = {
+REFUSED = {  # file, its bytes or what makes it, what is said
     "a file that is not there": ("p.csv", lambda _: None, "p.csv cannot be read: No such file"),
-    "a folder": ("p.csv", lambda folder: (folder / "p.csv").mkdir(), "p.csv is a folder; name a file"),
-    "a pipe that nobody writes to": (
-        "p.csv",
-        lambda folder: os.mkfifo(folder / "p.csv"),
-        "p.csv is a pipe or a device",
-    ),
-    "a device": ("p.jsonl", lambda folder: (folder / "p.jsonl").symlink_to("/dev/zero"), "is a pipe or a device"),
-    "another suffix": ("p.tsv", written("p.tsv", b"a\t1\n"), "p.tsv: .* as .parquet, .csv, .jsonl"),
-    "no suffix": ("p", written("p", b"a\n"), "p: .* as .parquet, .csv, .jsonl"),
-    "an empty file": ("p.jsonl", written("p.jsonl", b""), "p.jsonl is empty"),
-    "a blank file": ("p.csv", written("p.csv", b" \n\n"), "p.csv is empty"),
-    "a Git LFS pointer": ("p.parquet", written("p.parquet", POINTER), "p.parquet is a Git LFS pointer.*git lfs pull"),
+    "a folder": ("p.csv", Path.mkdir, "p.csv is a folder; name a file"),
+    "a pipe that nobody writes to": ("p.csv", os.mkfifo, "p.csv is a pipe or a device"),
+    "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), "is a pipe or a device"),
+    "another suffix": ("p.tsv", b"a\t1\n", "p.tsv: .* as .parquet, .csv, .jsonl"),
+    "no suffix": ("p", b"a\n", "p: .* as .parquet, .csv, .jsonl"),
+    "an empty file": ("p.jsonl", b"", "p.jsonl is empty"),
+    "a blank file": ("p.csv", b" \n\n", "p.csv is empty"),
+    "a Git LFS pointer": ("p.parquet", POINTER, "p.parquet is a Git LFS pointer.*git lfs pull"),
     "parquet that is cut off": ("p.parquet", cut, "p.parquet is not a whole parquet file"),
     "parquet with spoilt bytes": ("p.parquet", spoilt, "p.parquet is not a whole parquet file"),
-    "parquet that is csv": ("p.parquet", written("p.parquet", b"a,b\n1,2\n"), "p.parquet is not a whole parquet file"),
+    "parquet that is csv": ("p.parquet", b"a,b\n1,2\n", "p.parquet is not a whole parquet file"),
     "two columns of one name": ("p.parquet", twice, "p.parquet has more than one column named a"),
-    "two columns of one name in csv": ("p.csv", written("p.csv", b"a,b,a\n1,2,3\n"), "more than one column named a"),
-    "a line with too many fields": (
-        "p.csv",
-        written("p.csv", b"a,b\n1,2\n1,2,3\n"),
-        "p.csv is not a whole csv file .*Row #3: Expected 2 columns, got 3: 1,2,3",
-    ),
-    "a line with too few fields": ("p.csv", written("p.csv", b"a,b\n1,2\n1\n"), "Row #3: Expected 2 columns, got 1: 1"),
-    "csv that is not UTF-8": ("p.csv", written("p.csv", b"a,b\n1,\xff\n"), "p.csv is not a whole csv file .*UTF8"),
-    "a header that is not UTF-8": ("p.csv", written("p.csv", b"a,\xff\n1,2\n"), "p.csv is not a whole csv file"),
-    "a line that is cut off": ("p.jsonl", written("p.jsonl", b'{"a": 1}\n\n{"a": '), "p.jsonl, line 3 is not one JSON"),
-    "a line that is a list": ("p.jsonl", written("p.jsonl", b'{"a": 1}\n[1]\n'), "p.jsonl, line 2 is not one JSON"),
-    "a line that is a number": ("p.jsonl", written("p.jsonl", b'{"a": 1}\n1\n'), "p.jsonl, line 2 is not one JSON"),
-    "a NaN in JSON": ("p.jsonl", written("p.jsonl", b'{"a": 1}\n{"a": NaN}\n'), "p.jsonl, line 2 is not one JSON"),
-    "a key twice": (
-        "p.jsonl",
-        written("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n'),
-        "line 3 has an .* a key twice",
-    ),
-    "a key twice, spelt in two ways": (
-        "p.jsonl",
-        written("p.jsonl", b'{"a": 1, "\\u0061": 2}\n'),
-        "line 1 has an .* twice",
-    ),
-    "a key twice within a value": (
-        "p.jsonl",
-        written("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n'),
-        "line 1 has an .* twice",
-    ),
-    "lines that are not UTF-8": ("p.jsonl", written("p.jsonl", b'{"a": "\xff"}\n'), "p.jsonl, line 1 is not one JSON"),
+    "two columns of one name in csv": ("p.csv", b"a,b,a\n1,2,3\n", "more than one column named a"),
+    "too many fields": ("p.csv", b"a,b\n1,2\n1,2,3\n", "p.csv .* Row #3: Expected 2 columns, got 3: 1,2,3"),
+    "too few fields": ("p.csv", b"a,b\n1,2\n1\n", "not a whole csv file .* Row #3: Expected 2 columns, got 1: 1"),
+    "csv that is not UTF-8": ("p.csv", b"a,b\n1,\xff\n", "p.csv is not a whole csv file .*UTF8"),
+    "a header that is not UTF-8": ("p.csv", b"a,\xff\n1,2\n", "p.csv is not a whole csv file"),
+    "a line that is cut off": ("p.jsonl", b'{"a": 1}\n\n{"a": ', "p.jsonl, line 3 is not one JSON"),
+    "a line that is a list": ("p.jsonl", b'{"a": 1}\n[1]\n', "p.jsonl, line 2 is not one JSON"),
+    "a line that is a number": ("p.jsonl", b'{"a": 1}\n1\n', "p.jsonl, line 2 is not one JSON"),
+    "a NaN in JSON": ("p.jsonl", b'{"a": 1}\n{"a": NaN}\n', "p.jsonl, line 2 is not one JSON"),
+    "a key twice": ("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n', "line 3 has an .* a key twice"),
+    "a key twice, spelt in two ways": ("p.jsonl", b'{"a": 1, "\\u0061": 2}\n', "line 1 has an .* twice"),
+    "a key twice within a value": ("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n', "line 1 has an .* twice"),
+    "lines that are not UTF-8": ("p.jsonl", b'{"a": "\xff"}\n', "p.jsonl, line 1 is not one JSON"),
 }
 
 
 @pytest.mark.parametrize(("name", "make", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_is_no_file_of_predictions_is_refused(name, make, message, tmp_path):
-    make(tmp_path)
+    (make if callable(make) else lambda path: path.write_bytes(make))(tmp_path / name)
     with pytest.raises(BadInput, match=message):
         read_rows(tmp_path / name, opened(tmp_path / name).schema.names)
 

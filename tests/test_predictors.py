@@ -67,14 +67,6 @@ def test_logits_are_finite_float32_values_for_every_row_and_label(name, form):
 
 
 @every_kind
-@pytest.mark.parametrize("class_weight", WEIGHTS)
-def test_the_same_rows_and_seed_give_the_same_bits(name, form, class_weight):
-    frame = judged(form, drawn(), signal=0.5)
-    logits = [fit(name, frame, class_weight=class_weight)(frame) for _ in range(2)]
-    np.testing.assert_array_equal(*logits)
-
-
-@every_kind
 @pytest.mark.parametrize("share", [(0.7, 0.3), (0.6, 0.3, 0.1)], ids=["2 labels", "3 labels"])
 def test_a_planted_signal_is_learnt(name, form, share):
     train, test = (judged(form, drawn(2000, share, seed), 0.9, seed) for seed in (1, 2))
@@ -99,18 +91,11 @@ def test_balanced_weights_favour_a_rare_label(name, form):
 
 
 @every_kind
-@pytest.mark.parametrize("present", [(2,), (0, 2), (0, 1)])
-def test_a_label_without_training_rows_is_refused_by_number(name, form, present):
-    labels = np.array(present)[drawn(share=(1 / len(present),) * len(present))]
-    absent = ", ".join(str(label) for label in range(3) if label not in present)
-    with pytest.raises(BadInput, match=f"of the 300 training rows none has the label {absent} "):
-        fit(name, judged(form, labels))
-
-
-@every_kind
-def test_no_training_rows_are_refused(name, form):
-    with pytest.raises(BadInput, match="of the 0 training rows"):
-        fit(name, judged(form, drawn())[:0])
+@pytest.mark.parametrize(("present", "absent"), [((2,), "0, 1"), ((0, 2), "1"), ((0, 1), "2"), ((), "0, 1, 2")])
+def test_a_label_without_training_rows_is_refused_by_number(name, form, present, absent):
+    frame = judged(form, np.resize(present or (0, 1, 2), 300))[: 300 if present else 0]
+    with pytest.raises(BadInput, match=f"of the {len(frame)} training rows none has the label {absent} "):
+        fit(name, frame)
 
 
 # ------------------------------------------------------------------ saving
@@ -126,14 +111,17 @@ def test_a_loaded_predictor_gives_the_same_bits(name, form, share, tmp_path):
 
 
 @every_kind
-def test_saving_twice_writes_the_same_bytes(name, form, tmp_path):
-    frame = judged(form, drawn(), signal=0.5)
+@pytest.mark.parametrize("class_weight", WEIGHTS)
+def test_the_same_rows_and_seed_give_the_same_bits_and_bytes(name, form, class_weight, tmp_path):
+    frame, logits = judged(form, drawn(), signal=0.5), []
     for folder in ("first", "second"):
-        fit(name, frame).save(tmp_path / folder)
-    files = sorted(path.name for path in (tmp_path / "first").iterdir())
-    assert len(files) == 2  # and no temporary file is left
-    for file in files:
-        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+        predictor = fit(name, frame, class_weight=class_weight)
+        predictor.save(tmp_path / folder)
+        logits.append(predictor(frame))
+    np.testing.assert_array_equal(*logits)
+    first, second = ({p.name: p.read_bytes() for p in (tmp_path / f).iterdir()} for f in ("first", "second"))
+    assert first == second
+    assert len(first) == 2  # and no temporary file is left
 
 
 @every_kind
@@ -164,7 +152,10 @@ def test_a_changed_model_file_is_refused(name, form, tmp_path):
         with pytest.raises(BadInput, match=f"{model.name} has SHA-256"):
             load_predictor(tmp_path)
     model.unlink()
-    with pytest.raises(BadInput, match="is missing"):
+    with pytest.raises(BadInput, match=f"{model.name} is missing"):
+        load_predictor(tmp_path)
+    (tmp_path / HEADER).unlink()
+    with pytest.raises(BadInput, match=HEADER):
         load_predictor(tmp_path)
 
 
@@ -174,11 +165,6 @@ def test_a_header_of_another_format_or_predictor_is_refused(field, value, tmp_pa
     header = json.loads((tmp_path / HEADER).read_text())
     (tmp_path / HEADER).write_text(json.dumps(header | {field: value}))
     with pytest.raises(BadInput, match=f"{value!r}"):
-        load_predictor(tmp_path)
-
-
-def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(BadInput, match=HEADER):
         load_predictor(tmp_path)
 
 
@@ -220,10 +206,9 @@ def test_an_impossible_setting_is_refused_with_what_was_found(name, setting, val
         fit(name, judged("features", drawn()), **{setting: value})
 
 
-@every_kind
-def test_an_unknown_class_weight_is_refused(name, form):
+def test_an_unknown_class_weight_is_refused():
     with pytest.raises(BadInput, match="'Balanced'"):
-        fit(name, judged(form, drawn()), class_weight="Balanced")
+        fit("linear", judged("text", drawn()), class_weight="Balanced")
 
 
 def test_settings_and_fitted_values_are_frozen():
