@@ -114,25 +114,20 @@ def opened_repository(folder: Path) -> Iterator[Callable[..., Rows]]:
                 )
             except (ValueError, OSError, library.exceptions.DatasetGenerationError) as error:
                 of = f"split {split}" + (f" of config {config}" if config else "")
-                raise _told(error, f"{folder}: {of} cannot be read: {_reason(error)}") from None
+                raise _told(error, f"{folder}: {of} cannot be read") from None
             return Rows(folder / (config or "") / split, data)
 
         yield rows
 
 
-def _reason(error: Exception) -> str:
-    """What the library says, in one line; where it only says that something failed, what that was."""
-    return " ".join(str(error.__cause__ or error).split())[:300]
-
-
 def _told(error: Exception, what: str) -> OSError | BadInput:
-    """BadInput that says `what`; but where it was the machine that failed, and not the data, its own OSError.
+    """BadInput that says `what`, and why in a line; but the OSError itself where the machine failed, not the data.
 
     The disk that is full is seldom that of the data: the library unpacks them in the folder for temporary files.
     """
     cause = error.__cause__ or error
     if not isinstance(cause, OSError) or cause.errno is None:  # the library has errors of this kind without a number
-        return BadInput(what)
+        return BadInput(f"{what}: {' '.join(str(cause).split())[:300]}")
     if cause.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f"{os.strerror(cause.errno)} in the folder for temporary files, which TMPDIR sets"
         return OSError(cause.errno, where, tempfile.gettempdir())

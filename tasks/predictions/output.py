@@ -39,14 +39,11 @@ def check_output(predictions: Predictions, out: Path) -> None:
 
 def write_beside(predictions: Predictions, added: Added, out: Path) -> None:
     """Write the rows of `predictions` to `out`, each with what `added` gives, which is asked in their order."""
-    if out.suffix == ".parquet":
-        write_whole(out, lambda partial: _write_parquet(predictions, added, partial))
-    elif out.suffix == ".csv":
-        write_whole(out, lambda partial: _write_csv(predictions, added, partial))
-    elif isinstance(predictions, JsonLinesPredictions):
+    if isinstance(predictions, JsonLinesPredictions) and out.suffix == ".jsonl":
         write_whole(out, lambda partial: _extend_lines(predictions, added, partial))
     else:
-        write_whole(out, lambda partial: _write_lines(predictions, added, partial))
+        write = {".parquet": _write_parquet, ".csv": _write_csv, ".jsonl": _write_lines}[out.suffix]
+        write_whole(out, lambda partial: write(predictions, added, partial))
 
 
 def _write_parquet(predictions: Predictions, added: Added, path: Path) -> None:
