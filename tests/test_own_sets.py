@@ -105,6 +105,11 @@ def test_numbers_are_names_or_codes_in_all_files_alike(tmp_path: Path, later: li
     assert frame["pair"].to_list() == ["a.jsonl:1", "a.jsonl:2", "b.jsonl:1", "b.jsonl:2"]
 
 
+def test_a_blank_line_of_a_table_is_no_row(tmp_path: Path):
+    (tmp_path / "a.csv").write_bytes(b"q,name,about,grade\nx,y,z,exact\n\nx,y,z,partial\n\n")
+    assert read(tmp_path, pairs("a.csv"))["label"].to_list() == [2, 1]
+
+
 def test_files_can_be_splits_and_some_rows_wait_to_be_drawn(tmp_path: Path):
     for name in ("a.csv", "b.csv", "c.csv"):
         (tmp_path / name).write_bytes(bytes_of(name, ROWS[:2]))
