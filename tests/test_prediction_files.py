@@ -117,6 +117,12 @@ def test_of_many_labels_the_probabilities_may_not_be_further_off_than_of_few():
         checked_rows(wide, find_layout(wide.columns, "file", labelled=False), "file")
 
 
+def test_a_negative_probability_is_refused_even_where_the_row_sums_to_one():
+    frame = pl.DataFrame({"probabilities": [[0.5, 0.5], [1.2, -0.2]]})
+    with pytest.raises(BadInput, match=r"file, row 1 \(from 0\): the probabilities \[1\.2, -0\.2\] sum to 1;"):
+        checked_rows(frame, find_layout(frame.columns, "file", labelled=False), "file")
+
+
 def test_types_of_json_lines_are_those_of_all_lines(tmp_path, monkeypatch):
     monkeypatch.setattr(formats, "BLOCK", 16)
     path = tmp_path / "p.jsonl"
