@@ -8,9 +8,7 @@ from scipy.special import expit, softmax
 
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.temperature import Temperature
-from tasks.maps.calibrator_forms import calibrator_form
 from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
-from tasks.maps.projection_forms import projection_form
 from tasks.projection.curves import Confidence, Curves, SharedCurve
 from tasks.projection.label_maps import Intercepts, Isotonic, Lines
 from tasks.projection.labelwise import WithFallbacks
@@ -70,14 +68,13 @@ def document(
     """A map of a made-up variant (or of `value`) under a temperature (or `calibrator`, or none if only stated)."""
     calibrator = calibrator or (Identity() if stated else Temperature(0.8))
     names = names if names is None or len(names) == n_labels else tuple(f"label {k}" for k in range(n_labels))
-    shown = names or tuple(map(str, range(n_labels)))
     value = value or variants(n_labels)[variant]
     return MapDocument(
         input="stated" if stated else "logits",
         n_labels=n_labels,
         label_names=names,
-        calibrator=Calibration(name="uncal" if stated else "ts", rows=500, fitted=calibrator_form(calibrator)),
-        projection=Projection(name=variant, rows=507, fitted=projection_form(value, shown, 507)),
+        calibrator=Calibration(name="uncal" if stated else "ts", rows=500, fitted=calibrator),
+        projection=Projection(name=variant, rows=507, fitted=value),
         choice=Choice(asked=variant, reason="made up for a test", candidates=(), gains=()),
         held_out=HeldOut(
             rows=500,

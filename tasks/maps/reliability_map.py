@@ -9,9 +9,7 @@ from scipy.special import expit, logit
 
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import Spline
-from tasks.maps.calibrator_forms import Calibrator
-from tasks.maps.document import MapDocument
-from tasks.maps.projection_forms import Variant
+from tasks.maps.document import Calibrator, MapDocument, Variant
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.curves import Confidence
 from tasks.protocol.decisions import confidence_logit
@@ -42,7 +40,7 @@ class ReliabilityMap:
     @classmethod
     def of(cls, document: MapDocument) -> ReliabilityMap:
         """The map that `map.json` describes."""
-        return cls(document.calibrator.fitted.value(), document.projection.fitted.value())
+        return cls(document.calibrator.fitted, document.projection.fitted)
 
     @classmethod
     def keeping_confidence(cls, calibrator: Calibrator) -> ReliabilityMap:

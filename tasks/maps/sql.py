@@ -7,11 +7,10 @@ from itertools import pairwise
 from math import exp as e_to_the
 from typing import Any
 
+import numpy as np
 from sqlglot import expressions as exp
 
-from tasks.maps.document import MapDocument
-from tasks.maps.parts import plain
-from tasks.maps.projection_forms import Variant
+from tasks.maps.document import MapDocument, Variant
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.label_maps import FARTHEST_LOGIT, Intercepts, Isotonic, Lines
@@ -59,6 +58,11 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     return text.replace(" WHEN ", "\nWHEN ")  # a line for each case
 
 
+def _plain(array: np.ndarray) -> tuple[float, ...]:
+    """An array `(n,)` as Python's own numbers, which compare as a whole."""
+    return tuple(array.tolist())
+
+
 def _curves(projection: Variant, n_labels: int) -> list[Curve]:
     """The curve of each label 0..K-1."""
     same: Curve = (_confidence,)
@@ -66,7 +70,7 @@ def _curves(projection: Variant, n_labels: int) -> list[Curve]:
         case SharedCurve(curves=shared):
             return _curves(shared, 1) * n_labels
         case Curves(knots=knots, values=values, fallback=fallback):
-            own = [(_lattice, plain(knots), plain(heights)) for heights in values]
+            own = [(_lattice, _plain(knots), _plain(heights)) for heights in values]
             return [same if kind == "identity" else curve for kind, curve in zip(fallback, own, strict=True)]
         case WithFallbacks(own=labelwise, shared=shared, fallback=fallback):
             stand_in = {"none": _own(labelwise), "shared": _curves(shared, n_labels), "identity": [same] * n_labels}
@@ -78,12 +82,12 @@ def _curves(projection: Variant, n_labels: int) -> list[Curve]:
 def _own(labelwise: Labelwise) -> list[Curve]:
     """The curve that each label has where it does not stand on another."""
     if isinstance(labelwise, Intercepts):
-        return [(_shifted, shift) for shift in plain(labelwise.alpha)]
+        return [(_shifted, shift) for shift in _plain(labelwise.alpha)]
     if isinstance(labelwise, Lines):
-        return [(_line, *line) for line in zip(plain(labelwise.slope), plain(labelwise.intercept), strict=True)]
+        return [(_line, *line) for line in zip(_plain(labelwise.slope), _plain(labelwise.intercept), strict=True)]
     assert isinstance(labelwise, Isotonic)
     pairs = zip(labelwise.confidence, labelwise.reliability, strict=True)
-    return [(_interpolated, plain(thresholds), plain(heights)) for thresholds, heights in pairs]
+    return [(_interpolated, _plain(thresholds), _plain(heights)) for thresholds, heights in pairs]
 
 
 def _decides(labels: list[int], n_labels: int) -> exp.Expr:
