@@ -87,6 +87,7 @@ def test_a_map_without_names_gives_none(path):
         ("0.2999999999999999999", 26),
         ("0.3", 27),
         ("7e-1", 63),
+        (None, 63),
     ],
 )
 def test_automatic_rows_are_the_exact_floor_of_coverage(coverage, automatic, path):
@@ -101,17 +102,11 @@ def test_automatic_rows_are_the_exact_floor_of_coverage(coverage, automatic, pat
     assert set(table["route"]) <= {"automatic", "review"}
 
 
-def test_without_a_coverage_it_is_seven_tenths(path):
-    assert scored(path).equals(scored(path, coverage="0.7"))
-
-
 def test_a_cut_makes_rows_automatic_from_there_on(path):
-    table = scored(path)
-    cut = table["reliability"].sort()[40]
-    table = scored(path, cut=cut)
-    assert ((table["route"] == "automatic") == (table["reliability"] >= cut)).all()
-    assert (table["route"] == "automatic").sum() == 50
+    cut = scored(path)["reliability"].sort()[40]
     applied = apply_map(document(), path, path.with_name("scored.parquet"), cut=cut)
+    table = pl.read_parquet(path.with_name("scored.parquet"))
+    assert ((table["route"] == "automatic") == (table["reliability"] >= cut)).all()
     assert (applied.automatic, applied.lowest_automatic) == (50, cut)
 
 
@@ -122,10 +117,6 @@ def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
     assert applied.rows_by_fallback == {1: (decided == 1).sum(), 2: (decided == 2).sum()}
     shared = apply_map(document("shared_1d"), path, path.with_name("scored.parquet"))
     assert shared.rows_by_fallback == {}
-
-
-def test_nothing_automatic_has_no_lowest(path):
-    assert apply_map(document(), path, path.with_name("scored.parquet"), coverage="0").lowest_automatic is None
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
@@ -213,25 +204,16 @@ def ranks(logit: list[float], folder: Path, size: int, in_memory: int) -> list[i
         assert ranking.n_rows == len(logit)
         found = [ranking.rows(first, size) for first in range(0, len(logit), size)]
     assert not list(folder.iterdir())
-    together = pl.concat([ranking_schema(), *found])
+    together = pl.concat([pl.DataFrame(schema={**SCORES, "rank": pl.Int64}), *found])
     assert together.drop("rank").equals(whole)
     return together["rank"].to_list()
 
 
-def ranking_schema() -> pl.DataFrame:
-    return pl.DataFrame(schema={**SCORES, "rank": pl.Int64})
-
-
-@settings(deadline=None)
+@pytest.mark.parametrize("in_memory", [2**23, -1])
+@settings(deadline=None, max_examples=30)
 @given(logit=LOGITS, size=st.integers(1, 7))
-def test_ranks_are_those_of_a_plain_sort(logit, size, tmp_path_factory):
-    assert ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=2**23) == naive_ranks(logit)
-
-
-@settings(deadline=None, max_examples=12)
-@given(logit=LOGITS, size=st.integers(1, 7))
-def test_ranks_out_of_core_are_those_of_a_plain_sort(logit, size, tmp_path_factory):
-    assert ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=-1) == naive_ranks(logit)
+def test_ranks_in_memory_and_out_of_core_are_those_of_a_plain_sort(in_memory, logit, size, tmp_path_factory):
+    assert ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=in_memory) == naive_ranks(logit)
 
 
 def test_ranks_out_of_core_over_many_row_groups(tmp_path):
@@ -311,22 +293,20 @@ def test_a_mistake_is_named_and_nothing_is_left_behind(made, options, message, i
     assert (tmp_path / "out.parquet").read_text() == "what was there"
 
 
-def test_a_scored_file_is_not_scored_again(path):
+@pytest.mark.parametrize(
+    ("predictions", "out", "told"),
+    [
+        ("scored.parquet", "again.parquet", "has the column decision_name, .*was this file scored before"),
+        ("new.parquet", "new.parquet", "new.parquet is a file that is read here"),
+        ("new.parquet", "out.csv", "the column logits is .*, which a .csv file cannot hold"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_and_none_is_touched(predictions, out, told, path):
     scored(path)
-    with pytest.raises(BadInput, match=r"scored.parquet has the column decision_name, .*was this file scored before"):
-        apply_map(document(), path.with_name("scored.parquet"), path.with_name("again.parquet"))
-
-
-def test_a_file_cannot_be_scored_onto_itself(path):
-    before = path.read_bytes()
-    with pytest.raises(BadInput, match=r"new.parquet is a file that is read here"):
-        apply_map(document(), path, path)
-    assert path.read_bytes() == before
-
-
-def test_lists_are_not_written_as_csv(path):
-    with pytest.raises(BadInput, match=r"the column logits is .*, which a .csv file cannot hold"):
-        apply_map(document(), path, path.with_name("out.csv"))
+    before = {file: file.read_bytes() for file in path.parent.iterdir()}
+    with pytest.raises(BadInput, match=told):
+        apply_map(document(), path.with_name(predictions), path.with_name(out))
+    assert {file: file.read_bytes() for file in path.parent.iterdir()} == before
 
 
 def test_the_same_input_gives_the_same_bytes(path):
@@ -358,12 +338,13 @@ def test_what_a_killed_apply_left_is_gone_after_the_next_one(path):
 
 
 def test_predictions_without_checksums_are_said_to_have_none(path):
-    out = path.with_name("out.parquet")
-    told = "no page checksums"
-    assert told in apply_map(document(), path, out).in_words(["a", "b", "c"])[-1]
-    pl.read_parquet(path).write_parquet(path, use_pyarrow=True, pyarrow_options={"write_page_checksum": True})
-    assert told not in apply_map(document(), path, out).in_words(["a", "b", "c"])[-1]
-    pl.read_parquet(path).drop("logits").with_columns(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(
-        folder := path.with_suffix(".csv")
-    )
-    assert told not in apply_map(document(), folder, out).in_words(["a", "b", "c"])[-1]
+    def warned(predictions: Path) -> bool:
+        applied = apply_map(document(), predictions, path.with_name("out.parquet"))
+        return "no page checksums" in applied.in_words(["a", "b", "c"])[-1]
+
+    made = pl.read_parquet(path)
+    assert warned(path)
+    made.write_parquet(path, use_pyarrow=True, pyarrow_options={"write_page_checksum": True})
+    assert not warned(path)
+    made.select(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(path.with_suffix(".csv"))
+    assert not warned(path.with_suffix(".csv"))
