@@ -23,7 +23,7 @@ from tasks.predictions import formats
 from tasks.predictions.files import opened, read_rows
 from tasks.predictions.rows import checked_rows, find_layout
 from tasks.protocol.errors import BadInput
-from tests.maps import document, predictions, stated
+from tests.maps import NAMES, document, predictions, stated, write
 
 ADDED = ["decision", "decision_name", "confidence", "reliability", "review_rank", "route"]
 
@@ -67,8 +67,7 @@ def test_scores_are_those_of_the_map(path):
     assert (table["confidence"].to_numpy() == expected.confidence).all()
     assert (table["reliability"].to_numpy() == expected.reliability).all()
     assert table["decision"].to_list() == [max(range(3), key=row.__getitem__) for row in predictions(90)["logits"]]
-    names = ("irrelevant", "partial", "exact")
-    assert table["decision_name"].to_list() == [names[decision] for decision in table["decision"]]
+    assert table["decision_name"].to_list() == [NAMES[decision] for decision in table["decision"]]
     assert table["review_rank"].to_list() == naive_ranks(expected.logit.tolist())
 
 
@@ -125,8 +124,7 @@ def test_in_pieces_and_out_of_core_it_is_the_same(variant, suffix, tmp_path, mon
     made = stated(200)  # round numbers: many ties
     folder = tmp_path / "odd [name]?*'s"
     folder.mkdir()
-    path = folder / f"new{suffix}"
-    {".parquet": made.write_parquet, ".jsonl": made.write_ndjson, ".csv": made.write_csv}[suffix](path)
+    path = write(made, folder / f"new{suffix}")
     reliability_map = document(variant, stated=True)
     whole = scored(path, suffix, reliability_map=reliability_map)
     small_pieces(monkeypatch)
@@ -138,9 +136,7 @@ def test_in_pieces_and_out_of_core_it_is_the_same(variant, suffix, tmp_path, mon
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_every_format_gives_the_same_scores(suffix, path):
     wide = predictions(90).with_columns(pl.col("logits").list.to_struct(fields=[f"logits_{k}" for k in range(3)]))
-    wide = wide.unnest("logits")
-    other = path.with_suffix(suffix)
-    {".jsonl": wide.write_ndjson, ".csv": wide.write_csv}[suffix](other)
+    other = write(wide.unnest("logits"), path.with_suffix(suffix))
     assert scored(other).select(ADDED).equals(scored(path).select(ADDED))
 
 
@@ -149,9 +145,7 @@ def test_text_stays_text(tmp_path):
     path.write_text('id,logits_0,logits_1\n007,1.10,2e0\n"a, b",-0.0,1\n')
     apply_map(document(n_labels=2, names=None), path, tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text().splitlines()
-    assert [line.startswith(kept) for line, kept in zip(lines, path.read_text().splitlines(), strict=True)] == [
-        True
-    ] * 3
+    assert all(line.startswith(kept) for line, kept in zip(lines, path.read_text().splitlines(), strict=True))
 
 
 def test_a_decision_that_is_there_is_fixed_and_stays(path):
@@ -178,9 +172,8 @@ def test_a_confidence_that_is_there_stays_beside_the_calibrated_one(path):
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
 @pytest.mark.parametrize("origin", [".parquet", ".csv"])
 def test_no_rows_give_no_rows_and_every_column(origin, suffix, tmp_path):
-    path = tmp_path / f"new{origin}"
     made = stated(10).clear()
-    made.write_parquet(path) if origin == ".parquet" else made.write_csv(path)
+    path = write(made, tmp_path / f"new{origin}")
     out = tmp_path / f"out{suffix}"
     applied = apply_map(document(stated=True), path, out)
     assert (applied.rows, applied.automatic, applied.lowest_automatic) == (0, 0, None)

@@ -32,8 +32,7 @@ def run(*arguments: object) -> object:
 
 def fit(frame: pl.DataFrame, folder: Path, *options: object, name: str = "p.parquet") -> dict:
     """What `fit` writes to `map.json` of a frame that it reads in the format of `name`."""
-    frame.write_csv(folder / name) if name.endswith("csv") else frame.write_parquet(folder / name)
-    run("fit", "--predictions", folder / name, *options, "--out", folder / "map.json")
+    run("fit", "--predictions", maps.write(frame, folder / name), *options, "--out", folder / "map.json")
     return json.loads((folder / "map.json").read_text())
 
 
@@ -323,8 +322,7 @@ def test_bad_predictions_are_refused_by_file_row_and_column(columns, told, suffi
     frame = pl.DataFrame({"label": [0] * length} | columns, strict=False)
     if told == "no column label":
         frame = frame.drop("label")
-    path = tmp_path / f"predictions.{suffix}"
-    {"parquet": frame.write_parquet, "jsonl": frame.write_ndjson}[suffix](path)
+    path = maps.write(frame, tmp_path / f"predictions.{suffix}")
     with pytest.raises(BadInput, match=re.escape(told)) as refused:
         run("fit", "--predictions", path, "--out", tmp_path / "map.json")
     assert str(path) in str(refused.value) or "labelled rows" in told
@@ -346,7 +344,7 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
     path, out = tmp_path / f"any.{suffix}", tmp_path / f"scored.{suffix}"
     out.unlink(missing_ok=True)
     frame = pl.DataFrame(rows, schema=list(names), orient="row", strict=False, infer_schema_length=None)
-    {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}[suffix](path)
+    maps.write(frame, path)
     stated = "decision" in names
     refused = ""
     try:

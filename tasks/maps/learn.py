@@ -62,12 +62,11 @@ def learn_map(
     """
     check_names(calibrator, variant, stated=rows.logits is None, n_labels=n_labels)
     parts = cut(rows, n_labels, source.seed, source.protocol)
-    shown = tuple(names or (f"label {label}" for label in range(n_labels)))
     chosen, learned, choice = choose_map(parts, params, calibrator, variant)
-    fitted_rows = len(parts.fit_rows(calibrator)), len(parts.projection_fit)
+    behind, projected = len(parts.fit_rows(calibrator)), len(parts.projection_fit)
     try:
-        calibration = Calibration(name=calibrator, rows=fitted_rows[0], fitted=learned.calibrator)
-        projection = Projection(name=chosen, rows=fitted_rows[1], fitted=learned.projection)
+        calibration = Calibration(name=calibrator, rows=behind, fitted=learned.calibrator)
+        projection = Projection(name=chosen, rows=projected, fitted=learned.projection)
     except ValidationError as error:
         raise BadInput(
             f"the fit is beyond what a map holds ({mistakes(error, 'fit')[0]}), as from logits that are far too large "
@@ -87,7 +86,7 @@ def learn_map(
     rival = None if calibrator in RIVALS else recalibration(learned, parts, smallest)
     assert rows.label is not None
     met = set(np.intersect1d(rows.decision, rows.label).tolist())
-    silent = tuple(name for label, name in enumerate(shown) if label not in met)
+    silent = tuple(name for label, name in enumerate(document.shown_names) if label not in met)
     recalibrated, moved = rival or (None, 0.0)
     commonest = float(np.bincount(rows.label).max()) / len(rows)
     return Learned(document, recalibrated, moved, float(rows.correct.mean()), commonest, silent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import expit, logit
@@ -35,17 +35,12 @@ class ReliabilityMap:
     """A fitted calibrator and a fitted variant."""
 
     calibrator: Calibrator
-    projection: Variant
+    projection: Variant = field(default_factory=Confidence)
 
     @classmethod
     def of(cls, document: MapDocument) -> ReliabilityMap:
         """The map that `map.json` describes."""
         return cls(document.calibrator.fitted, document.projection.fitted)
-
-    @classmethod
-    def keeping_confidence(cls, calibrator: Calibrator) -> ReliabilityMap:
-        """The map that takes the calibrated confidence for the reliability."""
-        return cls(calibrator, Confidence())
 
     def __call__(self, rows: PredictedRows) -> Scored:
         """Confidence and reliability of checked rows.
