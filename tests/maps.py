@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 from scipy.special import expit, softmax
 
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.temperature import Temperature
-from tasks.maps.calibrator_forms import calibrator_form
 from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
-from tasks.maps.projection_forms import projection_form
+from tasks.maps.learn import Learned, learn_map
+from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
 from tasks.projection.curves import Confidence, Curves, SharedCurve
 from tasks.projection.label_maps import Intercepts, Isotonic, Lines
 from tasks.projection.labelwise import WithFallbacks
+from tasks.protocol.params import ProtocolParams, load_params
 
+PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
 KNOTS = np.linspace(0, 1, 8)
+NAMES = ("irrelevant", "partial", "exact")
+WRITE = {".parquet": pl.DataFrame.write_parquet, ".csv": pl.DataFrame.write_csv, ".jsonl": pl.DataFrame.write_ndjson}
+
+
+def write(frame: pl.DataFrame, path: Path) -> Path:
+    """The file of a frame, in the format that its name says."""
+    WRITE[path.suffix](frame, path)
+    return path
+
+
+def checked(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) -> PredictedRows:
+    """A frame as rows that a map can be fitted on."""
+    layout = find_layout(frame.columns, "made-up.parquet", labelled=True, group=group)
+    return checked_rows(frame, layout, "made-up.parquet", n_labels=n_labels)
+
+
+def learned(
+    rows: PredictedRows,
+    variant: str = "auto",
+    calibrator: str = "ts",
+    seed: int = 1,
+    protocol: ProtocolParams | None = None,
+    names: tuple[str, ...] | None = NAMES,
+) -> Learned:
+    """What `fit` makes of rows, under the settings of params.yaml; without names K is that of the logits."""
+    n_labels = len(names) if names else rows.n_labels
+    source = source_of(len(rows), seed, None if rows.group is None else "group", protocol)
+    return learn_map(rows, source, PARAMS, calibrator=calibrator, variant=variant, n_labels=n_labels, names=names)
+
+
+def source_of(rows: int, seed: int = 1, group: str | None = None, protocol: ProtocolParams | None = None) -> Source:
+    """Where a made-up map comes from."""
+    facts = {"sha256": "0" * 64, "at": "2026-01-01T00:00:00+00:00", "versions": {}}
+    return Source(file="made-up.parquet", rows=rows, seed=seed, group=group, protocol=protocol, **facts)
 
 
 def predictions(n: int, n_labels: int = 3, *, shift: float = 1.5, seed: int = 0, per_group: int = 10) -> pl.DataFrame:
@@ -64,20 +102,19 @@ def document(
     *,
     calibrator: object | None = None,
     n_labels: int = 3,
-    names: tuple[str, ...] | None = ("irrelevant", "partial", "exact"),
+    names: tuple[str, ...] | None = NAMES,
     stated: bool = False,
 ) -> MapDocument:
     """A map of a made-up variant (or of `value`) under a temperature (or `calibrator`, or none if only stated)."""
     calibrator = calibrator or (Identity() if stated else Temperature(0.8))
     names = names if names is None or len(names) == n_labels else tuple(f"label {k}" for k in range(n_labels))
-    shown = names or tuple(map(str, range(n_labels)))
     value = value or variants(n_labels)[variant]
     return MapDocument(
         input="stated" if stated else "logits",
         n_labels=n_labels,
         label_names=names,
-        calibrator=Calibration(name="uncal" if stated else "ts", rows=500, fitted=calibrator_form(calibrator)),
-        projection=Projection(name=variant, rows=507, fitted=projection_form(value, shown, 507)),
+        calibrator=Calibration(name="uncal" if stated else "ts", rows=500, fitted=calibrator),
+        projection=Projection(name=variant, rows=507, fitted=value),
         choice=Choice(asked=variant, reason="made up for a test", candidates=(), gains=()),
         held_out=HeldOut(
             rows=500,
@@ -87,13 +124,5 @@ def document(
             halves=(0.5,) * n_labels,
             cells=(),
         ),
-        source=Source(
-            file="made-up.parquet",
-            sha256="0" * 64,
-            rows=1500,
-            seed=1,
-            group=None,
-            at="2026-01-01T00:00:00+00:00",
-            versions={},
-        ),
+        source=source_of(1500),
     )

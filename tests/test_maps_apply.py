@@ -23,7 +23,7 @@ from tasks.predictions import formats
 from tasks.predictions.files import columns_of, opened
 from tasks.predictions.rows import checked_rows, find_layout
 from tasks.protocol.errors import BadInput
-from tests.maps import document, predictions, stated
+from tests.maps import NAMES, document, predictions, stated, write
 
 ADDED = ["decision", "decision_name", "confidence", "reliability", "review_rank", "route"]
 
@@ -67,8 +67,7 @@ def test_scores_are_those_of_the_map(path):
     assert (table["confidence"].to_numpy() == expected.confidence).all()
     assert (table["reliability"].to_numpy() == expected.reliability).all()
     assert table["decision"].to_list() == [max(range(3), key=row.__getitem__) for row in predictions(90)["logits"]]
-    names = ("irrelevant", "partial", "exact")
-    assert table["decision_name"].to_list() == [names[decision] for decision in table["decision"]]
+    assert table["decision_name"].to_list() == [NAMES[decision] for decision in table["decision"]]
     assert table["review_rank"].to_list() == naive_ranks(expected.logit.tolist())
 
 
@@ -87,6 +86,7 @@ def test_a_map_without_names_gives_none(path):
         ("0.2999999999999999999", 26),
         ("0.3", 27),
         ("7e-1", 63),
+        (None, 63),
     ],
 )
 def test_automatic_rows_are_the_exact_floor_of_coverage(coverage, automatic, path):
@@ -101,17 +101,11 @@ def test_automatic_rows_are_the_exact_floor_of_coverage(coverage, automatic, pat
     assert set(table["route"]) <= {"automatic", "review"}
 
 
-def test_without_a_coverage_it_is_seven_tenths(path):
-    assert scored(path).equals(scored(path, coverage="0.7"))
-
-
 def test_a_cut_makes_rows_automatic_from_there_on(path):
-    table = scored(path)
-    cut = table["reliability"].sort()[40]
-    table = scored(path, cut=cut)
-    assert ((table["route"] == "automatic") == (table["reliability"] >= cut)).all()
-    assert (table["route"] == "automatic").sum() == 50
+    cut = scored(path)["reliability"].sort()[40]
     applied = apply_map(document(), path, path.with_name("scored.parquet"), cut=cut)
+    table = pl.read_parquet(path.with_name("scored.parquet"))
+    assert ((table["route"] == "automatic") == (table["reliability"] >= cut)).all()
     assert (applied.automatic, applied.lowest_automatic) == (50, cut)
 
 
@@ -124,18 +118,13 @@ def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
     assert shared.rows_by_fallback == {}
 
 
-def test_nothing_automatic_has_no_lowest(path):
-    assert apply_map(document(), path, path.with_name("scored.parquet"), coverage="0").lowest_automatic is None
-
-
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])
 @pytest.mark.parametrize("variant", ["confidence", "mrp", "label_isotonic"])
 def test_in_pieces_and_out_of_core_it_is_the_same(variant, suffix, tmp_path, monkeypatch):
     made = stated(200)  # round numbers: many ties
     folder = tmp_path / "odd [name]?*'s"
     folder.mkdir()
-    path = folder / f"new{suffix}"
-    {".parquet": made.write_parquet, ".jsonl": made.write_ndjson, ".csv": made.write_csv}[suffix](path)
+    path = write(made, folder / f"new{suffix}")
     reliability_map = document(variant, stated=True)
     whole = scored(path, suffix, reliability_map=reliability_map)
     small_pieces(monkeypatch)
@@ -147,9 +136,7 @@ def test_in_pieces_and_out_of_core_it_is_the_same(variant, suffix, tmp_path, mon
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_every_format_gives_the_same_scores(suffix, path):
     wide = predictions(90).with_columns(pl.col("logits").list.to_struct(fields=[f"logits_{k}" for k in range(3)]))
-    wide = wide.unnest("logits")
-    other = path.with_suffix(suffix)
-    {".jsonl": wide.write_ndjson, ".csv": wide.write_csv}[suffix](other)
+    other = write(wide.unnest("logits"), path.with_suffix(suffix))
     assert scored(other).select(ADDED).equals(scored(path).select(ADDED))
 
 
@@ -158,9 +145,7 @@ def test_text_stays_text(tmp_path):
     path.write_text('id,logits_0,logits_1\n007,1.10,2e0\n"a, b",-0.0,1\n')
     apply_map(document(n_labels=2, names=None), path, tmp_path / "out.csv")
     lines = (tmp_path / "out.csv").read_text().splitlines()
-    assert [line.startswith(kept) for line, kept in zip(lines, path.read_text().splitlines(), strict=True)] == [
-        True
-    ] * 3
+    assert all(line.startswith(kept) for line, kept in zip(lines, path.read_text().splitlines(), strict=True))
 
 
 def test_a_decision_that_is_there_is_fixed_and_stays(path):
@@ -187,9 +172,8 @@ def test_a_confidence_that_is_there_stays_beside_the_calibrated_one(path):
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
 @pytest.mark.parametrize("origin", [".parquet", ".csv"])
 def test_no_rows_give_no_rows_and_every_column(origin, suffix, tmp_path):
-    path = tmp_path / f"new{origin}"
     made = stated(10).clear()
-    made.write_parquet(path) if origin == ".parquet" else made.write_csv(path)
+    path = write(made, tmp_path / f"new{origin}")
     out = tmp_path / f"out{suffix}"
     applied = apply_map(document(stated=True), path, out)
     assert (applied.rows, applied.automatic, applied.lowest_automatic) == (0, 0, None)
@@ -213,25 +197,16 @@ def ranks(logit: list[float], folder: Path, size: int, in_memory: int) -> list[i
         assert ranking.n_rows == len(logit)
         found = [ranking.rows(first, size) for first in range(0, len(logit), size)]
     assert not list(folder.iterdir())
-    together = pl.concat([ranking_schema(), *found])
+    together = pl.concat([pl.DataFrame(schema={**SCORES, "rank": pl.Int64}), *found])
     assert together.drop("rank").equals(whole)
     return together["rank"].to_list()
 
 
-def ranking_schema() -> pl.DataFrame:
-    return pl.DataFrame(schema={**SCORES, "rank": pl.Int64})
-
-
-@settings(deadline=None)
+@pytest.mark.parametrize("in_memory", [2**23, -1])
+@settings(deadline=None, max_examples=30)
 @given(logit=LOGITS, size=st.integers(1, 7))
-def test_ranks_are_those_of_a_plain_sort(logit, size, tmp_path_factory):
-    assert ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=2**23) == naive_ranks(logit)
-
-
-@settings(deadline=None, max_examples=12)
-@given(logit=LOGITS, size=st.integers(1, 7))
-def test_ranks_out_of_core_are_those_of_a_plain_sort(logit, size, tmp_path_factory):
-    assert ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=-1) == naive_ranks(logit)
+def test_ranks_in_memory_and_out_of_core_are_those_of_a_plain_sort(in_memory, logit, size, tmp_path_factory):
+    assert ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=in_memory) == naive_ranks(logit)
 
 
 def test_ranks_out_of_core_over_many_row_groups(tmp_path):
@@ -311,22 +286,20 @@ def test_a_mistake_is_named_and_nothing_is_left_behind(made, options, message, i
     assert (tmp_path / "out.parquet").read_text() == "what was there"
 
 
-def test_a_scored_file_is_not_scored_again(path):
+@pytest.mark.parametrize(
+    ("predictions", "out", "told"),
+    [
+        ("scored.parquet", "again.parquet", "has the column decision_name, .*was this file scored before"),
+        ("new.parquet", "new.parquet", "new.parquet is a file that is read here"),
+        ("new.parquet", "out.csv", "the column logits is .*, which a .csv file cannot hold"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_and_none_is_touched(predictions, out, told, path):
     scored(path)
-    with pytest.raises(BadInput, match=r"scored.parquet has the column decision_name, .*was this file scored before"):
-        apply_map(document(), path.with_name("scored.parquet"), path.with_name("again.parquet"))
-
-
-def test_a_file_cannot_be_scored_onto_itself(path):
-    before = path.read_bytes()
-    with pytest.raises(BadInput, match=r"new.parquet is a file that is read here"):
-        apply_map(document(), path, path)
-    assert path.read_bytes() == before
-
-
-def test_lists_are_not_written_as_csv(path):
-    with pytest.raises(BadInput, match=r"the column logits is .*, which a .csv file cannot hold"):
-        apply_map(document(), path, path.with_name("out.csv"))
+    before = {file: file.read_bytes() for file in path.parent.iterdir()}
+    with pytest.raises(BadInput, match=told):
+        apply_map(document(), path.with_name(predictions), path.with_name(out))
+    assert {file: file.read_bytes() for file in path.parent.iterdir()} == before
 
 
 def test_the_same_input_gives_the_same_bytes(path):
@@ -358,12 +331,13 @@ def test_what_a_killed_apply_left_is_gone_after_the_next_one(path):
 
 
 def test_predictions_without_checksums_are_said_to_have_none(path):
-    out = path.with_name("out.parquet")
-    told = "no page checksums"
-    assert told in apply_map(document(), path, out).in_words(["a", "b", "c"])[-1]
-    pl.read_parquet(path).write_parquet(path, use_pyarrow=True, pyarrow_options={"write_page_checksum": True})
-    assert told not in apply_map(document(), path, out).in_words(["a", "b", "c"])[-1]
-    pl.read_parquet(path).drop("logits").with_columns(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(
-        folder := path.with_suffix(".csv")
-    )
-    assert told not in apply_map(document(), folder, out).in_words(["a", "b", "c"])[-1]
+    def warned(predictions: Path) -> bool:
+        applied = apply_map(document(), predictions, path.with_name("out.parquet"))
+        return "no page checksums" in applied.in_words(["a", "b", "c"])[-1]
+
+    made = pl.read_parquet(path)
+    assert warned(path)
+    made.write_parquet(path, use_pyarrow=True, pyarrow_options={"write_page_checksum": True})
+    assert not warned(path)
+    made.select(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(path.with_suffix(".csv"))
+    assert not warned(path.with_suffix(".csv"))

@@ -7,7 +7,6 @@ import json
 from itertools import permutations, product
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,17 +23,13 @@ from tasks.metrics.probability import ece
 from tasks.metrics.reliability import reliability_metrics
 from tasks.metrics.resampling import resample, some_clusters
 from tasks.metrics.spread import label_spread, label_spread_null
-from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
+from tasks.predictions.rows import PredictedRows
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.labelwise import WithFallbacks, fit_platt
 from tests import maps
+from tests.maps import checked
 
 VIEWS = ("confidence", "reliability")
-
-
-def checked(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) -> PredictedRows:
-    layout = find_layout(frame.columns, "made-up.parquet", labelled=True, group=group)
-    return checked_rows(frame, layout, "made-up.parquet", n_labels=n_labels)
 
 
 def fitted(shift: float = 1.5, n: int = 6000, rows: tuple[int, ...] | None = None, fallback=("none",) * 3):

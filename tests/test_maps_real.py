@@ -12,18 +12,16 @@ import yaml
 
 from tasks.calibrate import calibrate
 from tasks.datasets import dataset_named
-from tasks.maps.document import Source
-from tasks.maps.learn import learn_map
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.predictions.rows import PredictedRows
 from tasks.predictors import fit_predictor
 from tasks.project import project
 from tasks.protocol.decisions import FixedDecisions, decide
-from tasks.protocol.params import DatasetParams, load_params
+from tasks.protocol.params import DatasetParams
 from tasks.protocol.splits import draw_splits, validation_rows
+from tests.maps import PARAMS, learned
 
 ROOT = Path(__file__).resolve().parent.parent
-PARAMS = load_params(ROOT / "params.yaml")
 
 
 def decided(name: str) -> tuple[dict[str, FixedDecisions], DatasetParams]:
@@ -62,18 +60,8 @@ def test_a_map_of_real_predictions_says_what_the_pipeline_says(name):
     cut = validation_rows(validation, 1, PARAMS.protocol)
     fits = [calibrate.fn(cut, calibrator, 1) for calibrator in PARAMS.calibrators]
     rows = PredictedRows(validation.logits, None, validation.decision, validation.labels, group)
-    facts = {"file": name, "sha256": "0" * 64, "at": "2026-01-01T00:00:00+00:00", "versions": {}}
-    source = Source(rows=len(rows), seed=1, group=None if group is None else "group", protocol=PARAMS.protocol, **facts)
     for pipeline in project.fn(fits, cut, test, PARAMS, "cpu").rows:
-        document = learn_map(
-            rows,
-            source,
-            PARAMS,
-            calibrator=pipeline.calibrator,
-            variant="mrp",
-            n_labels=validation.n_labels,
-            names=None,
-        ).document
+        document = learned(rows, "mrp", pipeline.calibrator, protocol=PARAMS.protocol, names=None).document
         scored = ReliabilityMap.of(document)(PredictedRows(test.logits, None, test.decision, None, None))
         expected = 1 / (1 + np.exp(-pipeline.reliability_logits["mrp"]))
         np.testing.assert_allclose(scored.reliability, expected, rtol=0, atol=1e-12)

@@ -93,7 +93,7 @@ def test_the_lines_of_numpy_give_what_apply_gives(folder):
     maps.predictions(900).write_parquet("val.parquet")
     rerank.fit(Path("val.parquet"), Path("map.json"), variant="mrp")
     document = json.loads(Path("map.json").read_text())
-    document["projection"]["fitted"]["labels"][2]["fallback"] = "identity"
+    document["projection"]["fitted"]["fallback"][2] = "identity"
     Path("map.json").write_text(json.dumps(document))
     rerank.apply(Path("map.json"), Path("val.parquet"), Path("routed.parquet"))
     scored = routed(folder)
@@ -118,8 +118,7 @@ def test_probabilities_of_the_readme_are_what_logits_are(folder):
         pl.DataFrame({name: values.tolist(), "label": label}).write_parquet(f"{name}.parquet")
         rerank.fit(Path(f"{name}.parquet"), Path(f"{name}.json"), variant="mrp")
     one, two = (json.loads(Path(f"{name}.json").read_text())["projection"] for name in ("logits", "probabilities"))
-    for first, second in zip(one["fitted"]["labels"], two["fitted"]["labels"], strict=True):
-        np.testing.assert_allclose(first["values"], second["values"], atol=1e-6)
+    np.testing.assert_allclose(one["fitted"]["values"], two["fitted"]["values"], atol=1e-6)
 
 
 def test_every_entry_of_params_yaml_on_these_pages_is_a_sound_one():

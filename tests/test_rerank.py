@@ -16,10 +16,10 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from flows import rerank
 from flows.terminal import show
-from tasks.maps.map_file import load_map
 from tasks.protocol.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +28,18 @@ ROOT = Path(__file__).resolve().parent.parent
 def run(*arguments: object) -> object:
     """A command as it is typed, in this process."""
     return rerank.app([str(one) for one in arguments], standalone_mode=False)
+
+
+def fit(frame: pl.DataFrame, folder: Path, *options: object, name: str = "p.parquet") -> dict:
+    """What `fit` writes to `map.json` of a frame that it reads in the format of `name`."""
+    run("fit", "--predictions", maps.write(frame, folder / name), *options, "--out", folder / "map.json")
+    return json.loads((folder / "map.json").read_text())
+
+
+def typed(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess:
+    """A command as it is typed, in a process of its own."""
+    command, path = [sys.executable, *map(str, arguments)], {"PYTHONPATH": str(ROOT), "PATH": ""}
+    return subprocess.run(command, cwd=cwd, env=path, check=False, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -42,22 +54,26 @@ def folder(tmp_path_factory) -> Path:
     return place
 
 
-def test_what_scores_imports_neither_torch_nor_an_orchestrator(folder, tmp_path):
-    """The interpreter tells what it has imported once everything has run that reads a map."""
-    heavy = {"torch", "prefect", "great_expectations", "sklearn", "dvc", "pandas", "scipy.stats", "lightgbm"}
-    code = f"""
-import sys
-from pathlib import Path
+TOO_SMALL = r"beyond what a map holds .*take the calibrator ts"
+LINES = ("bad,fair,good\nworse", "bad\r,fair,good", 'bad,"fa\nir",good')  # names of several lines
+HEAVY = {"torch", "prefect", "great_expectations", "sklearn", "dvc", "pandas", "scipy.stats", "lightgbm"}
+READS = """
 from flows import rerank
-folder = Path({str(folder)!r})
-rerank.apply(folder / "map.json", folder / "new.parquet", Path({str(tmp_path / "scored.parquet")!r}))
-rerank.thresholds(folder / "map.json", folder / "test.parquet", 0.8, out=Path({str(tmp_path / "cut.json")!r}))
-rerank.evaluate(folder / "map.json", folder / "test.parquet", out=Path({str(tmp_path / "evaluation.json")!r}))
+folder, out = Path(sys.argv[1]), Path(sys.argv[2])
+rerank.apply(folder / "map.json", folder / "new.parquet", out / "scored.parquet")
+rerank.thresholds(folder / "map.json", folder / "test.parquet", 0.8, out=out / "cut.json")
+rerank.evaluate(folder / "map.json", folder / "test.parquet", out=out / "evaluation.json")
 rerank.sql(folder / "map.json")
-print(sorted({heavy!r} & set(sys.modules)))
 """
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
-    assert told.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("code", "unknown"), [(READS, HEAVY), ("import tasks.maps.learn", HEAVY & {"prefect", "great_expectations", "dvc"})]
+)
+def test_no_command_imports_an_orchestrator_and_what_reads_a_map_no_torch(code, unknown, folder, tmp_path):
+    """The interpreter tells what it has imported once everything has run."""
+    code = f"import sys; from pathlib import Path\n{code}\nprint(sorted({unknown!r} & set(sys.modules)))"
+    assert typed("-c", code, folder, tmp_path).stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(
@@ -78,10 +94,21 @@ def test_nothing_that_is_read_is_overwritten(folder, monkeypatch, command, out, 
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_a_column_of_groups_that_holds_something_else_is_refused(folder, tmp_path):
-    for group in ("label", "logits"):
-        with pytest.raises(BadInput, match="--group names"):
-            run("fit", "--predictions", folder / "validation.parquet", "--group", group, "--out", tmp_path / "map.json")
+@pytest.mark.parametrize(
+    ("columns", "options", "told"),
+    [
+        ({}, ("--group", "label"), "--group names"),
+        ({}, ("--group", "logits"), "--group names"),
+        ({"place": pl.col("logits")}, ("--group", "place"), "holds lists"),
+        ({"gr\u200bup": pl.lit("one")}, ("--group", "gr\u200bup"), "--group names"),
+        *(({"logits": pl.col("logits") * 1e-300}, ("--calibrator", name), TOO_SMALL) for name in ("vector", "matrix")),
+        *(({}, ("--labels", names), "--labels is") for names in ("one", "a,a", "a,,b", "", *LINES)),
+    ],
+)
+def test_what_fit_cannot_take_is_told_in_a_sentence_and_no_map_is_written(columns, options, told, tmp_path):
+    with pytest.raises(BadInput, match=told):
+        fit(maps.predictions(600).with_columns(**columns), tmp_path, *options)
+    assert not (tmp_path / "map.json").exists()
 
 
 def test_a_map_that_was_fitted_by_group_says_where_a_file_has_none(folder, tmp_path, capsys):
@@ -92,35 +119,28 @@ def test_a_map_that_was_fitted_by_group_says_where_a_file_has_none(folder, tmp_p
 
 def test_labels_that_are_ids_are_refused_at_once(tmp_path):
     ids = {"decision": [0, 10**8] * 50, "confidence": [0.5] * 100, "label": [0, 10**8] * 50}
-    pl.DataFrame(ids).write_parquet(tmp_path / "ids.parquet")
     with pytest.raises(BadInput, match="a label is 100000000"):
-        run("fit", "--predictions", tmp_path / "ids.parquet", "--out", tmp_path / "map.json")
+        fit(pl.DataFrame(ids), tmp_path)
 
 
 def test_many_labels_are_fitted_without_matrix_scaling(tmp_path, capsys):
-    maps.predictions(600, 60).write_parquet(tmp_path / "many.parquet")
-    run("fit", "--predictions", tmp_path / "many.parquet", "--out", tmp_path / "map.json")
+    made = maps.predictions(600, 60)
+    fit(made, tmp_path)
     assert "matrix" not in capsys.readouterr().err
     with pytest.raises(BadInput, match="takes too long for 60 labels"):
-        run("fit", "--predictions", tmp_path / "many.parquet", "--calibrator", "matrix", "--out", tmp_path / "m.json")
+        fit(made, tmp_path, "--calibrator", "matrix")
 
 
 def test_labels_that_are_true_and_false_are_one_and_zero(tmp_path):
     made = maps.predictions(900, 2)
-    for name, label in (("numbers", made["label"]), ("truth", made["label"].cast(pl.Boolean))):
-        made.with_columns(label=label).write_parquet(tmp_path / f"{name}.parquet")
-        run("fit", "--predictions", tmp_path / f"{name}.parquet", "--out", tmp_path / f"{name}.json")
-    one, two = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("numbers", "truth"))
-    assert one["projection"] == two["projection"]
+    numbers, truth = (fit(made.cast({"label": kind}), tmp_path) for kind in (pl.Int64, pl.Boolean))
+    assert numbers["projection"] == truth["projection"]
 
 
 def test_probabilities_of_two_digits_are_read(tmp_path):
-    logits = np.array(maps.predictions(900, 5)["logits"].to_list())
-    rounded = np.round(np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), 2)
-    frame = pl.DataFrame({"probabilities": rounded.tolist(), "label": maps.predictions(900, 5)["label"]})
-    frame.write_parquet(tmp_path / "rounded.parquet")
-    run("fit", "--predictions", tmp_path / "rounded.parquet", "--out", tmp_path / "map.json")
-    assert (tmp_path / "map.json").exists()
+    made = maps.predictions(900, 5)
+    rounded = np.round(softmax(np.array(made["logits"].to_list()), axis=1), 2)
+    assert fit(made.select("label", probabilities=pl.Series(rounded.tolist())), tmp_path)["n_labels"] == 5
 
 
 def test_a_certain_confidence_is_not_left_to_a_shift_of_the_logit(folder, tmp_path):
@@ -133,31 +153,19 @@ def test_a_certain_confidence_is_not_left_to_a_shift_of_the_logit(folder, tmp_pa
     assert certain["reliability"].max() < 1
 
 
-def test_fit_knows_no_orchestrator():
-    code = "import sys, tasks.maps.learn; print(sorted({'prefect', 'great_expectations', 'dvc'} & set(sys.modules)))"
-    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
-    assert told.stdout.strip() == "[]"
-
-
-def test_fit_says_what_to_deploy_and_why(folder, capsys):
-    run(
-        "fit",
-        "--predictions",
-        folder / "validation.parquet",
-        "--labels",
-        "bad,fair,good",
-        "--out",
-        folder / "named.json",
-    )
+def test_fit_says_what_to_deploy_and_why(tmp_path, capsys):
+    written = fit(maps.predictions(3000, shift=2.0), tmp_path, "--labels", "bad,fair,good")
     told = capsys.readouterr().err
     assert told.startswith("Recommendation: ")
     assert "standard error" in told
     assert "100 rows" in told
-    assert json.loads((folder / "named.json").read_text())["label_names"] == ["bad", "fair", "good"]
+    assert written["label_names"] == ["bad", "fair", "good"]
 
 
 @pytest.mark.parametrize(("map_file", "new"), [("map.json", "new.parquet"), ("stated.json", "new.csv")])
-def test_apply_adds_its_columns_and_touches_no_other(folder, map_file, new, tmp_path):
+def test_apply_adds_its_columns_touches_no_other_and_the_sql_of_the_map_gives_the_same(
+    folder, map_file, new, tmp_path, capsys
+):
     out = tmp_path / f"scored{Path(new).suffix}"
     run("apply", "--map", folder / map_file, "--predictions", folder / new, "--out", out, "--coverage", "0.7")
     read = pl.read_parquet if new.endswith("parquet") else pl.read_csv
@@ -167,6 +175,17 @@ def test_apply_adds_its_columns_and_touches_no_other(folder, map_file, new, tmp_
     assert {"decision", "reliability", "review_rank", "route"} <= set(after.columns)
     assert (after["route"] == "automatic").sum() == 2100
     assert sorted(after["review_rank"].to_list()) == list(range(1, 3001))
+    run("sql", "--map", folder / map_file)
+    # a stated confidence that no calibrator moved is the calibrated one
+    again = computed(capsys.readouterr().out, "decision, confidence", out)
+    np.testing.assert_allclose(again, after["reliability"], rtol=0, atol=1e-12)
+
+
+def computed(expression: str, columns: str, table: Path) -> np.ndarray:
+    """What DuckDB makes of an expression of `columns` of a file, row by row."""
+    return np.array(
+        [row[0] for row in duckdb.sql(f"select {expression} from (select {columns} from '{table}')").fetchall()]
+    )
 
 
 @pytest.mark.parametrize(("map_file", "test"), [("map.json", "test.parquet"), ("stated.json", "test.csv")])
@@ -212,60 +231,31 @@ def test_the_guarantee_takes_one_row_of_each_group(folder, capsys):
     assert json.loads(printed.out)
 
 
-@pytest.mark.parametrize(("map_file", "new"), [("map.json", "new.parquet"), ("stated.json", "new.csv")])
-def test_the_sql_of_a_map_gives_what_apply_gives(folder, map_file, new, tmp_path, capsys):
-    run("apply", "--map", folder / map_file, "--predictions", folder / new, "--out", tmp_path / "scored.parquet")
-    run("sql", "--map", folder / map_file)
-    expression = capsys.readouterr().out
-    table = tmp_path / "scored.parquet"
-    columns = "cast(decision as int) as decision, cast(confidence as double) as confidence, reliability"
-    query = f"select {expression} as again, reliability from (select {columns} from '{table}')"
-    again, reliability = (np.array(one) for one in zip(*duckdb.sql(query).fetchall(), strict=True))
-    np.testing.assert_allclose(again, reliability, rtol=0, atol=1e-12)
-
-
-def test_the_map_has_the_date_of_the_source_date_epoch(folder, tmp_path, monkeypatch):
+def test_the_map_has_the_date_of_the_source_date_epoch(tmp_path, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
-    for name in ("one", "two"):
-        run("fit", "--predictions", folder / "validation.csv", "--out", tmp_path / name)
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
-    assert json.loads((tmp_path / "one").read_text())["source"]["at"] == "1970-01-02T00:00:00+00:00"
+    one, two = (fit(maps.stated(900), tmp_path, name="p.csv") for _ in range(2))
+    assert json.dumps(one) == json.dumps(two)
+    assert one["source"]["at"] == "1970-01-02T00:00:00+00:00"
 
 
-def test_a_mistake_is_told_without_a_traceback_and_with_exit_status_1(folder, tmp_path):
-    arguments = ["apply", "--map", "map.json", "--predictions", "none.parquet", "--out", str(tmp_path / "out.parquet")]
-    told = subprocess.run(
-        [sys.executable, "-m", "flows.rerank", *arguments],
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": ""},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert told.returncode == 1
-    assert re.fullmatch(r"rerank: none\.parquet.*\n", told.stderr)
-    assert list(tmp_path.iterdir()) == []
+STEERS = 'logits_0,logits_1,logits_2,"x\n\u202e"\n1,2,3,4\n\x1b]0;mine\x07,\x9b2J\n'
+CLAIMS = '"x\nrerank: all is well \u202e\x1b[2J"\n1\n'
 
 
-def test_what_stands_in_a_file_cannot_steer_the_terminal(folder, tmp_path):
-    (tmp_path / "new.csv").write_text('logits_0,logits_1,logits_2,"x\n\u202e"\n1,2,3,4\n\x1b]0;mine\x07,\x9b2J\n')
-    command = (
-        "apply",
-        "--map",
-        folder / "map.json",
-        "--predictions",
-        tmp_path / "new.csv",
-        "--out",
-        tmp_path / "out.csv",
-    )
-    for header in (False, True):
-        if header:
-            (tmp_path / "new.csv").write_text('"x\nrerank: all is well \u202e\x1b[2J"\n1\n')
-        typed = [sys.executable, "-m", "flows.rerank", *map(str, command)]
-        told = subprocess.run(typed, cwd=ROOT, capture_output=True, text=True, check=False)
-        assert told.returncode == 1
-        assert told.stderr.removesuffix("\n").isprintable()
-        assert "\\u001b" in told.stderr
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(None, r"rerank: new\.csv.*\n"), (STEERS, r".*\\u001b.*\n"), (CLAIMS, r".*\\u001b.*\n")],
+)
+def test_a_mistake_is_one_line_without_a_traceback_that_cannot_steer_the_terminal(content, told, folder, tmp_path):
+    if content is not None:
+        (tmp_path / "new.csv").write_text(content)
+    before = list(tmp_path.iterdir())
+    files = "--map", folder / "map.json", "--predictions", "new.csv", "--out", "out.csv"
+    refused = typed("-m", "flows.rerank", "apply", *files, cwd=tmp_path)
+    assert refused.returncode == 1
+    assert re.fullmatch(told, refused.stderr)
+    assert refused.stderr.removesuffix("\n").isprintable()
+    assert list(tmp_path.iterdir()) == before
 
 
 def test_json_that_is_printed_is_printable_and_means_the_same(capsys):
@@ -276,39 +266,19 @@ def test_json_that_is_printed_is_printable_and_means_the_same(capsys):
     assert json.loads(printed) == content
 
 
-def test_a_group_whose_name_cannot_be_shown_is_refused(tmp_path):
-    maps.predictions(900).rename({"group": "gr\u200bup"}).write_parquet(tmp_path / "p.parquet")
-    with pytest.raises(BadInput, match="--group names"):
-        run("fit", "--predictions", tmp_path / "p.parquet", "--group", "gr\u200bup", "--out", tmp_path / "map.json")
-
-
-@pytest.mark.parametrize("calibrator", ["vector", "matrix"])
-def test_a_calibrator_that_no_map_can_hold_is_told_in_a_sentence(calibrator, tmp_path):
-    maps.predictions(600).with_columns(pl.col("logits") * 1e-300).write_parquet(tmp_path / "p.parquet")
-    with pytest.raises(BadInput, match=r"beyond what a map holds .*take the calibrator ts"):
-        run("fit", "--predictions", tmp_path / "p.parquet", "--calibrator", calibrator, "--out", tmp_path / "map.json")
-    assert not (tmp_path / "map.json").exists()
-
-
 def test_a_map_under_the_papers_protocol_has_its_parts(tmp_path):
-    maps.predictions(600).write_parquet(tmp_path / "p.parquet")
-    asked = ("fit", "--predictions", tmp_path / "p.parquet", "--variant", "mrp", "--out", tmp_path / "map.json")
-    for protocol, rows in (("own", (200, 200, 200)), ("paper", (600, 150, 150))):
-        run(*asked, "--protocol", protocol)
-        found = load_map(tmp_path / "map.json")
-        assert (found.calibrator.rows, found.projection.rows, found.held_out.rows) == rows
-        assert (found.source.protocol is None) == (protocol == "own")
+    for protocol, rows in (("own", [200, 200, 200]), ("paper", [600, 150, 150])):
+        written = fit(maps.predictions(600), tmp_path, "--variant", "mrp", "--protocol", protocol)
+        assert [written[part]["rows"] for part in ("calibrator", "projection", "held_out")] == rows
+        assert (written["source"]["protocol"] is None) == (protocol == "own")
 
 
-def test_a_fit_that_may_take_long_says_so_first(tmp_path, capsys, monkeypatch):
-    maps.predictions(600).write_parquet(tmp_path / "p.parquet")
+@pytest.mark.parametrize(("calibrator", "slow"), [("hcal", True), ("ts", False)])
+def test_a_fit_that_may_take_long_says_so_first(calibrator, slow, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("tasks.maps.reading.read_to_fit", stop)
-    for calibrator, said in (("hcal", True), ("ts", False)):
-        with pytest.raises(BadInput, match="enough"):
-            run(
-                "fit", "--predictions", tmp_path / "p.parquet", "--calibrator", calibrator, "--out", tmp_path / "m.json"
-            )
-        assert ("may take a minute" in capsys.readouterr().err) == said
+    with pytest.raises(BadInput, match="enough"):
+        fit(maps.predictions(600), tmp_path, "--calibrator", calibrator)
+    assert ("may take a minute" in capsys.readouterr().err) == slow
 
 
 def stop(*_: object, **__: object) -> None:
@@ -352,31 +322,11 @@ def test_bad_predictions_are_refused_by_file_row_and_column(columns, told, suffi
     frame = pl.DataFrame({"label": [0] * length} | columns, strict=False)
     if told == "no column label":
         frame = frame.drop("label")
-    path = tmp_path / f"predictions.{suffix}"
-    {"parquet": frame.write_parquet, "jsonl": frame.write_ndjson}[suffix](path)
+    path = maps.write(frame, tmp_path / f"predictions.{suffix}")
     with pytest.raises(BadInput, match=re.escape(told)) as refused:
         run("fit", "--predictions", path, "--out", tmp_path / "map.json")
     assert str(path) in str(refused.value) or "labelled rows" in told
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize(
-    "labels", ["one", "a,a", "a,,b", "", "bad,fair,good\nworse", "bad\r,fair,good", 'bad,"fa\nir",good']
-)
-def test_label_names_that_are_none_are_refused(labels, folder):
-    with pytest.raises(BadInput, match="--labels"):
-        run("fit", "--predictions", folder / "validation.parquet", "--labels", labels, "--out", folder / "no.json")
-
-
-def test_a_map_of_logits_does_not_take_a_stated_confidence(folder, tmp_path):
-    with pytest.raises(BadInput, match="as the rows had that the map was fitted on"):
-        run("apply", "--map", folder / "map.json", "--predictions", folder / "new.csv", "--out", tmp_path / "out.csv")
-
-
-def test_coverage_and_cut_exclude_each_other(folder, tmp_path):
-    with pytest.raises(BadInput, match="give one"):
-        run("apply", "--map", folder / "map.json", "--predictions", folder / "new.parquet", "--out",
-            tmp_path / "out.parquet", "--coverage", "0.5", "--cut", "0.5")  # fmt: skip
 
 
 CELLS = st.one_of(
@@ -394,7 +344,7 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
     path, out = tmp_path / f"any.{suffix}", tmp_path / f"scored.{suffix}"
     out.unlink(missing_ok=True)
     frame = pl.DataFrame(rows, schema=list(names), orient="row", strict=False, infer_schema_length=None)
-    {"csv": frame.write_csv, "jsonl": frame.write_ndjson, "parquet": frame.write_parquet}[suffix](path)
+    maps.write(frame, path)
     stated = "decision" in names
     refused = ""
     try:
@@ -419,75 +369,44 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
 
 
 def test_the_groups_of_the_fit_are_those_of_what_is_judged(folder):
+    asked = "--map", folder / "map.json", "--predictions", folder / "validation.parquet", "--group", "label_"
     with pytest.raises(BadInput, match="say the same here"):
-        run(
-            "evaluate",
-            "--map",
-            folder / "map.json",
-            "--predictions",
-            folder / "validation.parquet",
-            "--group",
-            "label_",
-        )
+        run("evaluate", *asked)
 
 
 def test_names_that_are_numbers_mean_the_same_in_every_format(tmp_path):
     made = maps.stated(900).select("confidence", pl.col("decision", "label") + 1)
-    made.write_parquet(tmp_path / "stars.parquet")
-    made.write_csv(tmp_path / "stars.csv")
-    found = []
-    for suffix in ("parquet", "csv"):
-        out = tmp_path / f"{suffix}.json"
-        run("fit", "--predictions", tmp_path / f"stars.{suffix}", "--labels", "1,2,3", "--out", out)
-        found.append(json.loads(out.read_text())["projection"])
-    assert found[0] == found[1]
+    in_parquet, in_csv = (fit(made, tmp_path, "--labels", "1,2,3", name=f"p.{suffix}") for suffix in ("parquet", "csv"))
+    assert in_parquet["projection"] == in_csv["projection"]
     with pytest.raises(BadInput, match=r"row 0 .from 0.: decision is"):
-        run("fit", "--predictions", tmp_path / "stars.parquet", "--labels", "7,8,9", "--out", tmp_path / "no.json")
+        fit(made, tmp_path, "--labels", "7,8,9")
 
 
 def test_a_decision_in_words_gets_its_number_beside_it(tmp_path):
     words = maps.stated(900, 2).with_columns(pl.col("decision", "label").replace_strict({0: "no", 1: "yes"}))
-    words.write_parquet(tmp_path / "words.parquet")
-    names = ("--labels", "no,yes", "--calibrator", "spline", "--variant", "mrp")
-    run("fit", "--predictions", tmp_path / "words.parquet", *names, "--out", tmp_path / "map.json")
-    run(
-        "apply",
-        "--map",
-        tmp_path / "map.json",
-        "--predictions",
-        tmp_path / "words.parquet",
-        "--out",
-        tmp_path / "s.parquet",
-    )
-    scored = pl.read_parquet(tmp_path / "s.parquet")
+    fit(words, tmp_path, "--labels", "no,yes", "--calibrator", "spline", "--variant", "mrp")
+    read, out = tmp_path / "p.parquet", tmp_path / "s.parquet"
+    run("apply", "--map", tmp_path / "map.json", "--predictions", read, "--out", out)
+    scored = pl.read_parquet(out)
     assert scored["decision_code"].to_list() == [["no", "yes"].index(word) for word in scored["decision"]]
-    query = rerank.sql(tmp_path / "map.json").replace("decision", "decision_code")
-    table = f"(select decision_code, calibrated_confidence as confidence, reliability from '{tmp_path / 's.parquet'}')"
-    again, reliability = zip(*duckdb.sql(f"select {query}, reliability from {table}").fetchall(), strict=True)
-    np.testing.assert_allclose(again, reliability, rtol=0, atol=1e-12)
+    columns = "decision_code as decision, calibrated_confidence as confidence"
+    again = computed(rerank.sql(tmp_path / "map.json"), columns, out)
+    np.testing.assert_allclose(again, scored["reliability"], rtol=0, atol=1e-12)
 
 
-def test_too_few_errors_or_groups_to_choose_by_keep_the_confidence(tmp_path, capsys):
-    made = maps.predictions(900)
-    sure = made.with_columns(label=pl.col("logits").list.arg_max())
-    sites = made.with_columns(site=pl.int_range(900) % 9)
-    for name, frame, more in (("sure", sure, ()), ("sites", sites, ("--group", "site"))):
-        frame.write_parquet(tmp_path / f"{name}.parquet")
-        run("fit", "--predictions", tmp_path / f"{name}.parquet", *more, "--out", tmp_path / f"{name}.json")
-        assert "keep your confidence: " in capsys.readouterr().err
-        assert json.loads((tmp_path / f"{name}.json").read_text())["projection"]["name"] == "confidence"
+SURE = {"label": pl.col("logits").list.arg_max()}
+
+
+@pytest.mark.parametrize(("columns", "options"), [(SURE, ()), ({"site": pl.int_range(900) % 9}, ("--group", "site"))])
+def test_too_few_errors_or_groups_to_choose_by_keep_the_confidence(columns, options, tmp_path, capsys):
+    written = fit(maps.predictions(900).with_columns(**columns), tmp_path, *options)
+    assert "keep your confidence: " in capsys.readouterr().err
+    assert written["projection"]["name"] == "confidence"
 
 
 def test_labels_in_the_wrong_order_are_doubted(tmp_path, capsys):
-    maps.predictions(900).with_columns(label=2 - pl.col("label")).write_parquet(tmp_path / "turned.parquet")
-    run("fit", "--predictions", tmp_path / "turned.parquet", "--out", tmp_path / "map.json")
+    fit(maps.predictions(900).with_columns(label=2 - pl.col("label")), tmp_path)
     assert "Are the labels numbered as they should be?" in capsys.readouterr().err
-
-
-def test_a_group_that_is_a_list_is_refused(tmp_path):
-    maps.predictions(900).with_columns(place=pl.col("logits")).write_parquet(tmp_path / "lists.parquet")
-    with pytest.raises(BadInput, match="holds lists"):
-        run("fit", "--predictions", tmp_path / "lists.parquet", "--group", "place", "--out", tmp_path / "map.json")
 
 
 def test_a_confidence_that_is_not_calibrated_leaves_two_thirds_to_judge(folder, capsys):

@@ -6,21 +6,24 @@ the sorted row instead; with one constant factor for each place in the order the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.special import log_softmax
 
 from tasks.calibrators.scale import floored
+from tasks.protocol.values import Axes, Positive, Value
 
 RIDGE = 1e-3  # weight of the mean squared log factor
 
 
 @dataclass(frozen=True, eq=False)
-class Diagonal:
+class Diagonal(Value):
     """Gaps between sorted logits times positive factors: the order of the labels within a row is kept."""
 
-    factors: np.ndarray  # (K-1,) float64 > 0, the first one for the gap between the largest logit and the next
+    kind: Literal["diagonal"] = field(default="diagonal", kw_only=True)
+    factors: Annotated[np.ndarray, Axes("K-1", of=Positive)]  # the first for the gap from the largest logit to the next
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logits `(n, K)` to log-probabilities `(n, K)` float64."""

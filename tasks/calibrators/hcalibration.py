@@ -6,7 +6,8 @@ how far they do not; the mapping multiplies -log p by a factor for each of its s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.special import log_softmax
@@ -14,6 +15,7 @@ from scipy.special import log_softmax
 from tasks.calibrators.residuals import residual_loss
 from tasks.calibrators.scale import floored
 from tasks.protocol.adam import Adam
+from tasks.protocol.values import Axes, Positive, Value
 
 SPAN = 100.0  # of -log p, which the segments cut; beyond it the last factor goes on
 
@@ -31,19 +33,15 @@ class HCalibrationSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class HCalibration:
+class HCalibration(Value):
     """`softmax(-f(-log p))` with f proportional within each segment.
 
     It jumps where two segments meet, as the published mapping does; so a few rows lose their order, and their
     decision the top.
     """
 
-    factors: np.ndarray  # (S,) float64 > 0, on S equal segments of [0, SPAN]; all 1 is the identity
-
-    def __post_init__(self) -> None:
-        frozen = np.array(self.factors, dtype=np.float64)
-        frozen.flags.writeable = False
-        object.__setattr__(self, "factors", frozen)
+    kind: Literal["hcalibration"] = field(default="hcalibration", kw_only=True)
+    factors: Annotated[np.ndarray, Axes("S", of=Positive)]  # on S equal segments of [0, SPAN]; all 1 is the identity
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logits `(n, K)` to log-probabilities `(n, K)` float64."""

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from scipy.special import log_softmax
 
+from tasks.protocol.values import Value
+
 
 @dataclass(frozen=True)
-class Identity:
+class Identity(Value):
     """The calibrator that changes nothing."""
+
+    kind: Literal["identity"] = field(default="identity", kw_only=True)
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logits `(n, K)` to log-probabilities `(n, K)` float64."""

@@ -5,7 +5,8 @@ It sees each label apart, so it can remove a label-wise residual itself, at the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.special import log_softmax
@@ -13,16 +14,18 @@ from scipy.special import log_softmax
 from tasks.calibrators.newton import Loss, newton
 from tasks.calibrators.scale import typical_spread
 from tasks.calibrators.temperature import fit_temperature
+from tasks.protocol.values import Axes, Value
 
 RIDGE = 1e-6  # on the mean log loss: next to nothing, yet no weight runs away
 
 
 @dataclass(frozen=True, eq=False)
-class Matrix:
+class Matrix(Value):
     """An affine map of the logits, centred in each row: what a row's logits have in common says nothing."""
 
-    weights: np.ndarray  # (K, K) float64, a row for each new logit
-    bias: np.ndarray  # (K,) float64
+    kind: Literal["matrix"] = field(default="matrix", kw_only=True)
+    weights: Annotated[np.ndarray, Axes("K", "K")]  # a row for each new logit
+    bias: Annotated[np.ndarray, Axes("K")]
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logits `(n, K)` to log-probabilities `(n, K)` float64."""

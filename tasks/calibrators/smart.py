@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.special import expit, log_softmax
 
 from tasks.calibrators.scale import floored
 from tasks.protocol.adam import Adam
+from tasks.protocol.values import Axes, Number, Positive, Value
 
 HIDDEN = 16  # units of each of two hidden layers
 LOWEST_TEMPERATURE = 0.1
@@ -24,26 +26,29 @@ class SmartSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Smart:
+class Smart(Value):
     """`softmax(z / T(margin))` with T > 0.1: the order within a row is kept.
 
     That of the rows is not, not even for K = 2: nothing makes margin / T(margin) rise.
     """
 
-    mean: float  # of the margins it was fitted on
-    deviation: float  # theirs; > 0
-    parameters: np.ndarray  # (H^2 + 4 H + 1,) float64: weights and biases, layer by layer
-
-    def __post_init__(self) -> None:
-        frozen = np.array(self.parameters, dtype=np.float64)
-        frozen.flags.writeable = False
-        object.__setattr__(self, "parameters", frozen)
+    kind: Literal["smart"] = field(default="smart", kw_only=True)
+    mean: Number  # of the margins it was fitted on
+    deviation: Positive  # theirs
+    parameters: Annotated[np.ndarray, Axes("P")]  # P = H^2 + 4 H + 1 weights and biases, layer by layer
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logits `(n, K)` to log-probabilities `(n, K)` float64."""
         logits = floored(logits)
         *_, raw = _forward(self.parameters, (_margin(logits) - self.mean) / self.deviation)
         return np.asarray(log_softmax(logits / _temperature(raw)[:, None], axis=1))
+
+    def contradictions(self) -> list[str]:
+        """Whether there are as many parameters as a network of H hidden units has."""
+        count = len(self.parameters)
+        hidden = _hidden_units(count)
+        whole = hidden > 0 and hidden**2 + 4 * hidden + 1 == count
+        return [] if whole else [f"the network has {count} parameters, which is not H^2 + 4 H + 1"]
 
 
 def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: SmartSettings | None = None) -> Smart:
@@ -85,9 +90,13 @@ def first_parameters(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-reach, reach)
 
 
+def _hidden_units(parameters: int) -> int:
+    return round(np.sqrt(parameters + 3)) - 2
+
+
 def _layers(parameters: np.ndarray) -> tuple[np.ndarray, ...]:
     """Weights `(H,)`, biases `(H,)`, weights `(H, H)`, biases `(H,)`, weights `(H,)` and bias `(1,)`, as views."""
-    hidden = round(np.sqrt(len(parameters) + 3)) - 2
+    hidden = _hidden_units(len(parameters))
     ends = np.cumsum([hidden, hidden, hidden**2, hidden, hidden])
     one, two, three, four, five, six = np.split(parameters, ends)
     return one, two, three.reshape(hidden, hidden), four, five, six

@@ -6,33 +6,30 @@ not the recalibration of Gupta et al. (2020), after which the paper names it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.special import expit, log_softmax, logit
 
 from tasks.protocol.decisions import decide
+from tasks.protocol.values import Axes, Share, Value
 
 KNOTS = 8
 CLIP = 1e-6  # a confidence of 0 or 1 would rank no more
 
 
 @dataclass(frozen=True, eq=False)
-class Spline:
+class Spline(Value):
     """A map of the confidence of the fixed decision: a cubic between neighbouring knots, constant beyond the outer.
 
     It need not rise. The other labels share what is left in proportion to their uncalibrated probabilities, so the
     decision may lose its place at the top of the row. It stays the decision.
     """
 
-    knots: np.ndarray  # (J,) float64 in [0, 1], rising
-    coefficients: np.ndarray  # (4, J - 1) float64, logit by powers 0..3 of the place, 0..1, between two knots
-
-    def __post_init__(self) -> None:
-        for name in ("knots", "coefficients"):
-            frozen = np.array(getattr(self, name), dtype=np.float64)
-            frozen.flags.writeable = False
-            object.__setattr__(self, name, frozen)
+    kind: Literal["spline"] = field(default="spline", kw_only=True)
+    knots: Annotated[np.ndarray, Axes("J", of=Share)]  # rising
+    coefficients: Annotated[np.ndarray, Axes("J-1", 4)]  # logit by powers 0..3 of the place, 0..1, between two knots
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logits `(n, K)` to log-probabilities `(n, K)` float64; those of the decisions lie in [1e-6, 1 - 1e-6]."""
@@ -51,8 +48,12 @@ class Spline:
         interval = np.clip(np.searchsorted(self.knots, within, side="right") - 1, 0, len(self.knots) - 2)
         left = self.knots[interval]
         place = (within - left) / (self.knots[interval + 1] - left)
-        constant, first, second, third = self.coefficients[:, interval]
+        constant, first, second, third = self.coefficients[interval].T
         return np.clip(expit(constant + place * (first + place * (second + place * third))), CLIP, 1 - CLIP)
+
+    def contradictions(self) -> list[str]:
+        """Whether the knots rise."""
+        return [] if (np.diff(self.knots) > 0).all() else ["the knots of the spline do not rise"]
 
 
 def fit_spline(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Spline:  # noqa: ARG001 - exact
@@ -73,7 +74,7 @@ def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spl
     confidence, correct = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=bool)
     if np.ptp(confidence) < 1e-9 or correct.all() or not correct.any():
         rate = (correct.sum() + 0.5) / (len(correct) + 1)
-        return Spline(np.array([0.0, 1.0]), np.array([[logit(rate)], [0.0], [0.0], [0.0]]))
+        return Spline(np.array([0.0, 1.0]), np.array([[logit(rate), 0.0, 0.0, 0.0]]))
     basis = SplineTransformer(KNOTS, degree=3, knots="uniform", extrapolation="constant", include_bias=False)
     # its stopping rule is scikit-learn's own, short of the optimum: the published numbers stop there too
     model = make_pipeline(basis, StandardScaler(with_mean=False), LogisticRegression(C=1.0, max_iter=1000))
@@ -82,7 +83,7 @@ def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spl
     places = np.arange(4) / 3  # four points of a cubic are the cubic
     points = knots[:-1] + places[:, None] * np.diff(knots)
     heights = model.decision_function(points.reshape(-1, 1)).reshape(points.shape)
-    return Spline(knots, np.linalg.solve(np.vander(places, increasing=True), heights))
+    return Spline(knots, np.linalg.solve(np.vander(places, increasing=True), heights).T)
 
 
 def confidence_of(logits: np.ndarray) -> np.ndarray:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from scipy.special import log_softmax
+
+from tasks.protocol.values import Positive, Value
 
 LOG_BETA_BOUNDS = (-16.0, 16.0)  # far beyond any useful temperature, far within float64
 SMALL_STEP = 1e-9  # of log beta, by Newton's method, after which the error is about its square
@@ -18,10 +21,11 @@ Slope = Callable[[float], tuple[float, float]]  # log beta to the slope of the l
 
 
 @dataclass(frozen=True)
-class Temperature:
+class Temperature(Value):
     """`softmax(beta z)`: the order of the labels within a row is kept, the order of the rows is not for K > 2."""
 
-    beta: float  # inverse temperature, > 0; 1 is the identity
+    kind: Literal["temperature"] = field(default="temperature", kw_only=True)
+    beta: Positive  # inverse temperature; 1 is the identity
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Logits `(n, K)` to log-probabilities `(n, K)` float64."""

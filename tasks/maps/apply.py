@@ -96,7 +96,7 @@ def apply_map(
         last_reviewed = None if share is None else ranking.n_rows - floor(share * ranking.n_rows)
         routing = _Routing(document.label_names, names, ranking, last_reviewed, cut)
         write_beside(file, lambda first, count: _told(progress, "written", routing(first, count)), out)
-    alone = [part.label for part in getattr(document.projection.fitted, "labels", ()) if part.fallback != "none"]
+    alone = [label for label, kind in enumerate(document.projection.fallback) if kind != "none"]
     return Applied(
         rows=ranking.n_rows,
         automatic=routing.automatic,

@@ -117,7 +117,7 @@ def recalibration(reliability_map: ReliabilityMap, parts: Parts, smallest: float
     if rows.logits is None or parts.n_labels > MOST_LABELS:
         return None
     (matrix,) = fit_calibrators("matrix", parts.calibrator_fit, [len(parts.calibrator_fit)], seed=parts.seed)
-    confidence = ReliabilityMap.keeping_confidence(matrix)
+    confidence = ReliabilityMap(matrix)
     losses = losses_of(confidence, rows, smallest) - losses_of(reliability_map, rows, smallest)
     moved = float(np.mean(matrix(rows.logits).argmax(axis=1) != rows.decision))
     return Difference.of(losses, rows.group), moved
@@ -132,7 +132,7 @@ def gains(
     batches = [batch_under(fit, parts, settings, step) for fit, step in zip(fits, steps, strict=True)]
     found = []
     for step, fit, value in zip(steps, fits, fit_variant_on_each(batches, variant), strict=True):
-        before, after = ReliabilityMap.keeping_confidence(fit), ReliabilityMap(fit, value)
+        before, after = ReliabilityMap(fit), ReliabilityMap(fit, value)
         change = Difference.of(losses_of(after, rows, smallest) - losses_of(before, rows, smallest), rows.group)
         areas = [aurc(order_by_risk(one(rows).logit, rows.correct)) for one in (before, after)]
         found.append(

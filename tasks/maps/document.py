@@ -1,41 +1,78 @@
 """`map.json`: everything that applying a reliability map needs, readable, and no code.
 
-The JSON Schema of version 1 is `map.schema.json` beside this file. What the schema cannot say is checked when a map is
-read: knots rise from 0 to 1, no curve falls, every label has its part.
+A fitted calibrator and a fitted variant stand in it as the values that they are. The JSON Schema of version 2 is
+`map.schema.json` beside this file. What the schema cannot say is checked when a map is made or read: shapes are those
+of K labels, knots rise from 0 to 1, no curve falls.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from tasks.maps.calibrator_forms import CalibratorForm, IdentityForm, SplineForm
-from tasks.maps.parts import Part, Rows, Share
-from tasks.maps.projection_forms import ProjectionForm
+from tasks.calibrators.diagonal import Diagonal
+from tasks.calibrators.hcalibration import HCalibration
+from tasks.calibrators.identity import Identity
+from tasks.calibrators.matrix import Matrix
+from tasks.calibrators.smart import Smart
+from tasks.calibrators.spline import Spline
+from tasks.calibrators.temperature import Temperature
+from tasks.projection.curves import Confidence, Curves, Fallback, SharedCurve
+from tasks.projection.labelwise import WithFallbacks
 from tasks.protocol.params import ProtocolParams
+from tasks.protocol.values import Count, Share
 
 FORMAT = "mrp-reliability-map"
-VERSION = 1
+VERSION = 2
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Calibrator = Identity | Temperature | Diagonal | Spline | HCalibration | Smart | Matrix
+Variant = Confidence | SharedCurve | Curves | WithFallbacks
+
+
+class Part(BaseModel):
+    """A part of a map: never changed after reading, and no name in it goes unnoticed."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, revalidate_instances="always"
+    )
+
+    @field_validator("*")
+    @classmethod
+    def _shows_as_it_is(cls, value: Any) -> Any:
+        """No text holds a line break, or what moves a terminal's cursor or turns the direction of reading."""
+        texts = [value] if isinstance(value, str) else value if isinstance(value, tuple | dict) else ()
+        if not all(text.isprintable() for text in texts if isinstance(text, str)):
+            raise ValueError("a text holds characters that cannot be shown")
+        return value
 
 
 class Calibration(Part):
     """A calibrator by its name on the command line, and as it was fitted."""
 
     name: str
-    rows: Rows  # calibrator-fit rows
-    fitted: CalibratorForm
+    rows: Count  # calibrator-fit rows
+    fitted: Annotated[Calibrator, Field(discriminator="kind")]
 
 
 class Projection(Part):
     """A variant by its name, and as it was fitted."""
 
     name: str
-    rows: Rows  # projection-fit rows
-    fitted: ProjectionForm
+    rows: Count  # projection-fit rows
+    fitted: Annotated[Variant, Field(discriminator="kind")]
+
+    @property
+    def fallback(self) -> tuple[Fallback, ...]:
+        """What each label stands on; empty where no label has a curve of its own."""
+        return getattr(self.fitted, "fallback", ())
+
+    @property
+    def rows_by_label(self) -> tuple[int, ...]:
+        """Projection-fit rows behind each label; empty where no label has a curve of its own."""
+        return tuple(getattr(self.fitted, "rows", np.empty(0)).tolist())
 
 
 class Candidate(Part):
@@ -50,7 +87,7 @@ class Candidate(Part):
 class Gain(Part):
     """What the projection buys over confidence with so many labelled rows for each of the two fits."""
 
-    rows: Rows
+    rows: Count
     nll_correct: float  # with it less without, on projection-selection rows; negative is better
     nll_correct_standard_error: float
     aurc: float
@@ -68,9 +105,9 @@ class Choice(Part):
 class Cell(Part):
     """Projection-selection rows of one decided label and one half of its reliabilities: what drift is held against."""
 
-    label: Rows
+    label: Count
     half: Literal["lower", "upper"]
-    rows: Rows
+    rows: Count
     mean_reliability: Share
     mean_residual: Annotated[float, Field(ge=-1, le=1)]  # of correct - reliability
     variance: Annotated[float, Field(ge=0)]  # of the residual, for one row; rows of a group that err together raise it
@@ -79,7 +116,7 @@ class Cell(Part):
 class HeldOut(Part):
     """What the map said of projection-selection rows, on which it was not fitted."""
 
-    rows: Rows
+    rows: Count
     label_spread: float | None  # of the calibrated confidence, in [0, 2]; null where undefined
     label_spread_shuffled: float | None  # the 95th percentile of what shuffled labels show
     quantiles: Annotated[tuple[Share, ...], Field(min_length=101, max_length=101)]  # of the reliability, 0% to 100%
@@ -92,8 +129,8 @@ class Source(Part):
 
     file: str
     sha256: Sha256
-    rows: Rows
-    seed: Rows
+    rows: Count
+    seed: Annotated[int, Field(ge=0)]
     group: str | None  # the column whose groups were kept together
     protocol: ProtocolParams | None = None  # the paper's, if its parts were asked for in place of the tool's own
     at: str  # date and time
@@ -104,7 +141,7 @@ class MapDocument(Part):
     """A reliability map: calibrator, projection, label names and where they come from."""
 
     format: Literal["mrp-reliability-map"] = "mrp-reliability-map"
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     input: Literal["logits", "stated"]  # log-probabilities are logits; stated: a decision and a confidence, no more
     n_labels: Annotated[int, Field(ge=2, le=100_000)]
     label_names: tuple[str, ...] | None
@@ -130,12 +167,11 @@ class MapDocument(Part):
 
     @model_validator(mode="after")
     def _sound(self) -> MapDocument:
-        wrong = [*self.calibrator.fitted.contradictions(self.n_labels)]
-        wrong += self.projection.fitted.contradictions(self.n_labels)
+        wrong = self.calibrator.fitted.violations(self.n_labels) + self.projection.fitted.violations(self.n_labels)
         names, fitted = self.shown_names, self.calibrator.fitted
         if len(set(names)) != self.n_labels or len(names) != self.n_labels:
             wrong.append(f"there are {self.n_labels} labels and {len(names)} names, of which {len(set(names))} differ")
-        if self.input == "stated" and not isinstance(fitted, IdentityForm | SplineForm):
+        if self.input == "stated" and not isinstance(fitted, Identity | Spline):
             wrong.append(f"a stated confidence has no logits for the calibrator {self.calibrator.name}")
         if len(self.held_out.halves) != self.n_labels or any(c.label >= self.n_labels for c in self.held_out.cells):
             wrong.append(f"held_out speaks of other labels than 0..{self.n_labels - 1}")

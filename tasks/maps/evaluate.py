@@ -88,14 +88,14 @@ def _labels(document: MapDocument, judged: Judged) -> list[dict[str, Any]]:
         f"mean_{by}": np.bincount(judged.decision, of, document.n_labels) / np.where(rows, rows, np.nan)
         for by, of in judged.probability.items()
     }
-    fitted = getattr(document.projection.fitted, "labels", None)
+    behind, fallback = document.projection.rows_by_label, document.projection.fallback
     return [
         {
             "label": label,
             "name": document.shown_names[label],
             "rows": int(rows[label]),
-            "fit_rows": fitted[label].rows if fitted else None,
-            "fallback": fitted[label].fallback if fitted else None,
+            "fit_rows": behind[label] if behind else None,
+            "fallback": fallback[label] if fallback else None,
             **{name: plain(of[label]) for name, of in said.items()},
             "correct": share,
         }

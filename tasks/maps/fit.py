@@ -9,9 +9,8 @@ import numpy as np
 from tasks.calibrators import CALIBRATORS, RIVALS, fit_on_first
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import fit_spline_of_confidence
-from tasks.maps.calibrator_forms import Calibrator
+from tasks.maps.document import Calibrator, Variant
 from tasks.maps.labelled import Parts
-from tasks.maps.projection_forms import Variant
 from tasks.maps.reliability_map import calibrated_logit
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.batch import Batch

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.maps.calibrator_forms import IdentityForm
+from tasks.calibrators.identity import Identity
 from tasks.maps.document import MapDocument
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
@@ -89,6 +89,6 @@ def not_fitted_on(document: MapDocument, rows: PredictedRows) -> np.ndarray:
     parts = cut_numbers(rows, source.seed, source.protocol, (document.calibrator.rows, used, used))
     unseen = np.ones(len(rows), dtype=bool)
     unseen[parts.projection_fit] = False
-    if not isinstance(document.calibrator.fitted, IdentityForm):  # which learns nothing
+    if not isinstance(document.calibrator.fitted, Identity):  # which learns nothing
         unseen[parts.calibrator_fit] = False
     return np.flatnonzero(unseen)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from pydantic import ValidationError
 
 from tasks.calibrators import RIVALS
-from tasks.maps.calibrator_forms import calibrator_form
 from tasks.maps.choose import (
     IN_WORDS,
     Difference,
@@ -24,12 +24,11 @@ from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Proje
 from tasks.maps.drift import reference
 from tasks.maps.fit import AUTO, batch_under, check_names, fit_calibrators, fit_variants, offered
 from tasks.maps.labelled import Parts, cut
-from tasks.maps.parts import plain
-from tasks.maps.projection_forms import projection_form
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.metrics.spread import label_spread, label_spread_null
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.lattice import LatticeSettings
+from tasks.protocol.errors import BadInput, mistakes
 from tasks.protocol.params import MetricParams, Params
 
 
@@ -63,20 +62,22 @@ def learn_map(
     """
     check_names(calibrator, variant, stated=rows.logits is None, n_labels=n_labels)
     parts = cut(rows, n_labels, source.seed, source.protocol)
-    shown = tuple(names or (f"label {label}" for label in range(n_labels)))
     chosen, learned, choice = choose_map(parts, params, calibrator, variant)
+    behind, projected = len(parts.fit_rows(calibrator)), len(parts.projection_fit)
+    try:
+        calibration = Calibration(name=calibrator, rows=behind, fitted=learned.calibrator)
+        projection = Projection(name=chosen, rows=projected, fitted=learned.projection)
+    except ValidationError as error:
+        raise BadInput(
+            f"the fit is beyond what a map holds ({mistakes(error, 'fit')[0]}), as from logits that are far too large "
+            "or too small; scale them, or take the calibrator ts"
+        ) from None
     document = MapDocument(
         input="stated" if rows.logits is None else "logits",
         n_labels=n_labels,
         label_names=tuple(names) if names else None,
-        calibrator=Calibration(
-            name=calibrator, rows=len(parts.fit_rows(calibrator)), fitted=calibrator_form(learned.calibrator)
-        ),
-        projection=Projection(
-            name=chosen,
-            rows=len(parts.projection_fit),
-            fitted=projection_form(learned.projection, shown, len(parts.projection_fit)),
-        ),
+        calibrator=calibration,
+        projection=projection,
         choice=choice,
         held_out=held_out(learned, parts, params.metrics),
         source=source,
@@ -85,7 +86,7 @@ def learn_map(
     rival = None if calibrator in RIVALS else recalibration(learned, parts, smallest)
     assert rows.label is not None
     met = set(np.intersect1d(rows.decision, rows.label).tolist())
-    silent = tuple(name for label, name in enumerate(shown) if label not in met)
+    silent = tuple(name for label, name in enumerate(document.shown_names) if label not in met)
     recalibrated, moved = rival or (None, 0.0)
     commonest = float(np.bincount(rows.label).max()) / len(rows)
     return Learned(document, recalibrated, moved, float(rows.correct.mean()), commonest, silent)
@@ -135,7 +136,7 @@ def held_out(learned: ReliabilityMap, parts: Parts, params: MetricParams) -> Hel
         rows=len(rows),
         label_spread=None if np.isnan(spread) else spread,
         label_spread_shuffled=None if np.isnan(shuffled) else shuffled,
-        quantiles=plain(np.quantile(scored.reliability, np.linspace(0, 1, 101))),
+        quantiles=tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist()),
         halves=halves,
         cells=reference_cells,
     )

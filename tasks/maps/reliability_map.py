@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import expit, logit
 
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import Spline
-from tasks.maps.calibrator_forms import Calibrator
-from tasks.maps.document import MapDocument
-from tasks.maps.projection_forms import Variant
+from tasks.maps.document import Calibrator, MapDocument, Variant
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.curves import Confidence
 from tasks.protocol.decisions import confidence_logit
@@ -37,17 +35,12 @@ class ReliabilityMap:
     """A fitted calibrator and a fitted variant."""
 
     calibrator: Calibrator
-    projection: Variant
+    projection: Variant = field(default_factory=Confidence)
 
     @classmethod
     def of(cls, document: MapDocument) -> ReliabilityMap:
         """The map that `map.json` describes."""
-        return cls(document.calibrator.fitted.value(), document.projection.fitted.value())
-
-    @classmethod
-    def keeping_confidence(cls, calibrator: Calibrator) -> ReliabilityMap:
-        """The map that takes the calibrated confidence for the reliability."""
-        return cls(calibrator, Confidence())
+        return cls(document.calibrator.fitted, document.projection.fitted)
 
     def __call__(self, rows: PredictedRows) -> Scored:
         """Confidence and reliability of checked rows.

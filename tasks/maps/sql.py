@@ -7,11 +7,10 @@ from itertools import pairwise
 from math import exp as e_to_the
 from typing import Any
 
+import numpy as np
 from sqlglot import expressions as exp
 
-from tasks.maps.document import MapDocument
-from tasks.maps.parts import plain
-from tasks.maps.projection_forms import Variant
+from tasks.maps.document import MapDocument, Variant
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.label_maps import FARTHEST_LOGIT, Intercepts, Isotonic, Lines
@@ -51,12 +50,17 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
         exp.If(this=_decides(labels, document.n_labels), true=write(*numbers))
         for (write, *numbers), labels in labels_of.items()
     ]
-    inside = exp.Between(this=_confidence(), low=exp.Literal.number(0), high=exp.Literal.number(1))
+    inside = _confidence().between(0, 1)
     tree: exp.Expr = exp.Case(ifs=[exp.If(this=inside, true=exp.Case(ifs=arms))])
     if dialect.startswith("postgres"):
         tree = tree.transform(_as_double, copy=False)
     text = tree.sql(dialect="postgres" if dialect == "postgresql" else dialect)
     return text.replace(" WHEN ", "\nWHEN ")  # a line for each case
+
+
+def _plain(array: np.ndarray) -> tuple[float, ...]:
+    """An array `(n,)` as Python's own numbers, which compare as a whole."""
+    return tuple(array.tolist())
 
 
 def _curves(projection: Variant, n_labels: int) -> list[Curve]:
@@ -66,7 +70,7 @@ def _curves(projection: Variant, n_labels: int) -> list[Curve]:
         case SharedCurve(curves=shared):
             return _curves(shared, 1) * n_labels
         case Curves(knots=knots, values=values, fallback=fallback):
-            own = [(_lattice, plain(knots), plain(heights)) for heights in values]
+            own = [(_lattice, _plain(knots), _plain(heights)) for heights in values]
             return [same if kind == "identity" else curve for kind, curve in zip(fallback, own, strict=True)]
         case WithFallbacks(own=labelwise, shared=shared, fallback=fallback):
             stand_in = {"none": _own(labelwise), "shared": _curves(shared, n_labels), "identity": [same] * n_labels}
@@ -78,22 +82,20 @@ def _curves(projection: Variant, n_labels: int) -> list[Curve]:
 def _own(labelwise: Labelwise) -> list[Curve]:
     """The curve that each label has where it does not stand on another."""
     if isinstance(labelwise, Intercepts):
-        return [(_shifted, shift) for shift in plain(labelwise.alpha)]
+        return [(_shifted, shift) for shift in _plain(labelwise.alpha)]
     if isinstance(labelwise, Lines):
-        return [(_line, *line) for line in zip(plain(labelwise.slope), plain(labelwise.intercept), strict=True)]
+        return [(_line, *line) for line in zip(_plain(labelwise.slope), _plain(labelwise.intercept), strict=True)]
     assert isinstance(labelwise, Isotonic)
     pairs = zip(labelwise.confidence, labelwise.reliability, strict=True)
-    return [(_interpolated, plain(thresholds), plain(heights)) for thresholds, heights in pairs]
+    return [(_interpolated, _plain(thresholds), _plain(heights)) for thresholds, heights in pairs]
 
 
 def _decides(labels: list[int], n_labels: int) -> exp.Expr:
     """That the decision is one of `labels`."""
     decision = exp.column("decision")
     if len(labels) == n_labels:
-        return exp.Between(this=decision, low=exp.Literal.number(0), high=exp.Literal.number(n_labels - 1))
-    if len(labels) == 1:
-        return exp.EQ(this=decision, expression=exp.Literal.number(labels[0]))
-    return exp.In(this=decision, expressions=[exp.Literal.number(label) for label in labels])
+        return decision.between(0, n_labels - 1)
+    return decision.eq(labels[0]) if len(labels) == 1 else decision.isin(*labels)
 
 
 def _confidence() -> exp.Expr:
@@ -101,7 +103,7 @@ def _confidence() -> exp.Expr:
 
 
 def _doubt() -> exp.Expr:
-    return exp.Sub(this=exp.Literal.number(1), expression=_confidence())
+    return exp.Literal.number(1) - _confidence()
 
 
 def _lattice(knots: Sequence[float], values: Sequence[float]) -> exp.Expr:
@@ -111,30 +113,25 @@ def _lattice(knots: Sequence[float], values: Sequence[float]) -> exp.Expr:
 
 def _shifted(shift: float) -> exp.Expr:
     """c / (c + (1 - c) exp(-shift)): the logit of c, shifted, without logarithms."""
-    rest = exp.Mul(this=exp.Paren(this=_doubt()), expression=_number(e_to_the(-shift)))
-    whole = exp.Paren(this=exp.Add(this=_confidence(), expression=rest))
-    return _over(_at_least(_confidence(), LEAST_DIVIDEND), whole)
+    whole = exp.Add(this=_confidence(), expression=_doubt() * _number(e_to_the(-shift)))
+    return _over(_at_least(_confidence(), LEAST_DIVIDEND), exp.paren(whole))
 
 
 def _line(slope: float, intercept: float) -> exp.Expr:
     """A line in the logit of c, which is cut to [-40, 40] where c and 1 - c are."""
     odds = _over(_at_least(_confidence(), LEAST_CONFIDENCE), _at_least(_doubt(), LEAST_CONFIDENCE))
-    rising = exp.Mul(this=_number(slope), expression=exp.Ln(this=odds))
-    return _expit(exp.Add(this=rising, expression=_number(intercept)), slope * FARTHEST_LOGIT + abs(intercept))
+    line = exp.Add(this=_number(slope) * exp.Ln(this=odds), expression=_number(intercept))
+    return _expit(line, slope * FARTHEST_LOGIT + abs(intercept))
 
 
 def _interpolated(knots: Sequence[float], heights: Sequence[float]) -> exp.Expr:
     """Heights at rising knots, straight between them, constant beyond."""
     if heights[0] == heights[-1]:
         return _number(heights[0])
-    arms = [exp.If(this=_up_to(knots[0]), true=_number(heights[0]))]
+    arms = [exp.If(this=_confidence() <= _number(knots[0]), true=_number(heights[0]))]
     for (left, low), (right, high) in pairwise(zip(knots, heights, strict=True)):
-        arms.append(exp.If(this=_up_to(right), true=_piece(left, right, low, high)))
+        arms.append(exp.If(this=_confidence() <= _number(right), true=_piece(left, right, low, high)))
     return exp.Case(ifs=arms, default=_number(heights[-1]))
-
-
-def _up_to(knot: float) -> exp.Expr:
-    return exp.LTE(this=_confidence(), expression=_number(knot))
 
 
 def _piece(left: float, right: float, low: float, high: float) -> exp.Expr:

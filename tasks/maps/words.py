@@ -48,8 +48,8 @@ def _of_spread(document: MapDocument) -> list[str]:
 
 def _of_fallbacks(document: MapDocument) -> list[str]:
     takes = {"shared": "takes the curve of all labels", "identity": "keeps its confidence"}
-    labels = getattr(document.projection.fitted, "labels", ())
-    few = [f"{one.name} ({one.rows} rows) {takes[one.fallback]}" for one in labels if one.fallback in takes]
+    standing = zip(document.shown_names, document.projection.rows_by_label, document.projection.fallback, strict=False)
+    few = [f"{name} ({rows} rows) {takes[kind]}" for name, rows, kind in standing if kind in takes]
     return [f"Too few rows for a curve of its own: {listed(few)}."] if few else []
 
 

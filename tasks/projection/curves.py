@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 from scipy.special import expit, logit
 
+from tasks.protocol.values import Axes, Count, Share, Value
+
 Fallback = Literal["none", "shared", "identity"]
+Fallbacks = Annotated[tuple[Fallback, ...], Axes("K")]  # of each label: its own, all labels', reliability = confidence
+Logit = Annotated[float, Field(ge=-1000, le=1000)]  # of a reliability; a curve's differences cannot overflow
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
+class Curves(Value):
     """One monotone curve for each label, on the logit scale between knots (paper, section 3.4).
 
-    Its arrays are read-only copies. Equal confidences of one label get equal reliabilities, and none falls as the
+    Equal confidences of one label get equal reliabilities, and none falls as the
     confidence rises, to the last bit.
     """
 
-    knots: np.ndarray  # (J,) float64, 0 = u_1 < ... < u_J = 1
-    values: np.ndarray  # (K, J) float64, logit of the reliability at each knot; no row falls
-    rows: np.ndarray  # (K,) int64, projection-fit rows behind each label
-    fallback: tuple[Fallback, ...]  # of each label: its own curve, the shared one, or reliability = confidence
-
-    def __post_init__(self) -> None:
-        for name, dtype in (("knots", np.float64), ("values", np.float64), ("rows", np.int64)):
-            frozen = np.array(getattr(self, name), dtype=dtype)
-            frozen.flags.writeable = False
-            object.__setattr__(self, name, frozen)
+    kind: Literal["lattice"] = field(default="lattice", kw_only=True)
+    knots: Annotated[np.ndarray, Axes("J", of=Share)]  # 0 = u_1 < ... < u_J = 1
+    values: Annotated[np.ndarray, Axes("K", "J", of=Logit)]  # logit of the reliability at each knot; no row falls
+    rows: Annotated[np.ndarray, Axes("K", of=Count)]  # projection-fit rows behind each label
+    fallback: Fallbacks
 
     def __call__(
         self,
@@ -44,7 +44,7 @@ class Curves:
         identity = np.array([kind == "identity" for kind in self.fallback])
         return np.asarray(np.where(identity[decision], confidence_logit, reliability_logit))
 
-    def violations(self) -> list[str]:
+    def contradictions(self) -> list[str]:
         """What is wrong with these curves, a sentence for each place; empty if nothing is."""
         found = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
@@ -58,9 +58,10 @@ class Curves:
 
 
 @dataclass(frozen=True, eq=False)
-class SharedCurve:
+class SharedCurve(Value):
     """One curve for every decision."""
 
+    kind: Literal["shared"] = field(default="shared", kw_only=True)
     curves: Curves  # K = 1
 
     def __call__(
@@ -72,14 +73,16 @@ class SharedCurve:
         """logit of the confidence `(n,)` to logit of the reliability `(n,)`, whatever the decision `(n,)`."""
         return self.curves(confidence_logit, np.zeros_like(decision))
 
-    def violations(self) -> list[str]:
+    def contradictions(self) -> list[str]:
         """What is wrong with the curve; empty if nothing is."""
-        return self.curves.violations()
+        return self.curves.violations(1)
 
 
 @dataclass(frozen=True)
-class Confidence:
+class Confidence(Value):
     """No projection: the reliability is the calibrated confidence itself."""
+
+    kind: Literal["confidence"] = field(default="confidence", kw_only=True)
 
     def __call__(
         self,
@@ -89,10 +92,6 @@ class Confidence:
     ) -> np.ndarray:
         """logit of the confidence `(n,)` to the same `(n,)` float64, whatever the decision `(n,)`."""
         return np.array(confidence_logit, dtype=np.float64)
-
-    def violations(self) -> list[str]:
-        """Nothing can be wrong."""
-        return []
 
 
 def place(confidence: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,76 +1,80 @@
 """The simple label-wise maps once they are fitted: a shift, a line or steps for each label.
 
-None falls within a label as the confidence rises, to the last bit. Their arrays are read-only copies.
+None falls within a label as the confidence rises, to the last bit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 from scipy.special import expit, logit
 
 from tasks.projection.curves import place
+from tasks.protocol.values import Axes, Share, Value
 
 FARTHEST_SHIFT = 12.0  # where a label that is always right, or always wrong, ends
 FARTHEST_LOGIT = 40.0  # a line reads no logit beyond: a float64 confidence is 1 from 37 on
 
+Shift = Annotated[float, Field(ge=-FARTHEST_SHIFT, le=FARTHEST_SHIFT)]
+Slope = Annotated[float, Field(ge=0, le=1e6)]
+Intercept = Annotated[float, Field(ge=-1e6, le=1e6)]
+Steps = Annotated[np.ndarray, Axes("T", of=Share)]
+
 
 @dataclass(frozen=True, eq=False)
-class Intercepts:
+class Intercepts(Value):
     """A shift of the logit for each label: t = logit c + alpha. No ties but those of c and of rounding."""
 
-    alpha: np.ndarray  # (K,) float64 in [-12, 12], read-only
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "alpha", read_only(self.alpha))
+    kind: Literal["intercepts"] = field(default="intercepts", kw_only=True)
+    alpha: Annotated[np.ndarray, Axes("K", of=Shift)]
 
     def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
         """logit of the confidence `(n,)`, infinite ones too, and decision `(n,)` to logit of the reliability `(n,)`."""
         return np.asarray(confidence_logit + self.alpha[decision])
 
-    def violations(self) -> list[str]:
+    def contradictions(self) -> list[str]:
         """A sentence for each label whose shift lies outside [-12, 12]."""
         outside = np.flatnonzero(~(np.abs(self.alpha) <= FARTHEST_SHIFT))
         return [f"label {label} is shifted by {self.alpha[label]}" for label in outside]
 
 
 @dataclass(frozen=True, eq=False)
-class Lines:
+class Lines(Value):
     """A line in the logit for each label: t = slope * logit c + intercept, with logit c cut to [-40, 40]."""
 
-    slope: np.ndarray  # (K,) float64 >= 0, read-only; where it is 0 all rows of the label tie
-    intercept: np.ndarray  # (K,) float64, read-only
-
-    def __post_init__(self) -> None:
-        for name in ("slope", "intercept"):
-            object.__setattr__(self, name, read_only(getattr(self, name)))
+    kind: Literal["lines"] = field(default="lines", kw_only=True)
+    slope: Annotated[np.ndarray, Axes("K", of=Slope)]  # where it is 0 all rows of the label tie
+    intercept: Annotated[np.ndarray, Axes("K", of=Intercept)]
 
     def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
         """logit of the confidence `(n,)`, infinite ones too, and decision `(n,)` to logit of the reliability `(n,)`."""
         within = np.clip(confidence_logit, -FARTHEST_LOGIT, FARTHEST_LOGIT)
         return np.asarray(self.slope[decision] * within + self.intercept[decision])
 
-    def violations(self) -> list[str]:
+    def contradictions(self) -> list[str]:
         """A sentence for each label whose line falls or is not finite."""
         sound = np.isfinite(self.slope) & np.isfinite(self.intercept) & (self.slope >= 0)
         return [f"label {k} has the line {self.slope[k]} l + {self.intercept[k]}" for k in np.flatnonzero(~sound)]
 
 
 @dataclass(frozen=True, eq=False)
-class Isotonic:
+class Isotonic(Value):
     """For each label, thresholds on the confidence, and the reliability between them on straight lines.
 
-    Its arrays are read-only copies. Beyond its outer thresholds a label stays as it is there. A reliability of
+    Beyond its outer thresholds a label stays as it is there. A reliability of
     exactly 0 or 1, which a fit never gives, has a logit of -inf or inf.
     """
 
-    confidence: tuple[np.ndarray, ...]  # K arrays (T,) float64 in [0, 1], rising, T >= 1
-    reliability: tuple[np.ndarray, ...]  # K arrays (T,) float64 in [0, 1]; none falls
+    kind: Literal["isotonic"] = field(default="isotonic", kw_only=True)
+    confidence: Annotated[tuple[Steps, ...], Axes("K")]  # T rising thresholds of each label, T its own
+    reliability: Annotated[tuple[Steps, ...], Axes("K")]  # at these thresholds; none falls
 
     def __post_init__(self) -> None:
         for name in ("confidence", "reliability"):
-            object.__setattr__(self, name, tuple(read_only(array) for array in getattr(self, name)))
+            object.__setattr__(self, name, tuple(Axes("T").read_only(steps) for steps in getattr(self, name)))
 
     def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
         """logit of the confidence `(n,)`, infinite ones too, and decision `(n,)` to logit of the reliability `(n,)`."""
@@ -85,7 +89,7 @@ class Isotonic:
             reliability[mine] = np.minimum(left + weight * (right - left), right)  # so, every rounding keeps the order
         return np.asarray(logit(reliability))
 
-    def violations(self) -> list[str]:
+    def contradictions(self) -> list[str]:
         """What is wrong with these thresholds, a sentence for each label; empty if nothing is."""
         found = []
         for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
@@ -99,10 +103,3 @@ class Isotonic:
             if (np.diff(values) < 0).any():
                 found.append(f"the reliability of label {label} falls: {values.tolist()}")
         return found
-
-
-def read_only(array: np.ndarray, dtype: type = np.float64) -> np.ndarray:
-    """A copy that cannot be written to."""
-    frozen: np.ndarray = np.array(array, dtype=dtype)
-    frozen.flags.writeable = False
-    return frozen

@@ -8,16 +8,18 @@ labels as they are; `WithFallbacks` gives those what they stand on in MRP.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 from scipy.special import expit
 
 from tasks.metrics.reliability import nll_correct
-from tasks.projection.curves import Fallback, SharedCurve
-from tasks.projection.label_maps import FARTHEST_LOGIT, FARTHEST_SHIFT, Intercepts, Isotonic, Lines, read_only
+from tasks.projection.curves import Fallbacks, SharedCurve
+from tasks.projection.label_maps import FARTHEST_LOGIT, FARTHEST_SHIFT, Intercepts, Isotonic, Lines
 from tasks.projection.rows import Rows
+from tasks.protocol.values import Axes, Count, Value
 
 PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0)  # of the mean squared shift; of equals the first is chosen
 SMALLEST = 1e-6  # reliability of an isotonic step
@@ -27,29 +29,18 @@ ROUNDING = 4e-15  # what its height may rise by: near the optimum its last digit
 PASSES = 100  # over the rows of a label; a line takes about ten
 
 
-class Labelwise(Protocol):
-    """A map of its own for each label, with the contract of a variant but for the fallbacks."""
-
-    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
-        """logit of the confidence `(n,)` and decision `(n,)` to logit of the reliability `(n,)`."""
-        ...
-
-    def violations(self) -> list[str]:
-        """What is wrong with it, a sentence for each place; empty if nothing is."""
-        ...
+Labelwise = Intercepts | Lines | Isotonic
 
 
 @dataclass(frozen=True, eq=False)
-class WithFallbacks:
-    """A label-wise map, with something to stand on where few rows lie behind a label. `rows` is a read-only copy."""
+class WithFallbacks(Value):
+    """A label-wise map, with something to stand on where few rows lie behind a label."""
 
-    own: Labelwise
+    kind: Literal["labelwise"] = field(default="labelwise", kw_only=True)
+    own: Annotated[Labelwise, Field(discriminator="kind")]
     shared: SharedCurve
-    fallback: tuple[Fallback, ...]  # of each label: its own map, the shared curve, or reliability = confidence
-    rows: np.ndarray  # (K,) int64, projection-fit rows behind each label
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", read_only(self.rows, np.int64))
+    fallback: Fallbacks
+    rows: Annotated[np.ndarray, Axes("K", of=Count)]  # projection-fit rows behind each label
 
     def __call__(
         self,
@@ -63,9 +54,9 @@ class WithFallbacks:
         stand_in = np.where(kind == "shared", self.shared(confidence_logit, decision), confidence_logit)
         return np.asarray(np.where(kind == "none", self.own(confidence_logit, decision), stand_in))
 
-    def violations(self) -> list[str]:
+    def contradictions(self) -> list[str]:
         """What is wrong with the label-wise map or the shared curve; empty if nothing is."""
-        return self.own.violations() + [f"shared curve: {found}" for found in self.shared.violations()]
+        return self.own.violations(len(self.rows)) + [f"shared curve: {found}" for found in self.shared.violations()]
 
 
 def fit_intercepts(fit: Rows, selection: Rows | None, *, n_labels: int) -> list[Intercepts]:

@@ -7,6 +7,7 @@ positive: it falls along neither, and rises the faster along one the further alo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -15,28 +16,23 @@ from scipy.special import expit
 from tasks.projection.curves import place
 from tasks.projection.lattice import LatticeSettings, first_curve
 from tasks.protocol.adam import Adam
+from tasks.protocol.values import Axes, Value
 
 GAP_KNOTS = 6
 FIRST_RISE, FIRST_PRODUCT = 1e-2, 1e-3  # increments along the gap, and of the product, at the start
 
 
 @dataclass(frozen=True, eq=False)
-class Surfaces:
+class Surfaces(Value):
     """One surface for each label, bilinear on the logit scale, that falls along neither confidence nor gap.
 
-    Its arrays are read-only copies. Beyond the outer gap knots a surface stays as it is there. At one label
+    Beyond the outer gap knots a surface stays as it is there. At one label
     and gap, reliability never falls as the confidence rises, to the last bit; along the gap, up to rounding.
     """
 
-    knots: np.ndarray  # (J,) float64, 0 = u_1 < ... < u_J = 1
-    gap_knots: np.ndarray  # (G,) float64, rising, G >= 2
-    values: np.ndarray  # (K, J, G) float64, logit of the reliability
-
-    def __post_init__(self) -> None:
-        for name in ("knots", "gap_knots", "values"):
-            frozen = np.array(getattr(self, name), dtype=np.float64)
-            frozen.flags.writeable = False
-            object.__setattr__(self, name, frozen)
+    knots: Annotated[np.ndarray, Axes("J")]  # 0 = u_1 < ... < u_J = 1
+    gap_knots: Annotated[np.ndarray, Axes("G")]  # rising, G >= 2
+    values: Annotated[np.ndarray, Axes("K", "J", "G")]  # logit of the reliability
 
     def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray, gap: np.ndarray | None = None) -> np.ndarray:
         """logit of the confidence, decision and gap, `(n,)` each, to logit of the reliability `(n,)` float64."""
@@ -49,7 +45,7 @@ class Surfaces:
         row = np.arange(len(interval))
         return _between(at_knots[row, interval], at_knots[row, interval + 1], weight)
 
-    def violations(self) -> list[str]:
+    def contradictions(self) -> list[str]:
         """What is wrong with these surfaces, a sentence for each place; empty if nothing is."""
         found = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():

@@ -84,7 +84,10 @@ def with_stand_in(fit: Callable[[Batch], list]) -> Callable[[Batch], list[WithFa
 
     def fit_with_fallbacks(batch: Batch) -> list[WithFallbacks]:
         own = fit(batch)
-        shared = [SharedCurve(Curves(batch.settings.places, v[None], np.ones(1), ("none",))) for v in batch.stand_in]
+        shared = [
+            SharedCurve(Curves(batch.settings.places, v[None], batch.rows.sum(keepdims=True), ("none",)))
+            for v in batch.stand_in
+        ]
         return [
             WithFallbacks(value, curve, batch.fallback, batch.rows) for value, curve in zip(own, shared, strict=True)
         ]
