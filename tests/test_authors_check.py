@@ -15,8 +15,8 @@ import pytest
 from scipy.special import expit
 
 from tasks.calibrators import CALIBRATORS
-from tasks.metrics.measured import of_reliability
 from tasks.metrics.probability import ece
+from tasks.metrics.registry import of_reliability
 from tasks.projection.batch import Batch
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.rows import rows_under

@@ -13,8 +13,9 @@ from scipy.stats import bootstrap
 
 from tasks.metrics import resampling
 from tasks.metrics.intervals import holm, interval, two_sided_p
-from tasks.metrics.probability import brier, brier_of_rows, ece, nll, nll_of_rows, top_ece
-from tasks.metrics.reliability import errors_retained, order_by_risk, reliability_metrics
+from tasks.metrics.probability import brier, brier_of_rows, ece, nll, nll_of_rows, top_ece, top_of_rows
+from tasks.metrics.registry import of_reliability
+from tasks.metrics.reliability import errors_retained, order_by_risk
 from tasks.metrics.resampling import Resamples, resample
 from tasks.metrics.spread import confidence_groups, label_spread
 from tasks.metrics.weighted import group_errors, harmonic_sums, weighted_errors_retained, weighted_ranking
@@ -54,7 +55,7 @@ def test_a_weight_is_that_many_tied_rows(rows):
     weights = np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)])
     found = ranked(t, correct, weights)
     for one, repeats in enumerate(weights):
-        expected = reliability_metrics(np.repeat(t, repeats), np.repeat(correct, repeats))
+        expected = of_reliability(np.repeat(t, repeats), np.repeat(correct, repeats))
         expected.pop("nll_correct")
         assert {name: values[one] for name, values in found.items()} == pytest.approx(expected, abs=1e-10, nan_ok=True)
 
@@ -64,9 +65,9 @@ def test_a_weight_is_that_many_tied_rows(rows):
 def test_a_resample_is_its_repeated_rows(levels, parted):
     t, correct, group = scored(3003, levels=levels)
     draws = resample(np.arange(3003) if parted else group, resamples=8, seed=3)
-    found = draws.reliability(t, correct)
+    found = of_reliability(t, correct, draws=draws)
     for one, repeats in enumerate(times_drawn(draws)):
-        expected = reliability_metrics(np.repeat(t, repeats), np.repeat(correct, repeats))
+        expected = of_reliability(np.repeat(t, repeats), np.repeat(correct, repeats))
         assert list(found) == list(expected)
         assert {name: values[one] for name, values in found.items()} == pytest.approx(expected, abs=1e-10)
 
@@ -116,7 +117,7 @@ def test_weighted_metrics_by_hand():
 @pytest.mark.parametrize("n", [90, 170, 180])
 def test_coverage_is_counted_in_integers(n):
     t, correct = -np.arange(n / 10), np.arange(n // 10) % 2 == 0
-    expected = reliability_metrics(np.repeat(t, 10), np.repeat(correct, 10))["selacc_70"]
+    expected = of_reliability(np.repeat(t, 10), np.repeat(correct, 10))["selacc_70"]
     assert ranked(t, correct, np.full((1, n // 10), 10))["selacc_70"][0] == pytest.approx(expected, abs=1e-12)
 
 
@@ -129,7 +130,7 @@ def test_the_metrics_of_probabilities_are_those_of_repeated_rows(decisions):
         draws.mean(brier_of_rows(log_p, decisions.labels)),
         draws.mean(decisions.correct),
         draws.ece(confidence, decisions.correct),
-        draws.top_ece(log_p, decisions.labels, bins=7),
+        draws.ece(*top_of_rows(log_p, decisions.labels), bins=7),
     ]
     for one, repeats in enumerate(times_drawn(draws)):
         p, labels, correct = (np.repeat(x, repeats, axis=0) for x in (log_p, decisions.labels, decisions.correct))
@@ -197,7 +198,7 @@ def test_the_order_of_rows_does_not_matter():
     t, correct, group = scored(900, levels=20)
     order = np.random.default_rng(4).permutation(900)
     one, other = (
-        resample(g, resamples=30, seed=1).reliability(x, z)
+        of_reliability(x, z, draws=resample(g, resamples=30, seed=1))
         for x, z, g in ((t, correct, group), (t[order], correct[order], group[order]))
     )
     assert one.pop("nll_correct") == pytest.approx(other.pop("nll_correct"), abs=1e-12)
@@ -219,12 +220,12 @@ def test_the_order_of_rows_changes_no_bit_of_the_errors_retained():
 @pytest.mark.parametrize("at_once", [1, 7 * 900])
 def test_memory_changes_no_bit(monkeypatch, kept, at_once):
     t, correct, group = scored(900)
-    expected = resample(group, resamples=20, seed=1).reliability(t, correct)
+    expected = of_reliability(t, correct, draws=resample(group, resamples=20, seed=1))
     retained = resample(group, resamples=20, seed=1).errors_retained(t, correct, COVERAGE)
     monkeypatch.setattr(resampling, "KEPT", kept)
     monkeypatch.setattr(resampling, "AT_ONCE", at_once)
     monkeypatch.setattr(resampling, "SUMMED_AT_ONCE", at_once)
-    found = resample(group, resamples=20, seed=1).reliability(t, correct)
+    found = of_reliability(t, correct, draws=resample(group, resamples=20, seed=1))
     for name, values in expected.items():
         assert (values == found[name]).all()
     assert (resample(group, resamples=20, seed=1).errors_retained(t, correct, COVERAGE) == retained).all()
@@ -239,7 +240,10 @@ def test_a_draw_belongs_to_its_seed():
 def test_what_is_equal_has_no_difference_in_any_resample():
     t, correct, group = scored(1000)
     draws = resample(group, resamples=200, seed=0)
-    one, other = draws.reliability(t, correct), draws.reliability(0.3 * t + 1, correct)  # the same ranks
+    one, other = (
+        of_reliability(t, correct, draws=draws),
+        of_reliability(0.3 * t + 1, correct, draws=draws),
+    )  # the same ranks
     difference = one["aurc"] - other["aurc"]
     assert (difference == 0).all()
     assert two_sided_p(difference) == 1
@@ -250,7 +254,7 @@ def test_a_difference_is_surer_than_what_it_is_between():
     t, correct, group = scored(2000)
     draws = resample(group, resamples=300, seed=0)
     noisy = t + np.random.default_rng(1).normal(size=2000) / 3
-    one, other = draws.reliability(t, correct)["aurc"], draws.reliability(noisy, correct)["aurc"]
+    one, other = of_reliability(t, correct, draws=draws)["aurc"], of_reliability(noisy, correct, draws=draws)["aurc"]
     assert interval(other - one).standard_error < interval(one).standard_error / 2
 
 
@@ -263,7 +267,7 @@ def test_nothing_to_draw_is_an_error(rows, resamples):
 def test_a_nan_names_its_row():
     draws, correct = resample(np.arange(4), resamples=2, seed=0), np.ones(4, dtype=bool)
     with pytest.raises(ValueError, match="row 2 "):
-        draws.reliability(np.array([0, 1, np.nan, 0]), correct)
+        of_reliability(np.array([0, 1, np.nan, 0]), correct, draws=draws)
     with pytest.raises(ValueError, match="row 1 "):
         draws.ece(np.array([0, np.nan, 0, 0]), correct)
 
@@ -271,7 +275,7 @@ def test_a_nan_names_its_row():
 def test_rows_that_were_not_drawn_from_are_an_error():
     draws = resample(np.arange(10), resamples=2, seed=0)
     with pytest.raises(ValueError):  # noqa: PT011, NumPy's and SciPy's words
-        draws.reliability(np.zeros(9), np.zeros(9, dtype=bool))
+        of_reliability(np.zeros(9), np.zeros(9, dtype=bool), draws=draws)
 
 
 # Intervals
@@ -335,7 +339,7 @@ def test_a_p_value_does_not_depend_on_the_sign():
 def test_a_resample_without_errors_is_left_out_and_counted():
     t, correct = scored(40)[0], np.arange(40) >= 3  # three errors: 1 resample in 20 has none
     draws = resample(np.arange(40), resamples=1000, seed=0)
-    replicates = draws.reliability(t, correct)["aupr_error"]
+    replicates = of_reliability(t, correct, draws=draws)["aupr_error"]
     undefined = np.isnan(replicates)
     assert (undefined == (draws.mean(correct) == 1)).all()
     assert 0 < undefined.mean() < 0.08

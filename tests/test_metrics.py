@@ -23,6 +23,7 @@ from tasks.metrics.probability import (
     nll_of_rows,
     top_ece,
 )
+from tasks.metrics.registry import of_reliability
 from tasks.metrics.reliability import (
     RiskOrder,
     augrc,
@@ -32,9 +33,9 @@ from tasks.metrics.reliability import (
     nll_correct,
     nll_correct_of_rows,
     order_by_risk,
-    reliability_metrics,
     selective_accuracy,
 )
+from tasks.protocol.params import MetricParams
 
 KEYS = ["nll_correct", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90"]
 
@@ -151,7 +152,7 @@ def test_the_losses_of_rows_have_the_metrics_as_their_means(decisions):
 def test_an_unknown_reading_is_an_error():
     t, correct = scored(10)
     with pytest.raises(ValueError, match="'file'"):
-        reliability_metrics(t, correct, ties="file")
+        MetricParams(ties="file")
     for smallest in (0, 0.5, np.nan):
         with pytest.raises(ValueError, match="smallest"):
             nll_correct(t, correct, smallest)
@@ -183,7 +184,7 @@ def test_metrics_of_no_rows_are_nan():
     labels, correct = np.empty(0, dtype=int), np.empty(0, dtype=bool)
     values = [accuracy(labels, labels), ece(none, correct)]
     values += [metric(empty, labels) for metric in (top_ece, nll, brier)]
-    values += reliability_metrics(none, correct).values()
+    values += of_reliability(none, correct).values()
     assert np.isnan(values).all()
 
 
@@ -242,7 +243,7 @@ def test_a_few_errors_of_lowest_risk_keep_their_digits():
 def test_all_ranking_metrics_share_one_sort_of_values(monkeypatch):
     t, correct = scored(500)
     counted = sorted_values(monkeypatch)
-    reliability_metrics(t, correct)
+    of_reliability(t, correct)
     assert counted == [500, np.count_nonzero(~correct)]
     ece(expit(t), correct)
     assert len(counted) == 2  # bins of equal width need none
@@ -270,7 +271,7 @@ def test_ties_are_the_mean_over_every_order_of_the_tied_rows(rows):
     for shuffled in permutations(range(len(rows))):  # a stable sort of every file order is every tie order
         file_order = np.array(shuffled)
         every.append(naive(correct[file_order][np.argsort(-t[file_order], kind="stable")]))
-    found = reliability_metrics(t, correct)
+    found = of_reliability(t, correct)
     for name in every[0]:
         assert found[name] == pytest.approx(np.mean([one[name] for one in every]), abs=1e-12, nan_ok=True)
 
@@ -282,7 +283,7 @@ def test_ties_are_the_mean_over_random_orders():
     for _ in range(400):
         file_order = generator.permutation(200)
         drawn.append(naive(correct[file_order][np.argsort(-t[file_order], kind="stable")]))
-    found = reliability_metrics(t, correct)
+    found = of_reliability(t, correct)
     for name in drawn[0]:
         values = np.array([one[name] for one in drawn])
         assert abs(values.mean() - found[name]) < 5 * values.std() / np.sqrt(400) + 1e-12
@@ -291,7 +292,7 @@ def test_ties_are_the_mean_over_random_orders():
 @pytest.mark.parametrize("seed", range(3))
 def test_untied_rows_give_the_sums_of_the_paper(seed):
     t, correct = scored(1237, seed)
-    found, expected = reliability_metrics(t, correct), naive(correct[np.argsort(-t)])
+    found, expected = of_reliability(t, correct), naive(correct[np.argsort(-t)])
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-10)
     assert found["aupr_error"] == pytest.approx(average_precision_score(~correct, -t), abs=1e-10)
     assert found["nll_correct"] == pytest.approx(log_loss(correct, expit(t)), abs=1e-10)
@@ -305,9 +306,9 @@ def test_one_threshold_for_a_tie_group_would_lose_precision():
 @pytest.mark.parametrize("levels", [None, 2, 9])
 def test_one_threshold_for_a_tie_group_is_the_reading_of_scikit_learn(levels):
     t, correct = scored(700, levels=levels)
-    found = reliability_metrics(t, correct, ties="threshold")
+    found = of_reliability(t, correct, MetricParams(ties="threshold"))
     assert found.pop("aupr_error") == pytest.approx(average_precision_score(~correct, -t), abs=1e-12)
-    expected = reliability_metrics(t, correct)
+    expected = of_reliability(t, correct)
     assert found == {name: expected[name] for name in found}  # and of no other metric
     assert np.isnan(aupr_error(order_by_risk(t, np.full(700, True)), "threshold"))
 
@@ -316,7 +317,7 @@ def test_the_order_of_rows_changes_no_bit():
     t, correct = scored(3000, levels=20)
     t[:40], t[40:80] = np.inf, -np.inf
     order = np.random.default_rng(2).permutation(3000)
-    one, other = reliability_metrics(t, correct), reliability_metrics(t[order], correct[order])
+    one, other = of_reliability(t, correct), of_reliability(t[order], correct[order])
     assert one.pop("nll_correct") == pytest.approx(other.pop("nll_correct"), abs=1e-12)
     assert one == other
 
@@ -345,7 +346,7 @@ def test_a_constant_reliability_has_the_error_rate():
 
 def test_all_right_and_all_wrong():
     t = scored(50)[0]
-    right, wrong = (reliability_metrics(t, np.full(50, z)) for z in (True, False))
+    right, wrong = (of_reliability(t, np.full(50, z)) for z in (True, False))
     assert np.isnan(right.pop("aupr_error"))
     assert [right[key] for key in right if key != "nll_correct"] == [0, 0, 1, 1, 1, 1]
     assert [wrong[key] for key in KEYS[1:]] == pytest.approx([1, 1, 51 / 100, 0, 0, 0, 0])
@@ -425,7 +426,7 @@ def test_what_an_infinite_logit_counts_as_is_a_choice(smallest):
     assert losses[:2] == pytest.approx(-np.log1p(-smallest), rel=1e-9)
     assert losses[2:4] == pytest.approx(-np.log(smallest))
     assert losses[4] == pytest.approx(min(50, -np.log(smallest)))
-    assert reliability_metrics(t, correct, smallest=smallest)["nll_correct"] == losses.mean()
+    assert of_reliability(t, correct, MetricParams(smallest_reliability=smallest))["nll_correct"] == losses.mean()
 
 
 def test_infinite_logits_rank_and_tie():
@@ -437,7 +438,7 @@ def test_infinite_logits_rank_and_tie():
 
 def test_a_nan_logit_names_its_row():
     with pytest.raises(ValueError, match="row 3 "):
-        reliability_metrics(np.array([0.0, np.inf, 1.0, np.nan]), np.ones(4, dtype=bool))
+        of_reliability(np.array([0.0, np.inf, 1.0, np.nan]), np.ones(4, dtype=bool))
 
 
 @pytest.mark.parametrize("bins", [10, 15, 25])

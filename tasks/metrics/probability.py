@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from tasks.metrics.checks import reject_nan
+from tasks.protocol.params import METRIC_DEFAULTS
 
-SMALLEST_PROBABILITY = 1e-12  # one impossible label may cost 27.6 nats at most
+BINS = METRIC_DEFAULTS.ece_bins
+SMALLEST_PROBABILITY = METRIC_DEFAULTS.smallest_probability  # one impossible label may cost 27.6 nats at most
 
 
 def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
@@ -18,7 +20,7 @@ def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
     return _mean(decision == labels)
 
 
-def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
+def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
     """Expected calibration error of fixed decisions, in [0, 1]: confidence `(n,)` in [0, 1] and correct `(n,)` bool.
 
     Sum over bins of (share of rows) * |mean confidence - mean correct| (Guo et al., 2017), over `confidence_bins`.
@@ -35,7 +37,7 @@ def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
     return float(np.abs(gaps).sum() / len(confidence))
 
 
-def confidence_bins(confidence: np.ndarray, bins: int = 15) -> np.ndarray:
+def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
     """Confidence `(n,)` in [0, 1] to its bin `(n,)` int64, 0..bins-1, where 0 is the lowest.
 
     Bins are of equal width and closed on the left, as the authors' are: bin i is [i/bins, (i+1)/bins) with float64
@@ -54,7 +56,7 @@ def confidence_bins(confidence: np.ndarray, bins: int = 15) -> np.ndarray:
     return np.searchsorted(np.arange(1, bins) / bins, confidence, side="right")
 
 
-def top_ece(log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:
+def top_ece(log_probabilities: np.ndarray, labels: np.ndarray, bins: int = BINS) -> float:
     """`ece` of whatever label is now on top, the first among equals: log-probabilities `(n, K)`, labels `(n,)`.
 
     It equals `ece` of the fixed decisions where every decision still has the top and no tie.
