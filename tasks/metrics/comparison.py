@@ -12,10 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tasks.metrics.intervals import Interval, interval, two_sided_p
+from tasks.metrics.intervals import UNKNOWN, Interval, interval, two_sided_p
 
 LEVEL = 0.05  # of a claim, held over all that are tested together
-UNKNOWN = Interval(np.nan, np.nan, np.nan, np.nan)
 
 Sign = Literal["better", "worse", "not certainly better", "better by one metric and worse by another"]
 BETTER: Sign = "better"
