@@ -51,7 +51,7 @@ def test_the_numbers_of_the_paper_are_the_default():
 
 def test_the_metrics_without_a_params_yaml_are_those_of_ours_which_has_to_name_each(written):
     assert load_params(PARAMS).metrics == METRIC_DEFAULTS
-    with pytest.raises(BadInput, match="ece_bins.* is missing"):
+    with pytest.raises(BadInput, match=r"ece_bins.+ is missing"):
         load_params(written("metrics", {"ties": "expected"}))
 
 
