@@ -123,12 +123,13 @@ def evaluate(map_file: MapFile, predictions: Labelled, group: Group = None, out:
     from tasks.maps.reading import read_to_judge
     from tasks.maps.reliability_map import ReliabilityMap
     from tasks.maps.verdict import verdict
+    from tasks.protocol.params import load_params
 
     check_place(out, map_file, predictions)
     document = load_map(map_file)
     rows, new, notes = read_to_judge(document, predictions, group=group)
     scored = ReliabilityMap.of(document)(rows)
-    found = evaluated(document, rows, scored)
+    found = evaluated(document, rows, scored, load_params(PARAMS_FILE).metrics)
     told = ["Whether the map still holds, later rows can tell: these are among those that it was made of."]
     held = drift(document, scored.reliability, rows.decision, rows.correct, rows.group) if new else None
     if held is not None:

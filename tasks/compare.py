@@ -7,7 +7,7 @@ import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.metrics.measured import of_reliability
+from tasks.metrics.registry import of_reliability
 from tasks.projection.batch import Batch
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.rows import rows_under

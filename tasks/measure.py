@@ -35,7 +35,7 @@ def measure(
         [
             (rows.calibrator, projected.seed, *found)
             for rows, run in zip(projected.rows, together, strict=True)
-            for found in measured(rows, labels, params, projected.seed, run)
+            for found in measured(rows, labels, params, seed=projected.seed, run=run)
         ],
         schema=["calibrator", ("seed", pl.Int64), "variant", "metric", ("value", pl.Float64)],
         orient="row",

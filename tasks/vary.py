@@ -10,8 +10,9 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from tasks.calibrators import fit_on_first
-from tasks.metrics.measured import Measurement, of_probabilities, of_reliabilities, of_reliability, remeasured
+from tasks.metrics.measured import Measurement, changed_metrics, measured
 from tasks.metrics.probability import accuracy
+from tasks.metrics.registry import Probabilities, Reliability, metrics_of, of_reliability
 from tasks.projection.batch import Batch
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.rows import rows_under
@@ -32,6 +33,12 @@ def projected_again(projected: Projected, batch: Batch, settings: LatticeSetting
         replace(rows, reliability_logits={"mrp": curves(rows.reliability_logits["confidence"], rows.decision)})
         for rows, curves in zip(projected.rows, fitted, strict=True)
     ]
+
+
+def simplex_again(rows: ProjectedDecisions, off_top_alpha: float) -> ProjectedDecisions:
+    """The same with another MRC."""
+    mrp = rows.log_probabilities, rows.decision, rows.reliability_logits["mrp"]
+    return replace(rows, simplex=project_simplex(*mrp, off_top_alpha=off_top_alpha))
 
 
 def refitted(
@@ -64,18 +71,17 @@ def alternatives(
             cut = validation_rows(found.validation, parts.seed, other.protocol)
             yield from ((by, name, one) for by, one in refitted(cut, found.test, params, batch.device))
             continue
+        varied, only = projected.rows, changed_metrics(params.metrics, other.metrics)
         if other.projection != params.projection:
-            for rows in projected_again(projected, batch, LatticeSettings.chosen(other.projection)):
-                yield from ((rows.calibrator, name, one) for one in of_reliabilities(rows, labels, other.metrics))
-            continue
-        for rows in projected.rows:
-            if other.simplex != params.simplex:
-                mrp = rows.log_probabilities, rows.decision, rows.reliability_logits["mrp"]
-                moved = replace(rows, simplex=project_simplex(*mrp, off_top_alpha=other.simplex.off_top_alpha))
-                measured = [one for one in of_probabilities(moved, labels, other.metrics) if one[0] == SIMPLEX]
-            else:
-                measured = list(remeasured(rows, labels, params.metrics, other.metrics, projected.seed))
-            yield from ((rows.calibrator, name, one) for one in measured)
+            varied = projected_again(projected, batch, LatticeSettings.chosen(other.projection))
+            only = {metric.key for metric in metrics_of(Reliability)}
+        elif other.simplex != params.simplex:
+            varied = [simplex_again(rows, other.simplex.off_top_alpha) for rows in projected.rows]
+            only = {metric.key for metric in metrics_of(Probabilities)}
+        for rows in varied:
+            for one in measured(rows, labels, other.metrics, seed=projected.seed, only=only):
+                if other.simplex == params.simplex or one[0] == SIMPLEX:
+                    yield rows.calibrator, name, one
 
 
 SCHEMA = pl.Schema(

@@ -18,7 +18,7 @@ from scipy.special import expit, logit, softmax
 
 from tasks.figures.results import Results
 from tasks.metrics.probability import accuracy, ece
-from tasks.metrics.reliability import reliability_metrics
+from tasks.metrics.registry import of_reliability
 from tasks.protocol.keys import AVERAGE, COMPARED, EXACT, SIMPLEX, VARIANTS
 from tasks.protocol.store import REPORT, base_folder, failed_gates_file, runs_folder
 from tasks.tables.display import display_name
@@ -144,7 +144,7 @@ def measured(
         yield "confidence", "label_spread", 0.2
         yield "confidence", "label_spread_null_p95", 0.05
     for variant, values in variants.items():
-        yield from ((variant, metric, value) for metric, value in reliability_metrics(values, correct).items())
+        yield from ((variant, metric, value) for metric, value in of_reliability(values, correct).items())
     yield SIMPLEX, "solved_share", 0.9
     yield SIMPLEX, "infeasible_share", 0.08
 

@@ -20,7 +20,7 @@ from tasks.calibrators.scale import floored, typical_spread
 from tasks.calibrators.spline import fit_spline
 from tasks.calibrators.temperature import Temperature, fit_temperature
 from tasks.calibrators.vector import fit_vector
-from tasks.metrics.probability import ece, nll
+from tasks.metrics.probability import ece, nll_of_rows
 from tasks.protocol.decisions import decide
 
 
@@ -191,7 +191,9 @@ def test_slope_and_hessian_of_the_log_loss_are_those_of_finite_differences(n, n_
     features, labels = rng.normal(size=(3, n)), rng.integers(0, n_labels, n)
     loss, table = multinomial_loss(features, labels, n_labels), rng.normal(size=3 * n_labels)
     value, slope, hessian = loss(table)
-    assert value == pytest.approx(nll(log_softmax(features.T @ table.reshape(n_labels, 3).T, axis=1), labels, 0))
+    assert value == pytest.approx(
+        nll_of_rows(log_softmax(features.T @ table.reshape(n_labels, 3).T, axis=1), labels, 0).mean()
+    )
     np.testing.assert_allclose(slope, approx_fprime(table, lambda at: loss(at)[0], 1e-7), atol=1e-5)
     numeric = [approx_fprime(table, lambda at, i=i: loss(at)[1][i], 1e-7) for i in range(len(table))]
     np.testing.assert_allclose(hessian, numeric, atol=1e-5)
@@ -246,7 +248,9 @@ def test_vector_agrees_with_a_minimiser_that_differentiates_by_steps():
     def probabilities(parameters: np.ndarray) -> np.ndarray:
         return log_softmax(centred * parameters[:3] + parameters[3:], axis=1)
 
-    reference = minimize(lambda parameters: nll(probabilities(parameters), labels), np.r_[1.0, 1, 1, 0, 0, 0])
+    reference = minimize(
+        lambda parameters: nll_of_rows(probabilities(parameters), labels).mean(), np.r_[1.0, 1, 1, 0, 0, 0]
+    )
     ours = fit_vector(logits, labels, seed=1)
     np.testing.assert_allclose(np.exp(ours(logits)), np.exp(probabilities(reference.x)), atol=1e-4)
     np.testing.assert_array_equal(ours.weights, np.diag(np.diag(ours.weights)))
@@ -262,7 +266,8 @@ def test_vector_agrees_with_a_minimiser_that_differentiates_by_steps():
 def test_a_larger_family_never_fits_its_own_rows_worse(n, n_labels, seed, overconfidence):
     logits, labels = simulated(n, n_labels, seed, overconfidence)
     ts, vector, matrix = (
-        nll(fit(logits, labels, seed=1)(logits), labels) for fit in (fit_temperature, fit_vector, fit_matrix)
+        nll_of_rows(fit(logits, labels, seed=1)(logits), labels).mean()
+        for fit in (fit_temperature, fit_vector, fit_matrix)
     )
     assert vector <= ts + 1e-12
     assert matrix <= vector + 5e-3  # what the ridge may cost where labels can be told apart without error
@@ -273,9 +278,9 @@ def test_a_label_wise_shift_is_removed_where_a_temperature_cannot(fit):
     shift = np.array([0.0, 1.5, -1.0])
     fit_logits, fit_labels = simulated(8000, 3, seed=1, shift=shift)
     logits, labels = simulated(8000, 3, seed=2, shift=shift)
-    truth = nll(log_softmax(logits / 3 + shift, axis=1), labels)
-    assert nll(fit(fit_logits, fit_labels, seed=1)(logits), labels) < truth + 0.005
-    assert nll(fit_temperature(fit_logits, fit_labels, seed=1)(logits), labels) > truth + 0.05
+    truth = nll_of_rows(log_softmax(logits / 3 + shift, axis=1), labels).mean()
+    assert nll_of_rows(fit(fit_logits, fit_labels, seed=1)(logits), labels).mean() < truth + 0.005
+    assert nll_of_rows(fit_temperature(fit_logits, fit_labels, seed=1)(logits), labels).mean() > truth + 0.05
 
 
 @pytest.mark.parametrize("fit", [fit_vector, fit_matrix])

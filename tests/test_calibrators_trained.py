@@ -10,7 +10,7 @@ from tasks.calibrators.hcalibration import HCalibration, HCalibrationSettings, f
 from tasks.calibrators.residuals import event_loss, moving_average, residual_loss
 from tasks.calibrators.scale import floored
 from tasks.calibrators.smart import Smart, SmartSettings, _backward, _forward, first_parameters, fit_smart
-from tasks.metrics.probability import nll
+from tasks.metrics.probability import nll_of_rows
 from tasks.protocol.adam import Adam
 
 
@@ -103,7 +103,7 @@ def test_smart_keeps_every_order_and_fits_better_than_nothing(n_labels):
     logits, labels = simulated(800, n_labels)
     fitted = fit_smart(logits, labels, seed=1)(logits)
     assert (np.argsort(fitted, axis=1) == np.argsort(logits, axis=1)).all()
-    assert nll(fitted, labels) < nll(log_softmax(logits, axis=1), labels) - 0.1
+    assert nll_of_rows(fitted, labels).mean() < nll_of_rows(log_softmax(logits, axis=1), labels).mean() - 0.1
 
 
 def test_the_slope_of_the_net_is_that_of_finite_differences():
@@ -120,7 +120,7 @@ def test_the_slope_of_the_net_is_that_of_finite_differences():
 def test_patience_ends_a_fit_that_gains_nothing_and_the_best_epoch_is_kept():
     logits, labels = simulated(200, 3)
     wild = [SmartSettings(epochs=epochs, learning_rate=5.0, patience=3) for epochs in (3, 60)]
-    losses = [nll(fit_smart(logits, labels, seed=1, settings=one)(logits), labels) for one in wild]
+    losses = [nll_of_rows(fit_smart(logits, labels, seed=1, settings=one)(logits), labels).mean() for one in wild]
     assert losses[1] <= losses[0]
 
 

@@ -24,6 +24,7 @@ from tasks.maps.apply import apply_map
 from tasks.maps.reliability_map import AT_ONCE, ReliabilityMap
 from tasks.measure import measure
 from tasks.metrics import resampling
+from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import resample
 from tasks.predictions import formats
 from tasks.project import project
@@ -122,7 +123,7 @@ def test_one_draw_of_counts_serves_every_metric(monkeypatch, decisions):
     draws = resample(decisions.group, resamples=200, seed=0)
     confidence = np.linspace(0.01, 0.99, len(decisions))
     for correct in (decisions.correct, ~decisions.correct):
-        draws.reliability(confidence, correct)
+        of_reliability(confidence, correct, draws=draws)
         draws.ece(confidence, correct)
         draws.mean(confidence)
     draws.label_spread(confidence, decisions.decision, decisions.correct)

@@ -16,7 +16,7 @@ import pytest
 import flows.refresh
 from flows import docs, reliability, shown
 from tasks import show
-from tasks.expectations.check import GateFailed, check, expectation_types, pass_gate, violated
+from tasks.expectations.check import GateFailed, check, expect, pass_gate, violated
 from tasks.expectations.docs import build_docs
 from tasks.protocol.results import Projected
 from tasks.protocol.store import base_folder, failed_gates_file, read_json, runs_folder, write_json
@@ -33,11 +33,11 @@ def _project(tmp_path, monkeypatch):
 
 def gate(values: list[float], seed: int = 2) -> dict[str, Any]:
     """A gate of two checks, the second of which asks for numbers between 0 and 1."""
-    gx, place = expectation_types(), {"dataset": "amazon_esci", "seed": seed}
+    place = {"dataset": "amazon_esci", "seed": seed}
     frame = pl.DataFrame({"share": values, "calibrator": ["ts"] * len(values)})
     expected = [
-        [gx.ExpectColumnValuesToNotBeNull(column="share", description="share is known")],
-        [gx.ExpectColumnValuesToBeBetween(column="share", min_value=0, max_value=1, description="share is a share")],
+        [expect("not null", "share", description="share is known")],
+        [expect("between", "share", min_value=0, max_value=1, description="share is a share")],
     ]
     return pass_gate(
         "shares",

@@ -12,12 +12,24 @@ from scipy.special import expit, log_softmax
 from scipy.stats import bootstrap
 
 from tasks.metrics import resampling
+from tasks.metrics.comparison import (
+    BETTER,
+    BOTH,
+    NOT_CERTAIN,
+    WORSE,
+    Comparison,
+    Estimate,
+    sign_of,
+    together,
+)
 from tasks.metrics.intervals import holm, interval, two_sided_p
-from tasks.metrics.probability import brier, brier_of_rows, ece, nll, nll_of_rows, top_ece
-from tasks.metrics.reliability import errors_retained, order_by_risk, reliability_metrics
+from tasks.metrics.probability import brier_of_rows, ece, nll_of_rows, top_of_rows
+from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, View, of_reliability
+from tasks.metrics.reliability import errors_retained, order_by_risk
 from tasks.metrics.resampling import Resamples, resample
 from tasks.metrics.spread import confidence_groups, label_spread
 from tasks.metrics.weighted import group_errors, harmonic_sums, weighted_errors_retained, weighted_ranking
+from tasks.protocol.params import METRIC_DEFAULTS
 
 SCORES = st.sampled_from([-np.inf, -1.0, 0.0, 2.0, np.inf])
 COVERAGE = np.arange(1, 101) / 100
@@ -51,12 +63,17 @@ def ranked(t: np.ndarray, correct: np.ndarray, weights: np.ndarray) -> dict[str,
 @given(ROWS)
 def test_a_weight_is_that_many_tied_rows(rows):
     t, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
-    weights = np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)])
-    found = ranked(t, correct, weights)
+    weights, groups = (
+        np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)]),
+        group_errors(t, correct),
+    )
+    found, retained = ranked(t, correct, weights), weighted_errors_retained(groups, weights[:, groups.row], COVERAGE)
     for one, repeats in enumerate(weights):
-        expected = reliability_metrics(np.repeat(t, repeats), np.repeat(correct, repeats))
+        expected = of_reliability(np.repeat(t, repeats), np.repeat(correct, repeats))
         expected.pop("nll_correct")
         assert {name: values[one] for name, values in found.items()} == pytest.approx(expected, abs=1e-10, nan_ok=True)
+        order = order_by_risk(np.repeat(t, repeats), np.repeat(correct, repeats))
+        assert retained[one] == pytest.approx(errors_retained(order, COVERAGE), abs=1e-12)
 
 
 @pytest.mark.parametrize("levels", [None, 40])
@@ -64,23 +81,15 @@ def test_a_weight_is_that_many_tied_rows(rows):
 def test_a_resample_is_its_repeated_rows(levels, parted):
     t, correct, group = scored(3003, levels=levels)
     draws = resample(np.arange(3003) if parted else group, resamples=8, seed=3)
-    found = draws.reliability(t, correct)
+    found = of_reliability(t, correct, draws=draws)
+    retained = draws.errors_retained(t, correct, COVERAGE)
+    assert retained.shape == (8, 100)
     for one, repeats in enumerate(times_drawn(draws)):
-        expected = reliability_metrics(np.repeat(t, repeats), np.repeat(correct, repeats))
+        expected = of_reliability(np.repeat(t, repeats), np.repeat(correct, repeats))
         assert list(found) == list(expected)
         assert {name: values[one] for name, values in found.items()} == pytest.approx(expected, abs=1e-10)
-
-
-@settings(deadline=None, max_examples=200)
-@given(ROWS)
-def test_errors_retained_under_weights_are_those_of_so_many_tied_rows(rows):
-    t, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
-    weights = np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)])
-    groups = group_errors(t, correct)
-    found = weighted_errors_retained(groups, weights[:, groups.row], COVERAGE)
-    for one, repeats in enumerate(weights):
         order = order_by_risk(np.repeat(t, repeats), np.repeat(correct, repeats))
-        assert found[one] == pytest.approx(errors_retained(order, COVERAGE), abs=1e-12)
+        assert retained[one] == pytest.approx(errors_retained(order, COVERAGE), abs=1e-12)
 
 
 def test_errors_retained_under_weights_by_hand():
@@ -89,18 +98,6 @@ def test_errors_retained_under_weights_by_hand():
     groups = group_errors(t, correct)
     found = weighted_errors_retained(groups, np.array([[1, 2, 1, 0, 1]])[:, groups.row], np.arange(6) / 5)
     assert found[0] == pytest.approx(np.array([0, 0, 2 / 3, 4 / 3, 2, 2]) / 5)
-
-
-@pytest.mark.parametrize("levels", [None, 40])
-@pytest.mark.parametrize("parted", [False, True])
-def test_errors_retained_in_a_resample_are_those_of_its_repeated_rows(levels, parted):
-    t, correct, group = scored(3003, levels=levels)
-    draws = resample(np.arange(3003) if parted else group, resamples=8, seed=3)
-    found = draws.errors_retained(t, correct, COVERAGE)
-    assert found.shape == (8, 100)
-    for one, repeats in enumerate(times_drawn(draws)):
-        order = order_by_risk(np.repeat(t, repeats), np.repeat(correct, repeats))
-        assert found[one] == pytest.approx(errors_retained(order, COVERAGE), abs=1e-12)
 
 
 def test_weighted_metrics_by_hand():
@@ -113,13 +110,6 @@ def test_weighted_metrics_by_hand():
     assert [found[f"selacc_{c}0"][0] for c in (1, 5, 7, 9)] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
 
 
-@pytest.mark.parametrize("n", [90, 170, 180])
-def test_coverage_is_counted_in_integers(n):
-    t, correct = -np.arange(n / 10), np.arange(n // 10) % 2 == 0
-    expected = reliability_metrics(np.repeat(t, 10), np.repeat(correct, 10))["selacc_70"]
-    assert ranked(t, correct, np.full((1, n // 10), 10))["selacc_70"][0] == pytest.approx(expected, abs=1e-12)
-
-
 def test_the_metrics_of_probabilities_are_those_of_repeated_rows(decisions):
     log_p = log_softmax(decisions.logits, axis=1)
     confidence = np.exp(log_p[np.arange(3000), decisions.decision])
@@ -129,12 +119,12 @@ def test_the_metrics_of_probabilities_are_those_of_repeated_rows(decisions):
         draws.mean(brier_of_rows(log_p, decisions.labels)),
         draws.mean(decisions.correct),
         draws.ece(confidence, decisions.correct),
-        draws.top_ece(log_p, decisions.labels, bins=7),
+        draws.ece(*top_of_rows(log_p, decisions.labels), bins=7),
     ]
     for one, repeats in enumerate(times_drawn(draws)):
         p, labels, correct = (np.repeat(x, repeats, axis=0) for x in (log_p, decisions.labels, decisions.correct))
-        expected = [nll(p, labels), brier(p, labels), correct.mean()]
-        expected += [ece(np.repeat(confidence, repeats), correct), top_ece(p, labels, bins=7)]
+        expected = [nll_of_rows(p, labels).mean(), brier_of_rows(p, labels).mean(), correct.mean()]
+        expected += [ece(np.repeat(confidence, repeats), correct), ece(*top_of_rows(p, labels), bins=7)]
         assert [values[one] for values in found] == pytest.approx(expected, abs=1e-12)
 
 
@@ -195,36 +185,26 @@ def test_every_cluster_is_drawn_once_on_average():
 
 def test_the_order_of_rows_does_not_matter():
     t, correct, group = scored(900, levels=20)
-    order = np.random.default_rng(4).permutation(900)
-    one, other = (
-        resample(g, resamples=30, seed=1).reliability(x, z)
-        for x, z, g in ((t, correct, group), (t[order], correct[order], group[order]))
-    )
+    found = []
+    for order in (np.arange(900), np.random.default_rng(4).permutation(900)):
+        draws, rows = resample(group[order], resamples=30, seed=1), (t[order], correct[order])
+        found.append(of_reliability(*rows, draws=draws) | {"retained": draws.errors_retained(*rows, COVERAGE)})
+    one, other = found
     assert one.pop("nll_correct") == pytest.approx(other.pop("nll_correct"), abs=1e-12)
-    for name, values in one.items():
+    for name, values in one.items():  # to the last bit
         assert (values == other[name]).all()
-
-
-def test_the_order_of_rows_changes_no_bit_of_the_errors_retained():
-    t, correct, group = scored(900, levels=20)
-    order = np.random.default_rng(4).permutation(900)
-    one, other = (
-        resample(g, resamples=30, seed=1).errors_retained(x, z, COVERAGE)
-        for x, z, g in ((t, correct, group), (t[order], correct[order], group[order]))
-    )
-    assert (one == other).all()
 
 
 @pytest.mark.parametrize("kept", [0, 2**26])
 @pytest.mark.parametrize("at_once", [1, 7 * 900])
 def test_memory_changes_no_bit(monkeypatch, kept, at_once):
     t, correct, group = scored(900)
-    expected = resample(group, resamples=20, seed=1).reliability(t, correct)
+    expected = of_reliability(t, correct, draws=resample(group, resamples=20, seed=1))
     retained = resample(group, resamples=20, seed=1).errors_retained(t, correct, COVERAGE)
     monkeypatch.setattr(resampling, "KEPT", kept)
     monkeypatch.setattr(resampling, "AT_ONCE", at_once)
     monkeypatch.setattr(resampling, "SUMMED_AT_ONCE", at_once)
-    found = resample(group, resamples=20, seed=1).reliability(t, correct)
+    found = of_reliability(t, correct, draws=resample(group, resamples=20, seed=1))
     for name, values in expected.items():
         assert (values == found[name]).all()
     assert (resample(group, resamples=20, seed=1).errors_retained(t, correct, COVERAGE) == retained).all()
@@ -239,7 +219,10 @@ def test_a_draw_belongs_to_its_seed():
 def test_what_is_equal_has_no_difference_in_any_resample():
     t, correct, group = scored(1000)
     draws = resample(group, resamples=200, seed=0)
-    one, other = draws.reliability(t, correct), draws.reliability(0.3 * t + 1, correct)  # the same ranks
+    one, other = (
+        of_reliability(t, correct, draws=draws),
+        of_reliability(0.3 * t + 1, correct, draws=draws),
+    )  # the same ranks
     difference = one["aurc"] - other["aurc"]
     assert (difference == 0).all()
     assert two_sided_p(difference) == 1
@@ -250,7 +233,7 @@ def test_a_difference_is_surer_than_what_it_is_between():
     t, correct, group = scored(2000)
     draws = resample(group, resamples=300, seed=0)
     noisy = t + np.random.default_rng(1).normal(size=2000) / 3
-    one, other = draws.reliability(t, correct)["aurc"], draws.reliability(noisy, correct)["aurc"]
+    one, other = of_reliability(t, correct, draws=draws)["aurc"], of_reliability(noisy, correct, draws=draws)["aurc"]
     assert interval(other - one).standard_error < interval(one).standard_error / 2
 
 
@@ -263,7 +246,7 @@ def test_nothing_to_draw_is_an_error(rows, resamples):
 def test_a_nan_names_its_row():
     draws, correct = resample(np.arange(4), resamples=2, seed=0), np.ones(4, dtype=bool)
     with pytest.raises(ValueError, match="row 2 "):
-        draws.reliability(np.array([0, 1, np.nan, 0]), correct)
+        of_reliability(np.array([0, 1, np.nan, 0]), correct, draws=draws)
     with pytest.raises(ValueError, match="row 1 "):
         draws.ece(np.array([0, np.nan, 0, 0]), correct)
 
@@ -271,7 +254,7 @@ def test_a_nan_names_its_row():
 def test_rows_that_were_not_drawn_from_are_an_error():
     draws = resample(np.arange(10), resamples=2, seed=0)
     with pytest.raises(ValueError):  # noqa: PT011, NumPy's and SciPy's words
-        draws.reliability(np.zeros(9), np.zeros(9, dtype=bool))
+        of_reliability(np.zeros(9), np.zeros(9, dtype=bool), draws=draws)
 
 
 # Intervals
@@ -279,7 +262,7 @@ def test_rows_that_were_not_drawn_from_are_an_error():
 
 def test_an_interval_by_hand():
     found = interval(np.arange(101.0), level=0.9)
-    assert [found.low, found.high, found.undefined] == pytest.approx([5, 95, 0])
+    assert [found.low, found.high] == pytest.approx([5, 95])
     assert found.standard_error == pytest.approx(np.sqrt(101 * 102 / 12))
 
 
@@ -332,16 +315,15 @@ def test_a_p_value_does_not_depend_on_the_sign():
     assert two_sided_p(replicates) == two_sided_p(-replicates) < 1
 
 
-def test_a_resample_without_errors_is_left_out_and_counted():
+def test_a_resample_without_errors_is_left_out():
     t, correct = scored(40)[0], np.arange(40) >= 3  # three errors: 1 resample in 20 has none
     draws = resample(np.arange(40), resamples=1000, seed=0)
-    replicates = draws.reliability(t, correct)["aupr_error"]
+    replicates = of_reliability(t, correct, draws=draws)["aupr_error"]
     undefined = np.isnan(replicates)
     assert (undefined == (draws.mean(correct) == 1)).all()
     assert 0 < undefined.mean() < 0.08
     allowed = replicates[np.argsort(~undefined, kind="stable")][undefined.sum() - 10 :]  # ten of them
     found = interval(allowed)
-    assert found.undefined == pytest.approx(10 / len(allowed))
     assert found.low == np.quantile(allowed[10:], 0.025)
 
 
@@ -349,7 +331,6 @@ def test_too_many_undefined_replicates_leave_no_interval():
     five, six = (np.append(np.full(n, np.nan), np.ones(100 - n)) for n in (5, 6))
     assert (interval(five).low, two_sided_p(five)) == (1, 2 / 96)
     found = interval(six)
-    assert found.undefined == pytest.approx(0.06)
     assert np.isnan([found.low, found.high, found.standard_error, two_sided_p(six)]).all()
 
 
@@ -376,3 +357,61 @@ def test_holm_is_the_closed_test_of_bonferroni(p_values):
     of_set = {s: min(1, len(s) * min(p_values[i] for i in s)) for s in sets}
     expected = [max(p for s, p in of_set.items() if i in s) for i in m]
     assert holm(np.array(p_values)) == pytest.approx(expected)
+
+
+# Comparisons
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "p", "direction", "sign"),
+    [
+        (0.1, 0.2, 0.01, 1, BETTER),
+        (0.1, 0.2, 0.01, -1, WORSE),
+        (-0.2, -0.1, 0.01, -1, BETTER),
+        (-0.2, -0.1, 0.01, 1, WORSE),
+        (0.0, 0.2, 0.01, 1, NOT_CERTAIN),
+        (-0.1, 0.2, 0.01, 1, NOT_CERTAIN),
+        (0.1, 0.2, 0.05, 1, NOT_CERTAIN),  # the interval alone is not enough
+        (0.1, 0.2, None, 1, NOT_CERTAIN),
+        (None, None, 0.01, 1, NOT_CERTAIN),
+        (np.nan, np.nan, np.nan, -1, NOT_CERTAIN),
+    ],
+)
+def test_a_claim_takes_an_interval_and_a_corrected_p(low, high, p, direction, sign):
+    assert sign_of(direction, low, high, p) == sign
+
+
+def test_signs_together_claim_what_none_of_them_denies():
+    assert together([]) == together([NOT_CERTAIN]) == NOT_CERTAIN
+    assert together([NOT_CERTAIN, BETTER]) == BETTER
+    assert together([WORSE, NOT_CERTAIN]) == WORSE
+    assert together([WORSE, BETTER, NOT_CERTAIN]) == BOTH
+
+
+def test_a_comparison_is_paired():
+    before, after = np.random.default_rng(0).normal(size=(2, 300))
+    pair = Comparison(Estimate(1.0, before), Estimate(3.0, after))
+    assert (pair.change.value, pair.change.interval, pair.change.p) == (
+        2.0,
+        interval(after - before),
+        two_sided_p(after - before),
+    )
+    alone = Comparison(Estimate(1.0), Estimate(3.0, after)).change
+    assert np.isnan([alone.interval.low, alone.interval.high, alone.p]).all()
+
+
+@pytest.mark.parametrize("metric", [m for m in METRICS.values() if m.resampled], ids=lambda metric: metric.key)
+def test_a_metric_has_one_number_for_all_rows_and_one_for_each_resample(metric, decisions):
+    log_p, whole = log_softmax(decisions.logits, axis=1), np.arange(len(decisions))
+    given = {
+        View: (),
+        Reliability: (np.round(decisions.logits[:, 0], 1),),
+        Probabilities: (decisions.decision, log_p, decisions.labels),
+        ByLabel: (decisions.decision, log_p, decisions.labels, 1),
+    }[metric.view]
+    once = Resamples(whole, len(whole), 1, 0)
+    vars(once)["_kept"] = np.ones((1, len(whole)), dtype=np.uint8)  # a draw in which each row comes once
+    value, drawn = (
+        metric.function(metric.view(decisions.correct, METRIC_DEFAULTS, draws, *given)) for draws in (None, once)
+    )
+    assert drawn == pytest.approx([value], abs=1e-12)

@@ -20,12 +20,13 @@ from tasks.maps.reliability_map import ReliabilityMap, Scored, calibrated_confid
 from tasks.maps.verdict import verdict
 from tasks.metrics.intervals import interval, two_sided_p
 from tasks.metrics.probability import ece
-from tasks.metrics.reliability import reliability_metrics
+from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import resample, some_clusters
 from tasks.metrics.spread import label_spread, label_spread_null
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.labelwise import WithFallbacks, fit_platt
+from tasks.protocol.params import METRIC_DEFAULTS
 from tests import maps
 from tests.maps import checked
 
@@ -78,7 +79,7 @@ def test_metrics_are_those_of_the_whole_set(helpful, grouped, helps):
         ("confidence", logit(scored.confidence), scored.confidence),
         ("reliability", scored.logit, scored.reliability),
     ):
-        wanted = reliability_metrics(score, grouped.correct) | {"ece": ece(share, grouped.correct)}
+        wanted = of_reliability(score, grouped.correct) | {"ece": ece(share, grouped.correct)}
         assert {name: helps["metrics"][name][by] for name in METRICS} == pytest.approx(wanted, rel=1e-12)
     assert helps["rows"] == 3000
     assert helps["groups"] == 300
@@ -220,7 +221,7 @@ def test_intervals_are_those_of_the_paired_bootstrap(helpful, grouped, helps):
     scored = ReliabilityMap.of(helpful)(grouped)
     draws = resample(grouped.group, resamples=1000, seed=0)
     both = [
-        draws.reliability(logits, grouped.correct) | {"ece": draws.ece(share, grouped.correct)}
+        of_reliability(logits, grouped.correct, draws=draws) | {"ece": draws.ece(share, grouped.correct)}
         for logits, share in ((logit(scored.confidence), scored.confidence), (scored.logit, scored.reliability))
     ]
     for name in METRICS:
@@ -296,9 +297,7 @@ def test_the_calibration_error_of_some_rows_is_shrunk_bin_by_bin(helpful, monkey
     monkeypatch.setattr(judged, "MOST_RESAMPLED", 600)
     rows = checked(maps.predictions(10_000))
     all_rows = judged.Judged.of(rows, ReliabilityMap.of(helpful)(rows))
-    whole, some = (
-        judged.replicated(judged.measured(all_rows), of, len(of) / 10_000) for of in (all_rows, all_rows.some())
-    )
+    whole, some = (judged.replicated(all_rows, of, METRIC_DEFAULTS) for of in (all_rows, all_rows.some()))
     for by in VIEWS:
         first, second = interval(whole[by]["ece"]), interval(some[by]["ece"])
         assert second.standard_error == pytest.approx(first.standard_error, rel=0.25)
@@ -470,7 +469,7 @@ def test_the_first_sentence_never_claims_more_than_the_intervals(helpful, helps,
     assert said[0].startswith("The reliability is worse") == (
         (predicts < 0 or ranks == {-1}) and predicts <= 0 and ranks <= {-1}
     )
-    assert ("worse in part" in said[0]) == (ranks == {-1, 1})
+    assert ("worse by another" in said[0]) == (ranks == {-1, 1})
     assert len(said) <= 10
     if said[0].startswith("Use"):
         assert signs[2] == 1 or f"{90 if signs[3] == 1 else 'AURC'}" in said[0]
@@ -481,6 +480,7 @@ def test_one_look_of_five_is_not_enough_by_itself(helpful, helps):
     evaluation["reviews"][1]["p"] = 0.02
     lines = verdict(evaluation, helpful)
     assert (
-        lines[0] == "Mixed: as a probability the reliability is better, and to choose what to review it is no better."
+        lines[0]
+        == "Mixed: as a probability the reliability is better, and to choose what to review it is not certainly better."
     )
     assert lines[2].endswith("which as one of five looks may be chance.")

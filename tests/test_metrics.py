@@ -8,21 +8,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit, log_softmax, logit
+from scipy.special import expit, log_softmax
 from scipy.stats import binned_statistic
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss
 from sorts import sorted_values
 
 from tasks.metrics.probability import (
     accuracy,
-    brier,
     brier_of_rows,
     confidence_bins,
     ece,
-    nll,
     nll_of_rows,
-    top_ece,
+    top_of_rows,
 )
+from tasks.metrics.registry import Probabilities, metrics_of, of_reliability
 from tasks.metrics.reliability import (
     RiskOrder,
     augrc,
@@ -32,9 +31,22 @@ from tasks.metrics.reliability import (
     nll_correct,
     nll_correct_of_rows,
     order_by_risk,
-    reliability_metrics,
     selective_accuracy,
 )
+from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
+
+
+def nll(log_p: np.ndarray, labels: np.ndarray, smallest: float = 1e-12) -> float:
+    return float(nll_of_rows(log_p, labels, smallest).mean())
+
+
+def brier(log_p: np.ndarray, labels: np.ndarray) -> float:
+    return float(brier_of_rows(log_p, labels).mean())
+
+
+def top_ece(log_p: np.ndarray, labels: np.ndarray) -> float:
+    return ece(*top_of_rows(log_p, labels))
+
 
 KEYS = ["nll_correct", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90"]
 
@@ -126,12 +138,6 @@ def test_top_ece_takes_the_first_of_equals():
     assert top_ece(log_p, np.full(4, 2)) == pytest.approx(1 / 3)  # all wrong
 
 
-def test_nll_stops_at_the_floor():
-    with np.errstate(divide="ignore"):
-        log_p = np.log(np.array([[1.0, 0.0], [0.5, 0.5]]))
-    assert nll(log_p, np.array([1, 0])) == pytest.approx((-np.log(1e-12) + np.log(2)) / 2)
-
-
 def test_the_floor_of_nll_is_a_choice():
     with np.errstate(divide="ignore"):
         log_p = np.log(np.array([[1.0, 0.0], [0.5, 0.5]]))
@@ -140,18 +146,10 @@ def test_the_floor_of_nll_is_a_choice():
     assert nll(log_p, np.array([0, 0]), smallest=0) == nll(log_p, np.array([0, 0]))
 
 
-def test_the_losses_of_rows_have_the_metrics_as_their_means(decisions):
-    log_p = log_softmax(decisions.logits, axis=1)
-    assert nll_of_rows(log_p, decisions.labels).mean() == nll(log_p, decisions.labels)
-    assert brier_of_rows(log_p, decisions.labels).mean() == brier(log_p, decisions.labels)
-    t, correct = scored(100)
-    assert nll_correct_of_rows(t, correct).mean() == nll_correct(t, correct)
-
-
 def test_an_unknown_reading_is_an_error():
     t, correct = scored(10)
     with pytest.raises(ValueError, match="'file'"):
-        reliability_metrics(t, correct, ties="file")
+        MetricParams(ties="file")
     for smallest in (0, 0.5, np.nan):
         with pytest.raises(ValueError, match="smallest"):
             nll_correct(t, correct, smallest)
@@ -181,9 +179,10 @@ def test_two_labels_make_the_metrics_meet():
 def test_metrics_of_no_rows_are_nan():
     none, empty = np.empty(0), np.empty((0, 3))
     labels, correct = np.empty(0, dtype=int), np.empty(0, dtype=bool)
-    values = [accuracy(labels, labels), ece(none, correct)]
-    values += [metric(empty, labels) for metric in (top_ece, nll, brier)]
-    values += reliability_metrics(none, correct).values()
+    values = [accuracy(labels, labels), ece(none, correct), *of_reliability(none, correct).values()]
+    probabilities = Probabilities(correct, METRIC_DEFAULTS, None, labels, empty, labels)
+    values += [metric.function(probabilities) for metric in metrics_of(Probabilities)]
+    values += errors_retained(order_by_risk(none, correct), np.array([0.2, 1.0])).tolist()
     assert np.isnan(values).all()
 
 
@@ -242,7 +241,7 @@ def test_a_few_errors_of_lowest_risk_keep_their_digits():
 def test_all_ranking_metrics_share_one_sort_of_values(monkeypatch):
     t, correct = scored(500)
     counted = sorted_values(monkeypatch)
-    reliability_metrics(t, correct)
+    of_reliability(t, correct)
     assert counted == [500, np.count_nonzero(~correct)]
     ece(expit(t), correct)
     assert len(counted) == 2  # bins of equal width need none
@@ -270,7 +269,7 @@ def test_ties_are_the_mean_over_every_order_of_the_tied_rows(rows):
     for shuffled in permutations(range(len(rows))):  # a stable sort of every file order is every tie order
         file_order = np.array(shuffled)
         every.append(naive(correct[file_order][np.argsort(-t[file_order], kind="stable")]))
-    found = reliability_metrics(t, correct)
+    found = of_reliability(t, correct)
     for name in every[0]:
         assert found[name] == pytest.approx(np.mean([one[name] for one in every]), abs=1e-12, nan_ok=True)
 
@@ -282,7 +281,7 @@ def test_ties_are_the_mean_over_random_orders():
     for _ in range(400):
         file_order = generator.permutation(200)
         drawn.append(naive(correct[file_order][np.argsort(-t[file_order], kind="stable")]))
-    found = reliability_metrics(t, correct)
+    found = of_reliability(t, correct)
     for name in drawn[0]:
         values = np.array([one[name] for one in drawn])
         assert abs(values.mean() - found[name]) < 5 * values.std() / np.sqrt(400) + 1e-12
@@ -291,7 +290,7 @@ def test_ties_are_the_mean_over_random_orders():
 @pytest.mark.parametrize("seed", range(3))
 def test_untied_rows_give_the_sums_of_the_paper(seed):
     t, correct = scored(1237, seed)
-    found, expected = reliability_metrics(t, correct), naive(correct[np.argsort(-t)])
+    found, expected = of_reliability(t, correct), naive(correct[np.argsort(-t)])
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-10)
     assert found["aupr_error"] == pytest.approx(average_precision_score(~correct, -t), abs=1e-10)
     assert found["nll_correct"] == pytest.approx(log_loss(correct, expit(t)), abs=1e-10)
@@ -305,9 +304,9 @@ def test_one_threshold_for_a_tie_group_would_lose_precision():
 @pytest.mark.parametrize("levels", [None, 2, 9])
 def test_one_threshold_for_a_tie_group_is_the_reading_of_scikit_learn(levels):
     t, correct = scored(700, levels=levels)
-    found = reliability_metrics(t, correct, ties="threshold")
+    found = of_reliability(t, correct, MetricParams(ties="threshold"))
     assert found.pop("aupr_error") == pytest.approx(average_precision_score(~correct, -t), abs=1e-12)
-    expected = reliability_metrics(t, correct)
+    expected = of_reliability(t, correct)
     assert found == {name: expected[name] for name in found}  # and of no other metric
     assert np.isnan(aupr_error(order_by_risk(t, np.full(700, True)), "threshold"))
 
@@ -316,9 +315,11 @@ def test_the_order_of_rows_changes_no_bit():
     t, correct = scored(3000, levels=20)
     t[:40], t[40:80] = np.inf, -np.inf
     order = np.random.default_rng(2).permutation(3000)
-    one, other = reliability_metrics(t, correct), reliability_metrics(t[order], correct[order])
+    one, other = of_reliability(t, correct), of_reliability(t[order], correct[order])
     assert one.pop("nll_correct") == pytest.approx(other.pop("nll_correct"), abs=1e-12)
     assert one == other
+    retained = [errors_retained(order_by_risk(t[o], correct[o]), np.arange(1, 101) / 100) for o in (slice(None), order)]
+    assert (retained[0] == retained[1]).all()
 
 
 def test_an_increasing_map_of_the_logit_changes_no_rank():
@@ -345,7 +346,7 @@ def test_a_constant_reliability_has_the_error_rate():
 
 def test_all_right_and_all_wrong():
     t = scored(50)[0]
-    right, wrong = (reliability_metrics(t, np.full(50, z)) for z in (True, False))
+    right, wrong = (of_reliability(t, np.full(50, z)) for z in (True, False))
     assert np.isnan(right.pop("aupr_error"))
     assert [right[key] for key in right if key != "nll_correct"] == [0, 0, 1, 1, 1, 1]
     assert [wrong[key] for key in KEYS[1:]] == pytest.approx([1, 1, 51 / 100, 0, 0, 0, 0])
@@ -359,14 +360,6 @@ def test_a_perfect_order_is_best_and_its_reverse_worst():
         assert metric(best) < metric(any_order) < metric(worst)
     assert aupr_error(best) == pytest.approx(1)
     assert aupr_error(best) > aupr_error(any_order) > aupr_error(worst)
-
-
-@pytest.mark.parametrize("n", [90, 170, 180])
-def test_coverage_is_counted_in_integers(n):
-    retained = 7 * n // 10
-    assert int(0.7 * n) == retained - 1  # what this guards against
-    correct = np.arange(n) != retained - 1  # the last retained row is the only error
-    assert selective_accuracy(order_by_risk(-np.arange(n), correct), 7) == pytest.approx(1 - 1 / retained)
 
 
 @pytest.mark.parametrize("n", [1, 9, 10])
@@ -396,27 +389,6 @@ def test_full_coverage_retains_every_error_and_none_keeps_none(rows):
     assert errors_retained(order_by_risk(t, correct), np.array([0.0, 1.0])) == pytest.approx([0, 1 - correct.mean()])
 
 
-def test_the_order_of_rows_changes_no_bit_of_the_errors_retained():
-    t, correct = scored(400, levels=9)
-    shuffled, coverage = np.random.default_rng(1).permutation(400), np.arange(1, 101) / 100
-    one, other = (errors_retained(order_by_risk(t[o], correct[o]), coverage) for o in (np.arange(400), shuffled))
-    assert (one == other).all()
-
-
-def test_errors_retained_of_no_rows_are_nan():
-    found = errors_retained(order_by_risk(np.empty(0), np.empty(0, dtype=bool)), np.array([0.2, 1.0]))
-    assert np.isnan(found).tolist() == [True, True]
-
-
-def test_infinite_logits_count_as_the_clipped_probability():
-    t = np.array([np.inf, -np.inf, np.inf, -np.inf])
-    correct = np.array([True, False, False, True])
-    assert nll_correct(t[:2], correct[:2]) == pytest.approx(-np.log1p(-1e-6))
-    assert nll_correct(t[2:], correct[2:]) == pytest.approx(-np.log(1e-6))
-    clipped = logit(np.clip(expit(t), 1e-6, 1 - 1e-6))
-    assert nll_correct(t, correct) == pytest.approx(nll_correct(clipped, correct))
-
-
 @pytest.mark.parametrize("smallest", [1e-3, 1e-6, 1e-12])
 def test_what_an_infinite_logit_counts_as_is_a_choice(smallest):
     t = np.array([np.inf, -np.inf, np.inf, -np.inf, 50.0])
@@ -425,7 +397,7 @@ def test_what_an_infinite_logit_counts_as_is_a_choice(smallest):
     assert losses[:2] == pytest.approx(-np.log1p(-smallest), rel=1e-9)
     assert losses[2:4] == pytest.approx(-np.log(smallest))
     assert losses[4] == pytest.approx(min(50, -np.log(smallest)))
-    assert reliability_metrics(t, correct, smallest=smallest)["nll_correct"] == losses.mean()
+    assert of_reliability(t, correct, MetricParams(smallest_reliability=smallest))["nll_correct"] == losses.mean()
 
 
 def test_infinite_logits_rank_and_tie():
@@ -437,7 +409,7 @@ def test_infinite_logits_rank_and_tie():
 
 def test_a_nan_logit_names_its_row():
     with pytest.raises(ValueError, match="row 3 "):
-        reliability_metrics(np.array([0.0, np.inf, 1.0, np.nan]), np.ones(4, dtype=bool))
+        of_reliability(np.array([0.0, np.inf, 1.0, np.nan]), np.ones(4, dtype=bool))
 
 
 @pytest.mark.parametrize("bins", [10, 15, 25])
@@ -448,7 +420,7 @@ def test_an_edge_belongs_to_the_bin_above_it(bins):
     assert confidence_bins(np.array([1.0]), bins) == bins - 1
 
 
-@pytest.mark.parametrize(("n", "kept"), [(10, 7), (11, 8), (19, 14), (90, 63)])
+@pytest.mark.parametrize(("n", "kept"), [(10, 7), (11, 8), (19, 14), (90, 63), (170, 119), (180, 126)])
 def test_coverage_is_rounded_up_in_whole_numbers(n, kept):
     correct = np.arange(n) < kept  # the rows of lowest risk, and one more is wrong
     logit = -np.arange(n, dtype=np.float64)

@@ -20,6 +20,7 @@ from twins import PARAMS, Twin, twin_of_files
 
 from tasks.calibrators.temperature import fit_temperature
 from tasks.metrics.intervals import interval
+from tasks.metrics.registry import of_reliability
 from tasks.metrics.reliability import aupr_error, aurc, nll_correct, order_by_risk
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, mean_spread
@@ -118,7 +119,7 @@ def loss(logit: np.ndarray, right: np.ndarray) -> np.ndarray:
 def significantly_better(test: FixedDecisions, logits: Reliability, resamples: int) -> dict[str, bool]:
     """By metric, whether the interval of a paired bootstrap over queries lies wholly on the better side."""
     draws = resample(test.group, resamples=resamples, seed=0)
-    before, after = (draws.reliability(logit, test.correct) for logit in logits)
+    before, after = (of_reliability(logit, test.correct, draws=draws) for logit in logits)
     return {metric: interval(sign * (after[metric] - before[metric])).low > 0 for metric, sign in BETTER.items()}
 
 

@@ -14,7 +14,7 @@ from tasks.protocol.keys import (
     PAPER_DATASETS,
     RIVAL_CALIBRATORS,
 )
-from tasks.protocol.params import load_params
+from tasks.protocol.params import METRIC_DEFAULTS, load_params
 
 PARAMS = Path(__file__).resolve().parent.parent / "params.yaml"
 
@@ -47,6 +47,12 @@ def test_the_numbers_of_the_paper_are_the_default():
     assert params.rivals.calibrators == RIVAL_CALIBRATORS
     assert params.sensitivity.calibrators == ("uncal", "ts")
     assert set(params.datasets) == {*PAPER_DATASETS, BOOSTED}
+
+
+def test_the_metrics_without_a_params_yaml_are_those_of_ours_which_has_to_name_each(written):
+    assert load_params(PARAMS).metrics == METRIC_DEFAULTS
+    with pytest.raises(BadInput, match=r"ece_bins.+ is missing"):
+        load_params(written("metrics", {"ties": "expected"}))
 
 
 def test_calibrators_are_compared_up_to_the_first_number_of_rows_that_is_not_there():

@@ -26,6 +26,16 @@ ALLOWED = {  # by those without a limit
     "expect_column_pair_values_a_to_be_greater_than_b": "{} ≥ {}",
 }
 
+KINDS = {
+    "between": "ExpectColumnValuesToBeBetween",
+    "in set": "ExpectColumnValuesToBeInSet",
+    "not null": "ExpectColumnValuesToNotBeNull",
+    "unique": "ExpectColumnValuesToBeUnique",
+    "equal": "ExpectColumnPairValuesToBeEqual",
+    "at least": "ExpectColumnPairValuesAToBeGreaterThanB",
+    "rows": "ExpectTableRowCountToBeBetween",
+}
+
 logger = logging.getLogger(__name__)
 
 # Its context is global to the process and not safe for threads: one context, one validation at a time.
@@ -95,7 +105,7 @@ def check(
     ----------
     frame: only the columns that `expectations` name cross over to pandas. A column `calibrator` says where a row
         belongs, and the record names it with each violating row.
-    expectations: values of `great_expectations.expectations`; `description` says in plain words what must hold.
+    expectations: as `expect` makes them.
     gate: the name of the gate.
     coordinates: where in the run we are: data set, protocol seed, calibrator.
     named_by: the column that names a row to a person; without it rows go by their number.
@@ -119,12 +129,25 @@ def check(
     return record
 
 
-def expectation_types() -> Any:
-    """The module of all expectations, `great_expectations.expectations`, imported when it is needed."""
+def expect(kind: str, *columns: str, description: str | None = None, **limits: Any) -> Any:
+    """The expectation of a `kind` in KINDS of one or two columns, imported when it is needed.
+
+    `description` says in plain words what must hold.
+    """
     logging.getLogger("great_expectations").setLevel(logging.WARNING)  # else it reports what it registers
     import great_expectations.expectations  # noqa: PLC0415 - takes seconds
 
-    return great_expectations.expectations
+    names = ("column",) if len(columns) == 1 else ("column_A", "column_B")
+    of = dict(zip(names, columns, strict=False))
+    return getattr(great_expectations.expectations, KINDS[kind])(**of, description=description, **limits)
+
+
+def expect_numbers(column: str, lowest: float, highest: float | None, description: str) -> list[Any]:
+    """Two expectations, since null and NaN satisfy every range."""
+    return [
+        expect("not null", column, description=f"{description}, never NaN"),
+        expect("between", column, min_value=lowest, max_value=highest, description=description),
+    ]
 
 
 @cache
@@ -145,9 +168,7 @@ def _batches() -> Any:
 
 def _validate(frame: pl.DataFrame, expectations: Sequence[Any]) -> list[Any]:
     with _ONE_AT_A_TIME:
-        some_rows = expectation_types().ExpectTableRowCountToBeBetween(
-            min_value=1, description="there is at least one row"
-        )
+        some_rows = expect("rows", min_value=1, description="there is at least one row")
         from great_expectations import ExpectationSuite  # noqa: PLC0415 - takes seconds
 
         suite = ExpectationSuite(name="gate", expectations=[some_rows, *expectations])
@@ -214,14 +235,10 @@ def _found(columns: list[str], observed: Mapping[str, Any], rows: int) -> str:
         return str(observed["value"])
     if not observed["violations"]:
         return f"all {rows} rows"
-    return f"{observed['violations']} of {rows} rows, such as {'; '.join(_rows(columns, observed))}"
-
-
-def _rows(columns: list[str], observed: Mapping[str, Any]) -> list[str]:
-    """The violating rows that are named, each with its values."""
-    return [
+    named = (
         f"{row['row']}: " + ", ".join(f"{name} = {row[name]}" for name in columns) for row in observed["violating_rows"]
-    ]
+    )
+    return f"{observed['violations']} of {rows} rows, such as {'; '.join(named)}"
 
 
 def _errors(information: Mapping[str, Any]) -> set[str]:
@@ -231,15 +248,9 @@ def _errors(information: Mapping[str, Any]) -> set[str]:
 
 
 def _sentence(one: Mapping[str, Any]) -> str:
-    """A violated expectation as lines for a person."""
-    seen = one["observed"]
-    head = f"- expected: {one['description']}" + (f" (column {', '.join(one['columns'])})" if one["columns"] else "")
-    if seen["errors"]:
-        return f"{head}; {one['found']}"
-    if seen["violations"] is None:
-        return f"{head}; found {one['found']}"
-    rows = [f"    {row}" for row in _rows(one["columns"], seen)]
-    return "\n".join([f"{head}; violated by {seen['violations']} row(s), such as", *rows])
+    """A violated expectation in a line for a person."""
+    columns = f" (column {', '.join(one['columns'])})" if one["columns"] else ""
+    return f"- expected: {one['description']}{columns}; found: {one['found']}"
 
 
 def _plain(value: object) -> object:

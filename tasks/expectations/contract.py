@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
-from tasks.expectations.check import check, expectation_types, pass_gate
+from tasks.expectations.check import check, expect, pass_gate
 
 REMEDY = (
     "These raw files are not those that the data set declares, or its reader misreads them: delete its folder in "
@@ -35,10 +35,9 @@ def check_contract(pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[s
     ]
     frame = pl.DataFrame(rows, schema=("count", "declared", "found"), orient="row")
 
-    def checks() -> Iterator[dict[str, Any]]:
-        expected = expectation_types().ExpectColumnPairValuesToBeEqual(
-            column_A="declared", column_B="found", description="the released files hold what is declared of them"
-        )
-        yield check(frame, [expected], named_by="count", coordinates=coordinates, remedy=REMEDY, gate="contract")
-
-    return pass_gate("contract", coordinates, checks())
+    expected = [expect("equal", "declared", "found", description="the released files hold what is declared of them")]
+    checks = (
+        check(frame, one, named_by="count", coordinates=coordinates, remedy=REMEDY, gate="contract")
+        for one in [expected]
+    )
+    return pass_gate("contract", coordinates, checks)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from tasks.expectations.check import check, expectation_types, pass_gate
+from tasks.expectations.check import check, expect, expect_numbers, pass_gate
 from tasks.metrics.probability import accuracy, ece
 
 LARGEST_RESIDUAL = 1e-8  # of the Karush-Kuhn-Tucker conditions, at which a minimum counts as found
@@ -112,13 +112,10 @@ def _rows(one: Outgoing) -> pl.DataFrame:
 
 
 def _of_rows() -> list[Any]:
-    gx = expectation_types()
     return [
-        gx.ExpectColumnPairValuesToBeEqual(
-            column_A="decision_before", column_B="decision_after", description="the decision is the fixed one"
-        ),
-        *_numbers("largest_difference", 0, 0, "no log-probability of a row differs"),
-        *_numbers("reliability", 0, 1, "reliability is a probability"),
+        expect("equal", "decision_before", "decision_after", description="the decision is the fixed one"),
+        *expect_numbers("largest_difference", 0, 0, "no log-probability of a row differs"),
+        *expect_numbers("reliability", 0, 1, "reliability is a probability"),
     ]
 
 
@@ -142,27 +139,14 @@ def _run(one: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int
 
 
 def _of_runs() -> list[Any]:
-    gx = expectation_types()
-    equal = gx.ExpectColumnPairValuesToBeEqual
+    seed0 = "accuracy is that of the seed-0 decisions"
+    sound = "no fitted variant names anything as wrong"
     return [
-        equal(column_A="accuracy_before", column_B="accuracy_after", description="accuracy is unchanged"),
-        equal(
-            column_A="accuracy_seed0", column_B="accuracy_after", description="accuracy is that of the seed-0 decisions"
-        ),
-        equal(column_A="ece_before", column_B="ece_after", description="ECE is unchanged"),
-        gx.ExpectColumnValuesToNotBeNull(column="accuracy_seed0", description="the seed-0 accuracy is known"),
-        *_numbers("smallest_increment", 0, None, "curves never fall"),
-        *_numbers("kkt", 0, LARGEST_RESIDUAL, "the optimum is proven"),
-        gx.ExpectColumnValuesToBeInSet(
-            column="violations", value_set=[""], description="no fitted variant names anything as wrong"
-        ),
-    ]
-
-
-def _numbers(column: str, lowest: float, highest: float | None, sentence: str) -> list[Any]:
-    """Two expectations, since NaN satisfies every range."""
-    gx = expectation_types()
-    return [
-        gx.ExpectColumnValuesToNotBeNull(column=column, description=f"{sentence}, never NaN"),
-        gx.ExpectColumnValuesToBeBetween(column=column, min_value=lowest, max_value=highest, description=sentence),
+        expect("equal", "accuracy_before", "accuracy_after", description="accuracy is unchanged"),
+        expect("equal", "accuracy_seed0", "accuracy_after", description=seed0),
+        expect("equal", "ece_before", "ece_after", description="ECE is unchanged"),
+        expect("not null", "accuracy_seed0", description="the seed-0 accuracy is known"),
+        *expect_numbers("smallest_increment", 0, None, "curves never fall"),
+        *expect_numbers("kkt", 0, LARGEST_RESIDUAL, "the optimum is proven"),
+        expect("in set", "violations", value_set=[""], description=sound),
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tasks.expectations.check import check, expectation_types, pass_gate
+from tasks.expectations.check import check, expect, pass_gate
 from tasks.protocol.splits import SPLITS
 
 REMEDY = "Mend the source of these rows, its reader, or `split` in params.yaml; nothing was calibrated or reported."
@@ -76,22 +76,18 @@ def check_pairs(
 
 
 def _of_rows(n_labels: int, columns: Sequence[str]) -> list[Any]:
-    gx = expectation_types()
-    found = [gx.ExpectColumnValuesToBeUnique(column="pair", description="a pair stands in one row only")]
-    found += [
-        gx.ExpectColumnValuesToNotBeNull(column=column, description=f"{column} is never null")
-        for column in ("pair", "group", "label", "split")
-    ]
+    known = ("pair", "group", "label", "split")
+    found = [expect("unique", "pair", description="a pair stands in one row only")]
+    found += [expect("not null", column, description=f"{column} is never null") for column in known]
     for column, values in (("label", range(n_labels)), ("split", SPLITS)):
         sentence = f"{column} is one of {', '.join(map(str, values))}"
-        found.append(gx.ExpectColumnValuesToBeInSet(column=column, value_set=list(values), description=sentence))
+        found.append(expect("in set", column, value_set=list(values), description=sentence))
     for inputs in [column for column in columns if column.endswith("_finite")]:
         sentence = f"the {inputs.removesuffix('_finite')} of a row are finite numbers"
-        found.append(gx.ExpectColumnValuesToBeInSet(column=inputs, value_set=[True], description=sentence))
+        found.append(expect("in set", inputs, value_set=[True], description=sentence))
     if "text_length" in columns:
-        found.append(gx.ExpectColumnValuesToNotBeNull(column="text_length", description="a text is never null"))
-        sentence = "a text is more than blanks"
-        found.append(gx.ExpectColumnValuesToBeBetween(column="text_length", min_value=1, description=sentence))
+        found.append(expect("not null", "text_length", description="a text is never null"))
+        found.append(expect("between", "text_length", min_value=1, description="a text is more than blanks"))
     return found
 
 
@@ -109,10 +105,9 @@ def _classes(frame: pl.DataFrame, n_labels: int) -> pl.DataFrame:
 
 
 def _of_classes() -> list[Any]:
-    gx = expectation_types()
     return [
-        gx.ExpectColumnValuesToBeBetween(column="rows_of_split", min_value=1, description="no split is empty"),
-        gx.ExpectColumnValuesToBeBetween(column="rows", min_value=1, description="every split has rows of every class"),
+        expect("between", "rows_of_split", min_value=1, description="no split is empty"),
+        expect("between", "rows", min_value=1, description="every split has rows of every class"),
     ]
 
 
@@ -124,9 +119,7 @@ def _groups(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _of_groups() -> list[Any]:
-    gx = expectation_types()
-    sentence = "a group falls in one split only"
-    return [gx.ExpectColumnValuesToBeInSet(column="splits", value_set=list(SPLITS), description=sentence)]
+    return [expect("in set", "splits", value_set=list(SPLITS), description="a group falls in one split only")]
 
 
 def _class_mix(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_group: bool) -> pl.DataFrame:
@@ -167,10 +160,8 @@ def _class_mix(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_g
 
 
 def _of_class_mix() -> list[Any]:
-    gx = expectation_types()
     sentence = "the share of a class in a drawn split is no {} than chance lets it be"
-    pair = gx.ExpectColumnPairValuesAToBeGreaterThanB
     return [
-        pair(column_A="share", column_B="lowest_share", or_equal=True, description=sentence.format("smaller")),
-        pair(column_A="highest_share", column_B="share", or_equal=True, description=sentence.format("larger")),
+        expect("at least", "share", "lowest_share", or_equal=True, description=sentence.format("smaller")),
+        expect("at least", "highest_share", "share", or_equal=True, description=sentence.format("larger")),
     ]

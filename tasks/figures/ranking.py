@@ -11,6 +11,7 @@ import polars as pl
 from tasks.figures.figure import ROWS, Figure, drawn
 from tasks.figures.results import Results
 from tasks.figures.style import NAMES, colour
+from tasks.metrics.comparison import Estimate, found_per_1000
 from tasks.metrics.reliability import errors_retained, order_by_risk
 from tasks.metrics.resampling import FEWEST_GROUPS, resample
 
@@ -52,10 +53,8 @@ def retained(results: Results) -> Retained:
 
 def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
     """The middle 95% of replicates `(R, c)`: columns `low` and `high`, NaN where there are none."""
-    if not len(replicates):
-        return dict.fromkeys(("low", "high"), np.full(replicates.shape[1], np.nan))
-    low, high = np.quantile(replicates, [0.025, 0.975], axis=0)
-    return {"low": low, "high": high}
+    places = [Estimate(np.nan, drawn if len(drawn) else None).interval for drawn in replicates.T]
+    return {"low": np.array([at.low for at in places]), "high": np.array([at.high for at in places])}
 
 
 def risk_coverage(results: Results, ranked: Retained) -> Figure:
@@ -124,7 +123,7 @@ def errors_found(results: Results, ranked: Retained) -> Figure:
     reviewed = 1 - COVERAGE[:-1]
 
     def found(errors: np.ndarray) -> np.ndarray:
-        return 1000 * (errors[..., -1:] - errors[..., :-1]) / reviewed
+        return np.asarray(found_per_1000(errors[..., -1:], errors[..., :-1], reviewed))
 
     change = band(found(ranked.drawn["mrp"]) - found(ranked.drawn["confidence"]))
     by_confidence, by_mrp = found(ranked.errors["confidence"]), found(ranked.errors["mrp"])

@@ -8,23 +8,28 @@ import numpy as np
 from scipy.special import ndtri
 
 from tasks.maps.document import MapDocument
-from tasks.maps.judged import KEPT_TENTHS, RESAMPLES, Judged, Numbers, measured, replicated, rows_kept
+from tasks.maps.judged import KEPT_TENTHS, VIEWS, Judged, Numbers, measured, replicated, rows_kept
 from tasks.maps.reliability_map import Scored
-from tasks.metrics.bounded import FEWEST_GROUPS, SEED
-from tasks.metrics.intervals import interval, two_sided_p
+from tasks.metrics.bounded import SEED
+from tasks.metrics.comparison import Comparison, Estimate
+from tasks.metrics.registry import Reliability, metrics_of
+from tasks.metrics.resampling import FEWEST_GROUPS
 from tasks.metrics.spread import label_spread, label_spread_null
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
+from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
-METRICS = ("nll_correct", "ece", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90")
+METRICS = (*(metric.key for metric in metrics_of(Reliability)), "ece")
 
 
-def evaluate(document: MapDocument, rows: PredictedRows, scored: Scored) -> dict[str, Any]:
+def evaluate(
+    document: MapDocument, rows: PredictedRows, scored: Scored, params: MetricParams = METRIC_DEFAULTS
+) -> dict[str, Any]:
     """Every metric by confidence and by reliability, with 95% intervals of the change; ready for JSON.
 
     Undefined numbers are None, and so are all intervals where there are fewer than ten groups. Errors are those found
-    per 1,000 reviews of the least sure rows, over a random order of tied rows. The label spread, and what 200
-    shuffles of the labels show, are of the rows that are resampled.
+    per 1,000 reviews of the least sure rows, over a random order of tied rows. The label spread, and what shuffles of
+    the labels show, are of the rows that are resampled.
 
     Parameters
     ----------
@@ -38,18 +43,16 @@ def evaluate(document: MapDocument, rows: PredictedRows, scored: Scored) -> dict
     if not len(rows):
         raise BadInput("there is no row to evaluate; give predictions with their labels")
     judged = Judged.of(rows, scored)
-    some, values, replicates = judged.some(), measured(judged), None
-    if judged.clusters >= FEWEST_GROUPS:
-        replicates = replicated(values, some, some.clusters / judged.clusters)
+    some, values, drawn = judged.some(), measured(judged, params), judged.clusters >= FEWEST_GROUPS
+    replicates = replicated(judged, some, params) if drawn else None
     n, errors = len(judged), int(np.count_nonzero(~judged.correct))
-    drawn = replicates is not None
     return {
         "rows": n,
         "errors": errors,
         "groups": judged.clusters,
         "grouped": rows.group is not None,
         "resampled": {
-            "resamples": RESAMPLES * drawn,
+            "resamples": params.resamples * drawn,
             "rows": len(some) * drawn,
             "groups": some.clusters * drawn,
         },
@@ -65,19 +68,18 @@ def evaluate(document: MapDocument, rows: PredictedRows, scored: Scored) -> dict
             for percent, tenths in KEPT_TENTHS.items()
         ],
         "labels": _labels(document, judged),
-        "label_spread": _spread(some),
+        "label_spread": _spread(some, params),
     }
 
 
 def _compared(name: str, values: Numbers, replicates: Numbers | None) -> dict[str, float | None]:
-    before, after = values["confidence"][name], values["reliability"][name]
-    low = high = p = np.nan
-    if replicates is not None:
-        changes = replicates["reliability"][name] - replicates["confidence"][name]
-        where, p = interval(changes), two_sided_p(changes)
-        low, high = where.low, where.high
-    numbers = {"confidence": before, "reliability": after, "change": after - before, "low": low, "high": high, "p": p}
-    return {name: plain(number) for name, number in numbers.items()}
+    pair = Comparison(
+        *(Estimate(values[by][name], None if replicates is None else replicates[by][name]) for by in VIEWS)
+    )
+    change = pair.change
+    low, high = change.interval.low, change.interval.high
+    numbers = {"confidence": pair.before.value, "reliability": pair.after.value, "change": change.value}
+    return {name: plain(number) for name, number in (numbers | {"low": low, "high": high, "p": change.p}).items()}
 
 
 def _labels(document: MapDocument, judged: Judged) -> list[dict[str, Any]]:
@@ -125,11 +127,14 @@ def _shares(judged: Judged, cell: np.ndarray, cells: int) -> list[dict[str, floa
     return [{"value": plain(one), "low": plain(least), "high": plain(most)} for one, least, most in numbers]
 
 
-def _spread(some: Judged) -> dict[str, float | int | None]:
+def _spread(some: Judged, params: MetricParams) -> dict[str, float | int | None]:
     """The label spread and what shuffled labels show, of the same rows, since the noise in both falls with these."""
     rows = some.probability["confidence"], some.decision, some.correct
-    shuffled = label_spread_null(*rows, seed=SEED)
-    return {"value": plain(label_spread(*rows)), "shuffled_p95": plain(shuffled), "rows": len(some)}
+    groups, cell = params.spread_groups, params.spread_minimum_cell
+    value = label_spread(*rows, groups=groups, minimum_cell=cell)
+    shuffles = params.spread_permutations
+    shuffled = label_spread_null(*rows, groups=groups, minimum_cell=cell, permutations=shuffles, seed=SEED)
+    return {"value": plain(value), "shuffled_p95": plain(shuffled), "rows": len(some)}
 
 
 def plain(number: float) -> float | None:

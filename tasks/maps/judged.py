@@ -15,19 +15,20 @@ from scipy.special import logit
 
 from tasks.maps.reliability_map import Scored
 from tasks.metrics.bounded import SEED
-from tasks.metrics.probability import confidence_bins, ece
-from tasks.metrics.reliability import reliability_metrics
+from tasks.metrics.comparison import found_per_1000
+from tasks.metrics.probability import confidence_bins
+from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import Resamples, resample, some_clusters
 from tasks.predictions.rows import PredictedRows
+from tasks.protocol.params import MetricParams
 
-RESAMPLES = 1000
 MOST_RESAMPLED = 20_000  # rows, in whole groups; all of 1e6 rows would take a minute
 LEAST_RESAMPLED = 200  # groups; where few hold many rows, they are worth the wait
 FEWEST_ERRORS = 3.0  # that a change at one coverage varies by, where some of the groups must speak for all
-BINS = 15  # of the calibration error
 KEPT_TENTHS = {10: 9, 30: 7, 50: 5, 90: 1}  # percent of the rows that are reviewed to tenths that are kept
+VIEWS = ("confidence", "reliability")
 
-Numbers = dict[str, dict[str, Any]]  # confidence or reliability, then the metric: a number, or its (R,) replicates
+Numbers = dict[str, dict[str, Any]]  # one of VIEWS, then the metric: a number, or its (R,) replicates
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class Judged:
     correct: np.ndarray  # (n,) bool
     decision: np.ndarray  # (n,) int64
     cluster: np.ndarray  # (n,) int64, 0..C-1, the rows of one group
-    logit: dict[str, np.ndarray]  # confidence and reliability: (n,) float64, infinite ones too
+    logit: dict[str, np.ndarray]  # by VIEWS: (n,) float64, infinite ones too
     probability: dict[str, np.ndarray]  # the same in [0, 1]
 
     @classmethod
@@ -76,48 +77,51 @@ def rows_kept(rows: Any, tenths: int) -> Any:
     return np.maximum(1, -(-tenths * rows // 10))
 
 
-def measured(rows: Judged, draws: Resamples | None = None) -> Numbers:
+def measured(rows: Judged, params: MetricParams, draws: Resamples | None = None) -> Numbers:
     """Every metric by confidence and by reliability, a number each; or `(R,)`, of the resamples of the same rows.
 
-    `gaps`, `(15, 1)` or `(15, R)`, are what the calibration error sums the absolute values of; `found_30` are the
-    errors found per 1,000 reviews where 30% are reviewed.
+    `found_30` are the errors found per 1,000 reviews where 30% are reviewed.
     """
+    return _with_ece(_with_gaps(rows, params, draws))
+
+
+def _with_gaps(rows: Judged, params: MetricParams, draws: Resamples | None = None) -> Numbers:
+    """The same with `gaps`, `(bins,)` or `(bins, R)`, whose absolute values the calibration error is the sum of."""
+    n, bins, wrong = len(rows), params.ece_bins, ~rows.correct
+    sizes, errors = (n, np.count_nonzero(wrong)) if draws is None else (draws.rows.astype(int), draws.sums(wrong)[0])
     found: Numbers = {}
-    n: Any = len(rows)
-    wrong: Any = np.count_nonzero(~rows.correct)
-    if draws is not None:
-        n, wrong = draws.rows.astype(np.int64), draws.sums(~rows.correct)[0]
-    for by, probability in rows.probability.items():
-        bins, gap = confidence_bins(probability, BINS), probability - rows.correct
-        if draws is None:
-            metrics: dict[str, Any] = {**reliability_metrics(rows.logit[by], rows.correct)}
-            metrics["gaps"] = np.bincount(bins, gap, BINS)[:, None] / n
-            metrics["ece"] = ece(probability, rows.correct, BINS)
-        else:
-            metrics = {**draws.reliability(rows.logit[by], rows.correct)}
-            metrics["gaps"] = draws.sums(gap, bins, BINS) / n
+    for by in VIEWS:
+        metrics = of_reliability(rows.logit[by], rows.correct, params, draws)
+        bin_of_row, gap = confidence_bins(rows.probability[by], bins), rows.probability[by] - rows.correct
+        sums = np.bincount(bin_of_row, gap, bins) if draws is None else draws.sums(gap, bin_of_row, bins)
+        metrics["gaps"] = sums / sizes
         for percent, tenths in KEPT_TENTHS.items():
-            kept = rows_kept(n, tenths)
-            reviewed_errors = np.round(wrong - kept * (1 - metrics[f"selacc_{tenths}0"]), 9) + 0.0
+            kept = rows_kept(sizes, tenths)
+            kept_errors = np.round(kept * (1 - metrics[f"selacc_{tenths}0"]), 9)
             with np.errstate(invalid="ignore"):  # of a few rows none is reviewed
-                metrics[f"found_{percent}"] = 1000 * reviewed_errors / np.float64(n - kept)
+                metrics[f"found_{percent}"] = found_per_1000(errors, kept_errors, np.float64(sizes - kept))
         found[by] = metrics
     return found
 
 
-def replicated(values: Numbers, some: Judged, share: float) -> Numbers:
-    """Replicates `(R,)` of `values`, from `some` of the rows, which are this share of the groups.
+def replicated(rows: Judged, some: Judged, params: MetricParams) -> Numbers:
+    """Replicates `(R,)` of the metrics of `rows`, from the groups that `some` of them are.
 
-    Those of a share are shrunk (`some_clusters`). The calibration error is no smooth statistic, but its gaps are means:
-    they are shrunk, and then summed.
+    Those of some groups are shrunk (`some_clusters`). The calibration error is no smooth statistic, but its gaps are
+    means: they are shrunk, and then summed.
     """
-    found = measured(some, resample(some.cluster, resamples=RESAMPLES, seed=SEED))
-    if share < 1:
-        centre, unknown = measured(some), _too_few_errors(values, found, len(some))
+    found = _with_gaps(some, params, resample(some.cluster, resamples=params.resamples, seed=SEED))
+    if len(some) < len(rows):
+        values, centre = _with_gaps(rows, params), _with_gaps(some, params)
+        unknown, shrinkage = _too_few_errors(values, found, len(some)), np.sqrt(some.clusters / rows.clusters)
         for by, metrics in found.items():
             for name, drawn in metrics.items():
-                shrunk = values[by][name] + np.sqrt(share) * (drawn - centre[by][name])
-                metrics[name] = np.full(RESAMPLES, np.nan) if name in unknown else shrunk
+                shrunk = values[by][name] + shrinkage * (drawn.T - centre[by][name])  # the gaps are by bin
+                metrics[name] = np.full(params.resamples, np.nan) if name in unknown else shrunk.T
+    return _with_ece(found)
+
+
+def _with_ece(found: Numbers) -> Numbers:
     for metrics in found.values():
         metrics["ece"] = np.abs(metrics.pop("gaps")).sum(axis=0)
     return found

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from tasks.maps.document import MapDocument
+from tasks.metrics.comparison import BETTER, NOT_CERTAIN, WORSE, Sign, sign_of, together
 from tasks.metrics.intervals import holm
+from tasks.metrics.registry import METRICS
 
-LEVEL = 0.05  # of the five looks at the ranking together
 FEW_FIT_ROWS = 200  # behind a label's curve; with fewer it is hardly better than the shared one
 FEW_ERRORS = 100
 FEWEST_ERRORS = 10  # or right decisions
 FEW_GROUPS = 30  # resampled, fewer give intervals that are too short
 NAMED = 3  # labels in a sentence
-
-Sign = Literal["better", "no better", "worse", "better in part and worse in part"]
 
 
 def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
@@ -34,9 +33,10 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
     few = _too_few(evaluation)
     if few:
         return [f"No verdict: {few}.", *_found(evaluation, "reliability"), *_found(evaluation, "confidence")]
-    predicts, looks = _sign(evaluation["metrics"]["nll_correct"], lower_is_better=True), _looks(evaluation)
+    nll = evaluation["metrics"]["nll_correct"]
+    predicts, looks = _sign(nll, "nll_correct"), _looks(evaluation)
     found = _answer(evaluation, predicts, looks)
-    if (predicts, _together(looks)) != ("better", "better"):
+    if (predicts, together(looks.values())) != (BETTER, BETTER):
         found += _reasons(evaluation, document)
     return found + _limits(evaluation)
 
@@ -59,28 +59,26 @@ def _rarer(evaluation: dict[str, Any]) -> tuple[int, str]:
 
 def _answer(evaluation: dict[str, Any], predicts: Sign, looks: dict[str, Sign]) -> list[str]:
     """The answer, and the numbers behind it."""
-    ranks, kept = _together(looks), _kept(evaluation)
+    ranks, kept = together(looks.values()), _kept(evaluation)
     log_loss, review = f"its {_log_loss(evaluation)}", f"it {_ranking(evaluation, looks, _told(looks, ranks))}"
     said = [f"I{log_loss[1:]}.", f"I{review[1:]}.", kept]
     both = {predicts, ranks}
-    if both == {"better"}:
+    if both == {BETTER}:
         return [f"Use the reliability: {review}.", kept, said[0]]
-    if both == {"no better"}:
+    if both == {NOT_CERTAIN}:
         not_better = "Keep your confidence: the reliability does not rank or predict better on these rows"
         return [f"{not_better}; {log_loss}, which spans zero.", *said[1:]]
-    if both <= {"worse", "no better"}:
-        first, other = (review, said[0]) if ranks == "worse" else (log_loss, said[1])
+    if both <= {WORSE, NOT_CERTAIN}:
+        first, other = (review, said[0]) if ranks == WORSE else (log_loss, said[1])
         advice = "Keep your confidence, or fit the map again on rows like these."
         return [f"The reliability is worse than the confidence here: {first}.", other, kept, advice]
     mixed = f"Mixed: as a probability the reliability is {predicts}, and to choose what to review it is {ranks}."
     return [mixed, *said]
 
 
-def _sign(compared: dict[str, Any], *, lower_is_better: bool) -> Sign:
-    """What the interval of a change says; where there is none, nothing."""
-    if compared["low"] is None or compared["low"] <= 0 <= compared["high"]:
-        return "no better"
-    return "better" if (compared["high"] < 0) == lower_is_better else "worse"
+def _sign(compared: dict[str, Any], metric: str, p: float = 0.0) -> Sign:
+    """What the interval of a change, and a p that is corrected where others are looked at too, say of it."""
+    return sign_of(METRICS[metric].direction, compared["low"], compared["high"], p)
 
 
 def _looks(evaluation: dict[str, Any]) -> dict[str, Sign]:
@@ -88,15 +86,8 @@ def _looks(evaluation: dict[str, Any]) -> dict[str, Sign]:
     budgets = {f"{100 * budget['reviewed']:.0f}": budget for budget in evaluation["reviews"]}
     compared = {"aurc": evaluation["metrics"]["aurc"], **budgets}
     adjusted = holm(np.array([np.nan if look["p"] is None else look["p"] for look in compared.values()]))
-    signs = ((name, _sign(look, lower_is_better=name == "aurc")) for name, look in compared.items())
-    return {name: sign if p < LEVEL else "no better" for (name, sign), p in zip(signs, adjusted, strict=True)}
-
-
-def _together(looks: dict[str, Sign]) -> Sign:
-    signs = set(looks.values())
-    if {"better", "worse"} <= signs:
-        return "better in part and worse in part"
-    return "better" if "better" in signs else "worse" if "worse" in signs else "no better"
+    looks = zip(compared.items(), adjusted, strict=True)
+    return {name: _sign(look, "aurc" if name == "aurc" else "selacc_70", p) for (name, look), p in looks}
 
 
 def _told(looks: dict[str, Sign], sign: Sign) -> str:
@@ -113,7 +104,7 @@ def _ranking(evaluation: dict[str, Any], looks: dict[str, Sign], look: str) -> s
     budget = _budget(evaluation, look)
     number = "as many" if budget["change"] == 0 else _number(abs(budget["change"]))
     more = {0: "", 1: " more", -1: " fewer"}[int(np.sign(budget["change"]))]
-    chance = looks[look] == "no better" and _sign(budget, lower_is_better=False) != "no better"
+    chance = looks[look] == NOT_CERTAIN != _sign(budget, "selacc_70")
     return (
         f"finds {number}{more} errors per 1,000 reviews where {look}% are reviewed: "
         f"{_number(budget['reliability'])} instead of {_number(budget['confidence'])}{_interval(budget)}"

@@ -8,12 +8,15 @@ calibrators, and every delta, has replicates of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-from tasks.metrics.intervals import interval, two_sided_p
-from tasks.metrics.probability import brier_of_rows, nll_of_rows
+from tasks.metrics.comparison import Comparison, Estimate
+from tasks.metrics.measured import measured
+from tasks.metrics.registry import METRICS
 from tasks.metrics.resampling import FEWEST_GROUPS, Resamples, resample
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.keys import AVERAGE, SIMPLEX
@@ -21,12 +24,12 @@ from tasks.protocol.params import MetricParams
 from tasks.protocol.results import Projected, ProjectedDecisions
 
 SEED = 0  # of the resamples, which no result may choose
-RANKED = ("nll_correct", "aupr_error", "aurc", "selacc_10", "selacc_50", "selacc_70", "selacc_90")
-OF_PROBABILITIES = ("ece", "top_ece", "nll", "brier")
-UNCHANGED = ("accuracy", "label_spread")  # by any projection, so they have a `before` alone
+BOUNDED = tuple(key for key, metric in METRICS.items() if metric.resampled)
 
-Replicates = dict[tuple[str, str], np.ndarray]  # variant and metric -> (R,)
-Values = Mapping[tuple[str, str, str], float]  # calibrator, variant and metric -> mean over seeds
+AFTER = ("mrp", SIMPLEX)  # what a confidence, or the calibrator's probabilities, are held against
+
+Key = tuple[str, str, str]  # calibrator, variant and metric
+Values = Mapping[Key, float]  # means over seeds
 
 
 def bounded(
@@ -43,72 +46,40 @@ def bounded(
     to bound and to average over.
     """
     draws = resample(test.group, resamples=params.resamples, seed=SEED)
-    found, of_calibrators = [], []
-    for name in calibrators:
-        seeds = [one for seed in projected for one in seed.rows if one.calibrator == name]
-        of_calibrators.append(_mean([replicates(draws, rows, test.labels, params) for rows in seeds]))
-        found += _rows(name, of_calibrators[-1], {key: values[name, *key] for key in of_calibrators[-1]})
-    average = {key: float(np.mean([values[name, *key] for name in calibrators])) for key in of_calibrators[0]}
-    found += _rows(AVERAGE, _mean(of_calibrators), average)
-    unknown = dict.fromkeys(("standard_error", "low", "high", "p"), np.nan) if draws.clusters < FEWEST_GROUPS else {}
-    return [{**row, "groups": draws.clusters, **unknown} for row in found]
+    drawn: dict[Key, np.ndarray] = {}
+    for name in calibrators if draws.clusters >= FEWEST_GROUPS else ():
+        seeds = [_replicates(draws, rows, test.labels, params) for seed in projected for rows in seed.rows_of(name)]
+        drawn |= {(name, *key): np.mean([seed[key] for seed in seeds], axis=0) for key in seeds[0]}
+
+    def estimate(calibrator: str, variant: str, metric: str) -> Estimate:
+        keys = [(name, variant, metric) for name in (calibrators if calibrator == AVERAGE else [calibrator])]
+        replicates = np.mean([drawn[key] for key in keys], axis=0) if drawn else None
+        return Estimate(float(np.mean([values[key] for key in keys])), replicates)
+
+    found = []
+    for calibrator, metric in product((*calibrators, AVERAGE), BOUNDED):
+        place = {"calibrator": calibrator, "metric": metric}
+        before = estimate(calibrator, "confidence", metric)
+        found.append(place | {"quantity": "before"} | _numbers(before))
+        for variant in AFTER:
+            if (calibrators[0], variant, metric) in values:
+                pair = Comparison(before, estimate(calibrator, variant, metric))
+                found.append(place | {"quantity": "after"} | _numbers(pair.after))
+                found.append(place | {"quantity": "delta"} | _numbers(pair.change) | {"p": pair.change.p})
+    return [{**row, "groups": draws.clusters} for row in found]
 
 
-def replicates(draws: Resamples, rows: ProjectedDecisions, labels: np.ndarray, params: MetricParams) -> Replicates:
-    """Every metric of the comparison in each resample, under one calibrator and seed."""
-    correct = rows.decision == labels
-    found: Replicates = {("confidence", "accuracy"): draws.mean(correct.astype(np.float64))}
-    for variant, log_probabilities in (
-        ("confidence", rows.log_probabilities),
-        (SIMPLEX, rows.simplex.log_probabilities),
-    ):
-        confidence = np.exp(log_probabilities[np.arange(len(labels)), rows.decision])
-        found[variant, "ece"] = draws.ece(confidence, correct, params.ece_bins)
-        found[variant, "top_ece"] = draws.top_ece(log_probabilities, labels, params.ece_bins)
-        found[variant, "nll"] = draws.mean(nll_of_rows(log_probabilities, labels, params.smallest_probability))
-        found[variant, "brier"] = draws.mean(brier_of_rows(log_probabilities, labels))
-        if variant == "confidence":
-            cells = {"groups": params.spread_groups, "minimum_cell": params.spread_minimum_cell}
-            found[variant, "label_spread"] = draws.label_spread(confidence, rows.decision, correct, **cells)
-    for variant in ("confidence", "mrp"):
-        logit = rows.reliability_logits[variant]
-        metrics = draws.reliability(logit, correct, smallest=params.smallest_reliability)
-        if params.ties != "expected":
-            metrics["aupr_error"] = np.full(draws.resamples, np.nan)
-        found |= {(variant, metric): metrics[metric] for metric in RANKED}
-    return found
+def _replicates(
+    draws: Resamples, rows: ProjectedDecisions, labels: np.ndarray, params: MetricParams
+) -> dict[tuple[str, str], np.ndarray]:
+    """Every bounded metric in each resample by variant and name, under one calibrator and seed."""
+    logits = {variant: rows.reliability_logits[variant] for variant in ("confidence", "mrp")}
+    both = replace(rows, reliability_logits=logits)
+    found = measured(both, labels, params, draws=draws, only=BOUNDED)
+    return {(variant, metric): values for variant, metric, values in found}
 
 
-def _mean(several: Sequence[Replicates]) -> Replicates:
-    return {key: np.mean([one[key] for one in several], axis=0) for key in several[0]}
-
-
-def _rows(calibrator: str, found: Replicates, values: Mapping[tuple[str, str], float]) -> list[dict[str, Any]]:
-    """Each quantity of one calibrator, or of their average."""
-    rows = []
-    for metric in (*UNCHANGED, *RANKED, *OF_PROBABILITIES):
-        before = ("confidence", metric)
-        rows.append(_row(calibrator, metric, "before", values[before], found[before]))
-        if metric in UNCHANGED:
-            continue
-        after = (SIMPLEX if metric in OF_PROBABILITIES else "mrp", metric)
-        rows.append(_row(calibrator, metric, "after", values[after], found[after]))
-        delta = found[after] - found[before]
-        rows.append(
-            _row(calibrator, metric, "delta", values[after] - values[before], delta) | {"p": two_sided_p(delta)}
-        )
-    return rows
-
-
-def _row(calibrator: str, metric: str, quantity: str, value: float, replicates: np.ndarray) -> dict[str, Any]:
-    where = interval(replicates)
-    return {
-        "calibrator": calibrator,
-        "metric": metric,
-        "quantity": quantity,
-        "value": value,
-        "standard_error": where.standard_error,
-        "low": where.low,
-        "high": where.high,
-        "p": np.nan,
-    }
+def _numbers(estimate: Estimate) -> dict[str, float]:
+    where = estimate.interval
+    numbers = {"value": estimate.value, "standard_error": where.standard_error, "low": where.low, "high": where.high}
+    return {**numbers, "p": np.nan}

@@ -20,7 +20,9 @@ class Interval:
     low: float
     high: float
     standard_error: float  # deviation of the replicates, with ddof 1
-    undefined: float  # share of replicates that were NaN and left out, in [0, 1]
+
+
+UNKNOWN = Interval(np.nan, np.nan, np.nan)
 
 
 def interval(replicates: np.ndarray, level: float = 0.95) -> Interval:
@@ -36,11 +38,10 @@ def interval(replicates: np.ndarray, level: float = 0.95) -> Interval:
     if not 0 < level < 1 or len(replicates) < 2:
         raise ValueError(f"no interval to level {level} from {len(replicates)} replicates")
     defined = _defined(replicates)
-    undefined = np.count_nonzero(np.isnan(replicates)) / len(replicates)
     if len(defined) < 2:
-        return Interval(np.nan, np.nan, np.nan, undefined)
+        return UNKNOWN
     low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high), float(defined.std(ddof=1)), undefined)
+    return Interval(float(low), float(high), float(defined.std(ddof=1)))
 
 
 def two_sided_p(replicates: np.ndarray) -> float:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from tasks.metrics.checks import reject_nan
+from tasks.protocol.params import METRIC_DEFAULTS
 
-SMALLEST_PROBABILITY = 1e-12  # one impossible label may cost 27.6 nats at most
+BINS = METRIC_DEFAULTS.ece_bins
+SMALLEST_PROBABILITY = METRIC_DEFAULTS.smallest_probability  # one impossible label may cost 27.6 nats at most
 
 
 def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
     """Share of rows whose decision `(n,)` is the true label `(n,)`, in [0, 1]."""
-    return _mean(decision == labels)
+    return float(np.mean(decision == labels)) if len(labels) else np.nan
 
 
-def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
+def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
     """Expected calibration error of fixed decisions, in [0, 1]: confidence `(n,)` in [0, 1] and correct `(n,)` bool.
 
     Sum over bins of (share of rows) * |mean confidence - mean correct| (Guo et al., 2017), over `confidence_bins`.
@@ -35,7 +37,7 @@ def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> float:
     return float(np.abs(gaps).sum() / len(confidence))
 
 
-def confidence_bins(confidence: np.ndarray, bins: int = 15) -> np.ndarray:
+def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
     """Confidence `(n,)` in [0, 1] to its bin `(n,)` int64, 0..bins-1, where 0 is the lowest.
 
     Bins are of equal width and closed on the left, as the authors' are: bin i is [i/bins, (i+1)/bins) with float64
@@ -54,14 +56,6 @@ def confidence_bins(confidence: np.ndarray, bins: int = 15) -> np.ndarray:
     return np.searchsorted(np.arange(1, bins) / bins, confidence, side="right")
 
 
-def top_ece(log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> float:
-    """`ece` of whatever label is now on top, the first among equals: log-probabilities `(n, K)`, labels `(n,)`.
-
-    It equals `ece` of the fixed decisions where every decision still has the top and no tie.
-    """
-    return ece(*top_of_rows(log_probabilities, labels), bins)
-
-
 def top_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The probability `(n,)` of each row's top label, the first among equals, and whether that is the true one."""
     reject_nan(log_probabilities, "log-probability")
@@ -69,38 +63,24 @@ def top_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.n
     return np.exp(log_probabilities[np.arange(len(labels)), top]), top == labels
 
 
-def nll(log_probabilities: np.ndarray, labels: np.ndarray, smallest: float = SMALLEST_PROBABILITY) -> float:
-    """Mean of -log p of the true label, in nats: `(n, K)` and `(n,)`; p counts as `smallest` at least.
-
-    Without a floor (`smallest` 0) one impossible label makes the mean infinite.
-    """
-    return _mean(nll_of_rows(log_probabilities, labels, smallest))
-
-
 def nll_of_rows(
     log_probabilities: np.ndarray, labels: np.ndarray, smallest: float = SMALLEST_PROBABILITY
 ) -> np.ndarray:
-    """What `nll` is the mean of, `(n,)`, at least 0."""
+    """-log p of the true label, in nats: `(n, K)` and `(n,)` to `(n,)`, at least 0; p counts as `smallest` at least.
+
+    Without a floor (`smallest` 0) one impossible label makes the mean, the NLL, infinite.
+    """
     reject_nan(log_probabilities, "log-probability")
     of_label = log_probabilities[np.arange(len(labels)), labels]
     return np.asarray(-np.maximum(of_label, np.log(smallest) if smallest > 0 else -np.inf))
 
 
-def brier(log_probabilities: np.ndarray, labels: np.ndarray) -> float:
-    """Squared error of the probabilities, in [0, 2]: summed over the K labels, averaged over rows (Brier, 1950).
+def brier_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Squared error of the probabilities, `(n,)` in [0, 2], summed over the K labels; its mean is that of Brier (1950).
 
     Some libraries average over labels too, or take one of two labels: that is 1/K, or half, of this.
     """
-    return _mean(brier_of_rows(log_probabilities, labels))
-
-
-def brier_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """What `brier` is the mean of, `(n,)` in [0, 2]."""
     reject_nan(log_probabilities, "log-probability")
     error = np.exp(log_probabilities)
     error[np.arange(len(labels)), labels] -= 1
     return np.asarray((error**2).sum(axis=1))
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(np.mean(values)) if len(values) else np.nan

@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 
 from tasks.metrics.checks import reject_nan
+from tasks.protocol.params import METRIC_DEFAULTS
 
-SMALLEST_RELIABILITY = 1e-6  # in place of a reliability of exactly 0
 COVERAGE_TENTHS = (1, 5, 7, 9)  # the paper's budgets
 
 Ties = Literal["expected", "threshold"]
@@ -137,7 +137,9 @@ def errors_retained(order: RiskOrder, coverage: np.ndarray) -> np.ndarray:
     return np.asarray(np.interp(np.asarray(coverage) * n, place, errors) / n)
 
 
-def nll_correct(logit: np.ndarray, correct: np.ndarray, smallest: float = SMALLEST_RELIABILITY) -> float:
+def nll_correct(
+    logit: np.ndarray, correct: np.ndarray, smallest: float = METRIC_DEFAULTS.smallest_reliability
+) -> float:
     """Mean log loss of the reliability sigmoid(t) against correct, in nats: `(n,)` logits t and `(n,)` bool.
 
     A reliability counts as `smallest` at least and 1 - `smallest` at most, as the authors cut it: one wrong row of a
@@ -146,7 +148,9 @@ def nll_correct(logit: np.ndarray, correct: np.ndarray, smallest: float = SMALLE
     return _mean(nll_correct_of_rows(logit, correct, smallest))
 
 
-def nll_correct_of_rows(logit: np.ndarray, correct: np.ndarray, smallest: float = SMALLEST_RELIABILITY) -> np.ndarray:
+def nll_correct_of_rows(
+    logit: np.ndarray, correct: np.ndarray, smallest: float = METRIC_DEFAULTS.smallest_reliability
+) -> np.ndarray:
     """What `nll_correct` is the mean of, `(n,)`, above 0 or equal to it.
 
     Raises
@@ -166,16 +170,13 @@ def nll_correct_of_rows(logit: np.ndarray, correct: np.ndarray, smallest: float 
     return loss
 
 
-def reliability_metrics(
-    logit: np.ndarray, correct: np.ndarray, *, ties: Ties = "expected", smallest: float = SMALLEST_RELIABILITY
-) -> dict[str, float]:
-    """Every metric of one reliability by name, from one sort: logits `(n,)` and correct `(n,)` bool.
+def ranking_metrics(logit: np.ndarray, correct: np.ndarray, ties: Ties = "expected") -> dict[str, float]:
+    """Every metric that ranks by name, from one sort: logits `(n,)` and correct `(n,)` bool.
 
-    `ties` is the reading of AUPR-Error alone, `smallest` that of the correctness NLL.
+    `ties` is the reading of AUPR-Error alone.
     """
     order = order_by_risk(logit, correct)
     return {
-        "nll_correct": nll_correct(logit, correct, smallest),
         "aupr_error": aupr_error(order, ties),
         "aurc": aurc(order),
         "augrc": augrc(order),

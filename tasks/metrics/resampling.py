@@ -20,9 +20,8 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
-from tasks.metrics.probability import confidence_bins, top_of_rows
-from tasks.metrics.reliability import SMALLEST_RELIABILITY, nll_correct_of_rows
-from tasks.metrics.spread import confidence_groups
+from tasks.metrics.probability import BINS, confidence_bins
+from tasks.metrics.spread import GROUPS, MINIMUM_CELL, confidence_groups
 from tasks.metrics.weighted import group_errors, harmonic_sums, weighted_errors_retained, weighted_ranking
 
 KEPT = 2**26  # bytes of counts that are kept between metrics; more are drawn again
@@ -57,14 +56,10 @@ class Resamples:
         """The mean of values `(n,)`: of a loss, or of a bool."""
         return np.asarray(self.sums(values)[0] / self.rows)
 
-    def ece(self, confidence: np.ndarray, correct: np.ndarray, bins: int = 15) -> np.ndarray:
+    def ece(self, confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> np.ndarray:
         """`probability.ece` of fixed decisions, in [0, 1]: confidence `(n,)`, correct `(n,)` bool."""
         bin_of_row = confidence_bins(confidence, bins)
         return np.asarray(np.abs(self.sums(confidence - correct, bin_of_row, bins)).sum(axis=0) / self.rows)
-
-    def top_ece(self, log_probabilities: np.ndarray, labels: np.ndarray, bins: int = 15) -> np.ndarray:
-        """`probability.top_ece`, in [0, 1]: log-probabilities `(n, K)`, labels `(n,)`."""
-        return self.ece(*top_of_rows(log_probabilities, labels), bins)
 
     def label_spread(
         self,
@@ -72,8 +67,8 @@ class Resamples:
         decision: np.ndarray,
         correct: np.ndarray,
         *,
-        groups: int = 10,
-        minimum_cell: int = 30,
+        groups: int = GROUPS,
+        minimum_cell: int = MINIMUM_CELL,
     ) -> np.ndarray:
         """`spread.label_spread`; where a resample has no row of a cell, it does without that cell."""
         label_of_row = np.unique(decision, return_inverse=True)[1]
@@ -89,14 +84,8 @@ class Resamples:
         total, number = (spread * counted).sum(axis=0), counted.sum(axis=0)
         return np.divide(total, number, out=np.full(len(number), np.nan), where=number > 0)
 
-    def reliability(
-        self,
-        logit: np.ndarray,
-        correct: np.ndarray,
-        *,
-        smallest: float = SMALLEST_RELIABILITY,
-    ) -> dict[str, np.ndarray]:
-        """`reliability.reliability_metrics` by name: logits `(n,)` and correct `(n,)` bool, ties as expected.
+    def ranking_metrics(self, logit: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
+        """`reliability.ranking_metrics` by name: logits `(n,)` and correct `(n,)` bool, ties as expected.
 
         AUPR-Error is NaN in a resample without errors.
         """
@@ -107,8 +96,7 @@ class Resamples:
             weighted_ranking(groups, counts.take(cluster, axis=1), harmonic)
             for counts in self._counts(AT_ONCE // len(cluster))
         ]
-        losses = self.mean(nll_correct_of_rows(logit, correct, smallest))
-        return {"nll_correct": losses} | {name: np.concatenate([one[name] for one in ranked]) for name in ranked[0]}
+        return {name: np.concatenate([one[name] for one in ranked]) for name in ranked[0]}
 
     def errors_retained(self, logit: np.ndarray, correct: np.ndarray, coverage: np.ndarray) -> np.ndarray:
         """`reliability.errors_retained` at coverages `(c,)` in each resample, `(R, c)`."""

@@ -14,7 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tasks.metrics.checks import reject_nan
+from tasks.protocol.params import METRIC_DEFAULTS
 
+GROUPS, MINIMUM_CELL = METRIC_DEFAULTS.spread_groups, METRIC_DEFAULTS.spread_minimum_cell
 SHUFFLED_AT_ONCE = 500  # orders of a group's rows that are in memory together
 KEPT_ORDERS = 2**19  # places in the orders of one group that are kept for the next calibrator
 
@@ -50,7 +52,9 @@ def confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
     return np.asarray((groups * twice_middle // (2 * max(len(confidence), 1)))[tie])
 
 
-def label_cells(confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, *, groups: int = 10) -> LabelCells:
+def label_cells(
+    confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, *, groups: int = GROUPS
+) -> LabelCells:
     """Mean residual by confidence group and decided label; confidence, decision and residual are `(n,)`.
 
     The residual is Z - c for the paper's diagnostic, or P(d|x) - c where the truth is known.
@@ -61,7 +65,7 @@ def label_cells(confidence: np.ndarray, decision: np.ndarray, residual: np.ndarr
     return LabelCells(rows.group[rows.start], rows.label[rows.start], counts, means)
 
 
-def mean_spread(cells: LabelCells, minimum_cell: int = 30) -> float:
+def mean_spread(cells: LabelCells, minimum_cell: int = MINIMUM_CELL) -> float:
     """Mean over groups of the largest minus the smallest mean residual, in [0, 2] for residuals in [-1, 1].
 
     Cells of fewer than `minimum_cell` rows are left out, and groups left with fewer than two; NaN if none remain. A
@@ -71,7 +75,12 @@ def mean_spread(cells: LabelCells, minimum_cell: int = 30) -> float:
 
 
 def label_spread(
-    confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, groups: int = 10, minimum_cell: int = 30
+    confidence: np.ndarray,
+    decision: np.ndarray,
+    correct: np.ndarray,
+    *,
+    groups: int = GROUPS,
+    minimum_cell: int = MINIMUM_CELL,
 ) -> float:
     """The paper's label spread: confidence of the fixed decision `(n,)`, decision `(n,)`, correct `(n,)` bool."""
     return mean_spread(label_cells(confidence, decision, correct - confidence, groups=groups), minimum_cell)
@@ -82,9 +91,9 @@ def label_spread_null(
     decision: np.ndarray,
     correct: np.ndarray,
     *,
-    groups: int = 10,
-    minimum_cell: int = 30,
-    permutations: int = 200,
+    groups: int = GROUPS,
+    minimum_cell: int = MINIMUM_CELL,
+    permutations: int = METRIC_DEFAULTS.spread_permutations,
     seed: int,
 ) -> float:
     """95th percentile of `label_spread` over `permutations` shuffles of the decided labels inside each group.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tasks.protocol.errors import BadInput, mistakes
 
@@ -51,16 +51,19 @@ class ProjectionParams(_Frozen):
 
 
 class MetricParams(_Frozen):
-    """What the metrics leave open."""
+    """What the metrics leave open; the defaults are for whoever has no params.yaml, which itself has to name each."""
 
-    ece_bins: Count
-    ties: Literal["expected", "threshold"]
-    smallest_probability: Annotated[float, Field(ge=0, lt=0.5)]
-    smallest_reliability: Annotated[float, Field(gt=0, lt=0.5)]
-    spread_groups: Count
-    spread_minimum_cell: Count
-    spread_permutations: Count
-    resamples: Annotated[int, Field(ge=300)]  # fewer could never tell six data sets apart from chance
+    ece_bins: Count = 15
+    ties: Literal["expected", "threshold"] = "expected"
+    smallest_probability: Annotated[float, Field(ge=0, lt=0.5)] = 1e-12
+    smallest_reliability: Annotated[float, Field(gt=0, lt=0.5)] = 1e-6
+    spread_groups: Count = 10
+    spread_minimum_cell: Count = 30
+    spread_permutations: Count = 200
+    resamples: Annotated[int, Field(ge=300)] = 1000  # fewer could never tell six data sets apart from chance
+
+
+METRIC_DEFAULTS = MetricParams()
 
 
 class SimplexParams(_Frozen):
@@ -201,6 +204,14 @@ class Params(_Frozen):
     schedule: ScheduleParams
     watched: Mapping[Key, WatchedMap]
     datasets: Annotated[Mapping[Key, DatasetParams], Field(min_length=1)]
+
+    @field_validator("metrics", mode="after")
+    @classmethod
+    def _metrics_are_complete(cls, metrics: MetricParams) -> MetricParams:
+        missing = sorted(MetricParams.model_fields.keys() - metrics.model_fields_set)
+        if missing:
+            raise ValueError(f"{', '.join(missing)} is missing")
+        return metrics
 
     @model_validator(mode="after")
     def _no_name_is_given_twice(self) -> Params:

@@ -106,19 +106,13 @@ def draw_splits(frame: pl.DataFrame, *, by: str, shares: dict[str, float], seed:
         raise BadInput(f"split.by is {by!r}; it must be 'row' or 'group'")
     if abs(sum(shares.values()) - 1) > 1e-9:
         raise BadInput(f"the shares of the splits sum to {sum(shares.values()):g}, not to 1: {shares}")
-    open_rows = frame["split"].is_null()
-    units = frame.filter(open_rows)["group"].unique(maintain_order=True) if by == "group" else None
-    count = int(open_rows.sum()) if units is None else len(units)
-    order = np.random.default_rng(seed).permutation(count)
-    ends = np.floor(np.cumsum(list(shares.values())) * count + 0.5).astype(int)
-    drawn = np.empty(count, dtype=np.int64)
+    frame = frame.with_columns(unit=pl.int_range(pl.len()) if by == "row" else pl.col("group"))
+    units = frame.filter(pl.col("split").is_null())["unit"].unique(maintain_order=True)
+    order = np.random.default_rng(seed).permutation(len(units))
+    ends = np.floor(np.cumsum(list(shares.values())) * len(units) + 0.5).astype(int)
+    drawn = np.empty(len(units), dtype=np.int64)
     for code, rows in enumerate(np.split(order, ends[:-1])):
         drawn[rows] = code
-    names = pl.Series("drawn", np.array(list(shares))[drawn], dtype=pl.String)
-    if units is None:
-        split = np.array(frame["split"].to_list(), dtype=object)
-        split[open_rows.to_numpy()] = names.to_list()
-        return frame.with_columns(pl.Series("split", split.tolist(), dtype=pl.String))
-    lookup = pl.DataFrame({"group": units, "drawn": names})
-    joined = frame.join(lookup, on="group", how="left", maintain_order="left")
-    return joined.with_columns(split=pl.coalesce("split", "drawn")).drop("drawn")
+    lookup = pl.DataFrame({"unit": units, "drawn": pl.Series(np.array(list(shares))[drawn], dtype=pl.String)})
+    joined = frame.join(lookup, on="unit", how="left", maintain_order="left")
+    return joined.with_columns(split=pl.coalesce("split", "drawn")).drop("unit", "drawn")

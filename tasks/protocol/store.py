@@ -15,7 +15,7 @@ from glob import escape
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -26,6 +26,7 @@ from tasks.protocol.errors import BadInput
 DATA = Path("data")
 REPORT = DATA / "report"
 DISK_FULL = os.strerror(errno.ENOSPC)
+Content = TypeVar("Content")
 STATE = DATA / ".state"  # locks and records of this machine's runs; no stage reads it
 
 
@@ -158,47 +159,36 @@ def _without_nan(content: Any) -> Any:
     return None if isinstance(content, float) and np.isnan(content) else content
 
 
-def _missing(path: Path) -> BadInput:
-    return BadInput(f"{path} is missing; `dvc repro` makes it, `dvc checkout` brings it back")
+def read_text(path: Path) -> str:
+    """Read a text of ours; BadInput where it is missing."""
+    return _read(path, lambda: path.read_text(encoding="utf-8"))
+
+
+def read_csv(path: Path) -> pl.DataFrame:
+    """Read a results table of ours; BadInput where it is missing."""
+    return _read(path, lambda: pl.read_csv(path))
+
+
+def read_parquet(path: Path) -> pl.DataFrame:
+    """Read a parquet file of ours; BadInput where it is missing or cut off."""
+    return _read(path, lambda: pl.read_parquet(path), "a whole parquet file")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object; BadInput where it is missing or cut off."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise _missing(path) from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is not whole JSON ({error}); delete it and run `dvc repro`") from None
+    content = _read(path, lambda: json.loads(path.read_text(encoding="utf-8")), "whole JSON")
     if not isinstance(content, dict):
         raise BadInput(f"{path} holds {type(content).__name__}, not an object; delete it and run `dvc repro`")
     return content
 
 
-def read_text(path: Path) -> str:
-    """Read a text of ours; BadInput where it is missing."""
+def _read(path: Path, read: Callable[[], Content], what: str = "text") -> Content:
     try:
-        return path.read_text(encoding="utf-8")
+        return read()
     except FileNotFoundError:
-        raise _missing(path) from None
-
-
-def read_parquet(path: Path) -> pl.DataFrame:
-    """Read a parquet file of ours; BadInput where it is missing or cut off."""
-    try:
-        return pl.read_parquet(path)
-    except FileNotFoundError:
-        raise _missing(path) from None
-    except pl.exceptions.ComputeError as error:
-        raise BadInput(f"{path} is not a whole parquet file ({error}); delete it and run `dvc repro`") from None
-
-
-def read_csv(path: Path) -> pl.DataFrame:
-    """Read a results table of ours; BadInput where it is missing."""
-    try:
-        return pl.read_csv(path)
-    except FileNotFoundError:
-        raise _missing(path) from None
+        raise BadInput(f"{path} is missing; `dvc repro` makes it, `dvc checkout` brings it back") from None
+    except (pl.exceptions.ComputeError, json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not {what} ({error}); delete it and run `dvc repro`") from None
 
 
 @dataclass(frozen=True)

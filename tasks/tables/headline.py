@@ -6,14 +6,14 @@ from typing import Any
 
 import polars as pl
 
+from tasks.metrics.comparison import BETTER, WORSE, sign_of
+from tasks.metrics.registry import METRICS
 from tasks.protocol.keys import AVERAGE, COMPARED, PAPER_DATASETS
 from tasks.tables.display import display_name
 from tasks.tables.intervals import intervals_table
 from tasks.tables.main import main_table
 from tasks.tables.runs import FAILED, Runs
 
-BETTER = {"nll_correct": -1, "aupr_error": 1, "aurc": -1}  # the sign of an improvement
-LEVEL = 0.05
 COVERS = (
     "The change is the mean over the calibrators that ran. The interval covers the drawing of test groups, given the "
     "fits of the protocol seeds; it covers neither other training and validation rows nor other data sets."
@@ -36,21 +36,17 @@ def headline(runs: Runs) -> dict[str, Any]:
 
 
 def judged(runs: Runs) -> pl.DataFrame:
-    """The average of each data set with `improved` and `worsened`: 95% interval and Holm's p both exclude no change."""
-    better = pl.col("metric").replace_strict(BETTER, return_dtype=pl.Int64)
-    certain = (pl.col("p_holm") < LEVEL).fill_null(value=False)
+    """The average of each data set with its `sign`, by its 95% interval and by Holm's p over data sets."""
     averages = intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
-    up, down = pl.col("low") > 0, pl.col("high") < 0
-    return averages.with_columns(
-        improved=certain & pl.when(better > 0).then(up).otherwise(down),
-        worsened=certain & pl.when(better > 0).then(down).otherwise(up),
-    )
+    looks = averages.select("metric", "low", "high", "p_holm").iter_rows()
+    signs = [sign_of(METRICS[metric].direction, low, high, p) for metric, low, high, p in looks]
+    return averages.with_columns(pl.Series("sign", signs, dtype=pl.String))
 
 
 def _counts(averages: pl.DataFrame, metric: str) -> dict[str, int]:
     rows = averages.filter(pl.col("metric") == metric)
-    there = rows["low"].is_not_null().sum()
-    return {"improved": int(rows["improved"].sum()), "worsened": int(rows["worsened"].sum()), "of": int(there)}
+    improved, worsened = (rows.filter(sign=sign).height for sign in (BETTER, WORSE))
+    return {"improved": improved, "worsened": worsened, "of": rows["low"].drop_nulls().len()}
 
 
 def headline_sentence(runs: Runs) -> str:

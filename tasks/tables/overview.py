@@ -7,6 +7,8 @@ from typing import Any
 
 import polars as pl
 
+from tasks.metrics.comparison import BETTER, NOT_CERTAIN, WORSE, found_per_1000, together
+from tasks.metrics.registry import METRICS
 from tasks.protocol.keys import AVERAGE
 from tasks.tables.ablation import ablation_by_dataset
 from tasks.tables.headline import judged
@@ -19,9 +21,8 @@ RECALIBRATED = "matrix"
 BASE = "ts"  # what MRP stands on where it is held against recalibration
 USE, KEEP, MIXED, UNKNOWN = "Use the reliability", "Keep your confidence", "Mixed", "Too few test groups to tell"
 PREDICTS, RANKS = ("nll_correct",), ("aupr_error", "aurc")
-JUDGED = {"nll_correct": "correctness NLL", "aurc": "AURC"}  # what a cheaper way has to reach, lower is better
+JUDGED = {key: METRICS[key].title for key in ("nll_correct", "aurc")}  # what a cheaper way has to reach: lower
 Found = dict[str, Any]
-BETTER_SIGN, WORSE, SAME = "better", "worse", "not certainly better"
 MEASURED: Columns = dict.fromkeys(
     (
         *("accuracy", "nll_correct_delta", "low", "high", "aurc_conf", "aurc_mrp"),
@@ -77,12 +78,11 @@ def _bounded(runs: Runs, metric: str, prefix: str = "") -> pl.DataFrame:
 
 def _with_reviews(rows: pl.DataFrame) -> pl.DataFrame:
     """With the errors among the n rows that are left when 7 tenths, rounded down, are kept, for each 1,000 of them."""
-    kept = pl.max_horizontal(1, KEPT_TENTHS * pl.col("n") // 10)
-    reviewed = pl.when(pl.col("n") > kept).then(pl.col("n") - kept) / 1000
-    errors = (1 - pl.col("accuracy")) * pl.col("n")
-    found = {f"found_per_1000_{way}": errors - (1 - pl.col(f"kept_{way}")) * kept for way in ("conf", "mrp")}
-    found |= {f"found_per_1000_{end}": pl.col(f"kept_{end}") * kept for end in ("low", "high")}
-    return rows.with_columns((number / reviewed).alias(name) for name, number in found.items())
+    n, kept = pl.col("n"), pl.max_horizontal(1, KEPT_TENTHS * pl.col("n") // 10)
+    errors, reviews = (1 - pl.col("accuracy")) * n, pl.when(n > kept).then(n - kept)
+    found = {way: found_per_1000(errors, (1 - pl.col(f"kept_{way}")) * kept, reviews) for way in ("conf", "mrp")}
+    found |= {end: found_per_1000(pl.col(f"kept_{end}") * kept, 0, reviews) for end in ("low", "high")}
+    return rows.with_columns(number.alias(f"found_per_1000_{name}") for name, number in found.items())
 
 
 def _told_of(runs: Runs, split: str) -> pl.Expr:
@@ -110,20 +110,13 @@ def _answer(found: dict[str, dict[str, Any]]) -> str:
     known = [[look for look in some if look["low"] is not None] for some in looks]
     if not known[0]:
         return UNKNOWN
-    predicts, ranks = (_sign(*some) for some in known)
-    if predicts == ranks == BETTER_SIGN:
+    predicts, ranks = (together(look["sign"] for look in some) for some in known)
+    if predicts == ranks == BETTER:
         return f"{USE}: it predicts and ranks better"
-    if predicts == ranks == SAME:
+    if predicts == ranks == NOT_CERTAIN:
         return f"{KEEP}: nothing is certain to change"
     told = f"the reliability predicts {predicts} and ranks {ranks}"
-    return f"{KEEP if {predicts, ranks} <= {WORSE, SAME} else MIXED}: {told}"
-
-
-def _sign(*looks: dict[str, Any]) -> str:
-    improved, worsened = (any(look[way] for look in looks) for way in ("improved", "worsened"))
-    if improved and worsened:
-        return "better by one metric and worse by another"
-    return BETTER_SIGN if improved else WORSE if worsened else SAME
+    return f"{KEEP if {predicts, ranks} <= {WORSE, NOT_CERTAIN} else MIXED}: {told}"
 
 
 def _as_well(ablation: pl.DataFrame, rivals: pl.DataFrame) -> Iterator[str]:

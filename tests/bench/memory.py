@@ -25,6 +25,7 @@ from tasks.calibrators.hcalibration import fit_hcal
 from tasks.calibrators.smart import fit_smart
 from tasks.calibrators.temperature import fit_temperature
 from tasks.maps.apply import apply_map
+from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import resample
 from tasks.projection.exact import fit_exact
 from tasks.projection.labelwise import fit_isotonic
@@ -47,7 +48,7 @@ def metrics(rows: int, _folder: Path) -> Ready:
 def bootstrap(rows: int, _folder: Path) -> Ready:
     logit, correct = test_bench_metrics.made_up(rows)
     query = np.arange(rows) // 10
-    return lambda: resample(query, resamples=1000, seed=0).reliability(logit, correct)
+    return lambda: of_reliability(logit, correct, draws=resample(query, resamples=1000, seed=0))
 
 
 def exact(rows: int, _folder: Path) -> Ready:

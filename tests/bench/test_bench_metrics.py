@@ -7,7 +7,8 @@ import pytest
 from scipy.special import expit
 
 from tasks.metrics.probability import ece
-from tasks.metrics.reliability import aupr_error, order_by_risk, reliability_metrics
+from tasks.metrics.registry import of_reliability
+from tasks.metrics.reliability import aupr_error, order_by_risk
 from tasks.metrics.resampling import resample
 
 pytestmark = [
@@ -25,7 +26,7 @@ def made_up(rows: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def every_metric(logit: np.ndarray, correct: np.ndarray) -> dict[str, float]:
-    return {**reliability_metrics(logit, correct), "ece": ece(expit(logit), correct, BINS)}
+    return {**of_reliability(logit, correct), "ece": ece(expit(logit), correct, BINS)}
 
 
 def risk_coverage_area(confidence: np.ndarray, correct: np.ndarray) -> float:
@@ -96,12 +97,12 @@ def test_bootstrap(race):
         for _ in range(timed):
             drawn = generator.integers(clusters, size=clusters)
             resampled = (10 * drawn[:, None] + np.arange(10)).ravel()
-            found.append(reliability_metrics(logit[resampled], correct[resampled]))
+            found.append(of_reliability(logit[resampled], correct[resampled]))
         return found
 
     def ours(part: slice = slice(None)) -> dict[str, np.ndarray]:
         draws = resample(query[part], resamples=resamples, seed=0)
-        return draws.reliability(logit[part], correct[part])
+        return of_reliability(logit[part], correct[part], draws=draws)
 
     weights = np.ones((resamples, rows), dtype=np.uint8)
     race.beside(f"one at a time ({timed} of them, times {resamples // timed})", one_at_a_time, aim=50, times=50)

@@ -1,0 +1,172 @@
+"""The metrics: each one value, from which everything that lists metrics takes its names, order and direction.
+
+A metric is a number of a view: of what it has to know of fixed decisions and of how sure they are. A view is of all
+rows, or with `draws` of each resample of them, so that a value and its replicates are computed in the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from tasks.metrics.probability import brier_of_rows, ece, nll_of_rows, top_of_rows
+from tasks.metrics.reliability import COVERAGE_TENTHS, nll_correct_of_rows, ranking_metrics
+from tasks.metrics.resampling import Resamples
+from tasks.metrics.spread import label_spread, label_spread_null
+from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
+
+Value = Any  # a float for all rows, or (R,) float64 for R resamples
+Direction = Literal[-1, 0, 1]  # the sign of an improvement
+HIGHER: Direction = 1
+LOWER: Direction = -1
+NEITHER: Direction = 0
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """`n` fixed decisions, and what the metrics leave open."""
+
+    correct: np.ndarray  # (n,) bool
+    params: MetricParams
+    draws: Resamples | None
+
+    def mean(self, values: np.ndarray) -> Value:
+        """The mean of values `(n,)`; NaN of no rows."""
+        if self.draws is not None:
+            return self.draws.mean(values)
+        return float(np.mean(values)) if len(values) else np.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Probabilities(View):
+    """Class probabilities beside fixed decisions, the calibrator's or MRC's."""
+
+    decision: np.ndarray  # (n,) int64
+    log_probabilities: np.ndarray  # (n, K)
+    labels: np.ndarray  # (n,) int64, the true ones
+
+    @property
+    def confidence(self) -> np.ndarray:
+        """The probability of the decision, `(n,)`."""
+        return np.asarray(np.exp(self.log_probabilities[np.arange(len(self.labels)), self.decision]))
+
+    def _ece(self) -> Value:
+        return self._calibration_error(self.confidence, self.correct)
+
+    def _calibration_error(self, confidence: np.ndarray, correct: np.ndarray) -> Value:
+        error = ece if self.draws is None else self.draws.ece
+        return error(confidence, correct, self.params.ece_bins)
+
+    def _top_ece(self) -> Value:
+        return self._calibration_error(*top_of_rows(self.log_probabilities, self.labels))
+
+    def _nll(self) -> Value:
+        return self.mean(nll_of_rows(self.log_probabilities, self.labels, self.params.smallest_probability))
+
+    def _brier(self) -> Value:
+        return self.mean(brier_of_rows(self.log_probabilities, self.labels))
+
+
+@dataclass(frozen=True, eq=False)
+class ByLabel(Probabilities):
+    """The same, as what differs between decided labels is of them."""
+
+    seed: int  # of the shuffled labels
+
+    def _spread(self, spread: Callable[..., Value], **shuffles: int) -> Value:
+        cells = {"groups": self.params.spread_groups, "minimum_cell": self.params.spread_minimum_cell}
+        return spread(self.confidence, self.decision, self.correct, **cells, **shuffles)
+
+    def _label_spread(self) -> Value:
+        return self._spread(label_spread if self.draws is None else self.draws.label_spread)
+
+    def _null(self) -> Value:
+        return self._spread(label_spread_null, permutations=self.params.spread_permutations, seed=self.seed)
+
+
+@dataclass(frozen=True, eq=False)
+class Simplex(View):
+    """What became of the rows that MRC projected."""
+
+    feasible: np.ndarray  # (n,) bool
+    solved: np.ndarray  # (n,) bool
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability(View):
+    """How sure decisions are, by the logit of a probability."""
+
+    logit: np.ndarray  # (n,)
+
+    @cached_property
+    def ranked(self) -> Mapping[str, Value]:
+        """Every metric that ranks, from one sort."""
+        if self.draws is None:
+            return ranking_metrics(self.logit, self.correct, self.params.ties)
+        found = self.draws.ranking_metrics(self.logit, self.correct)
+        if self.params.ties != "expected":  # the bootstrap knows no other reading
+            found["aupr_error"] = np.full(self.draws.resamples, np.nan)
+        return found
+
+    def _nll(self) -> Value:
+        return self.mean(nll_correct_of_rows(self.logit, self.correct, self.params.smallest_reliability))
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: what it is called, which way is better, of which view it is, and how it is computed."""
+
+    key: str
+    title: str
+    direction: Direction
+    view: type[View]
+    function: Callable[[Any], Value]
+    choices: tuple[str, ...] = ()  # names of MetricParams that bear on it
+    resampled: bool = True  # whether the bootstrap bounds it
+
+
+def _ranked(key: str, title: str, direction: Direction, *choices: str) -> Metric:
+    return Metric(key, title, direction, Reliability, lambda view: view.ranked[key], choices)
+
+
+_CELLS = ("spread_groups", "spread_minimum_cell")
+_SHUFFLES = (*_CELLS, "spread_permutations")
+_METRICS = (
+    Metric("accuracy", "accuracy", HIGHER, View, lambda v: v.mean(v.correct)),
+    Metric("ece", "ECE", LOWER, Probabilities, Probabilities._ece, ("ece_bins",)),
+    Metric("top_ece", "ECE of the top label", LOWER, Probabilities, Probabilities._top_ece, ("ece_bins",)),
+    Metric("nll", "NLL", LOWER, Probabilities, Probabilities._nll, ("smallest_probability",)),
+    Metric("brier", "Brier score", LOWER, Probabilities, Probabilities._brier),
+    Metric("label_spread", "label spread", NEITHER, ByLabel, ByLabel._label_spread, _CELLS),
+    Metric(
+        "label_spread_null_p95", "label spread, shuffled", NEITHER, ByLabel, ByLabel._null, _SHUFFLES, resampled=False
+    ),
+    Metric("nll_correct", "correctness NLL", LOWER, Reliability, Reliability._nll, ("smallest_reliability",)),
+    _ranked("aupr_error", "AUPR-Error", HIGHER, "ties"),
+    _ranked("aurc", "AURC", LOWER),
+    _ranked("augrc", "AUGRC", LOWER),
+    *(_ranked(f"selacc_{t}0", f"selective accuracy at {t}0%", HIGHER) for t in COVERAGE_TENTHS),
+    Metric("infeasible_share", "infeasible", NEITHER, Simplex, lambda v: v.mean(~v.feasible), resampled=False),
+    Metric("solved_share", "solved", NEITHER, Simplex, lambda v: v.mean(v.solved), resampled=False),
+)
+METRICS = {metric.key: metric for metric in _METRICS}
+
+
+def metrics_of(*views: type[View]) -> tuple[Metric, ...]:
+    """The metrics of these kinds of view, in their order."""
+    return tuple(metric for metric in _METRICS if metric.view in views)
+
+
+def of_reliability(
+    logit: np.ndarray,
+    correct: np.ndarray,
+    params: MetricParams = METRIC_DEFAULTS,
+    draws: Resamples | None = None,
+) -> dict[str, Value]:
+    """The metrics of one reliability, given as its logit `(n,)`, against correct `(n,)` bool, by name."""
+    view = Reliability(np.asarray(correct, dtype=bool), params, draws, np.asarray(logit, dtype=np.float64))
+    return {metric.key: metric.function(view) for metric in metrics_of(Reliability)}
