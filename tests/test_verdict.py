@@ -11,11 +11,9 @@ import polars as pl
 import pytest
 
 from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
-from tasks.tables.deviations import Cell, deviations
-from tasks.tables.layouts import LAYOUTS
+from tasks.tables.deviations import Cell, Deviation, deviations, of_deviations
 from tasks.tables.printed import FOLDER, Place, as_number, placed, printed
 from tasks.tables.runs import INTERVALS, METRICS, Runs
-from tasks.tables.tolerance import Deviation, of_deviations
 from tasks.tables.verdict import NOT_COMPARABLE, cell_of, verdict_table
 
 ERROR = 0.002
@@ -309,7 +307,7 @@ def test_what_was_inferred_from_the_paper_is_named_where_it_bears_and_nowhere_el
 
 
 def test_the_note_names_where_the_release_differs_from_the_text():
-    assert "two places" in LAYOUTS["verdict"].note
+    assert "two places" in verdict_table.note
 
 
 def test_the_order_of_rows_changes_nothing(hub, verdicts):

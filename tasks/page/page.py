@@ -16,16 +16,8 @@ from markupsafe import Markup
 from tasks.figures.figure import Figure
 from tasks.figures.style import DARK, FONT, LIGHT
 from tasks.page.gates import Gates
-from tasks.tables.display import Section, columns_shown, note, sections
-from tasks.tables.layouts import LAYOUTS
-
-FIRST_TABLE = "overview"
-TABLES = (  # below the data sets; `sensitivity` has thousands of rows, and stands beside the page
-    *("main", "intervals", "ablation", "ablation_by_dataset", "budgeted_fallback", "label_spread"),
-    *("label_spread_by_calibrator", "simplex_projection", "rivals", "robustness", "datasets"),
-)
-COMPARISON = "verdict"
-BESIDE = ("sensitivity",)
+from tasks.tables import TABLES
+from tasks.tables.display import shown
 
 
 @dataclass(frozen=True)
@@ -62,10 +54,7 @@ def html(page: Page) -> str:
     environment.filters |= {"embedded": embedded}
     return environment.get_template("page.html.jinja").render(
         page=page,
-        first=shown_table(FIRST_TABLE, page.tables[FIRST_TABLE]),
-        tables=[shown_table(name, page.tables[name]) for name in TABLES],
-        comparison=shown_table(COMPARISON, page.tables[COMPARISON]),
-        beside=[(name, LAYOUTS[name].caption, len(page.tables[name])) for name in BESIDE],
+        tables=[(table.place, shown(table, page.tables[key])) for key, table in TABLES.items()],
         colours={"light": LIGHT, "dark": DARK},
         font=FONT,
         style=(here / "page.css").read_text(encoding="utf-8"),
@@ -78,24 +67,6 @@ def html(page: Page) -> str:
 def library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script, without an end that the page would take for its own."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
-
-
-@dataclass(frozen=True)
-class ShownTable:
-    """A table as people read it."""
-
-    name: str
-    caption: str
-    note: str
-    header: list[str]
-    sections: list[Section]
-    rows: int
-
-
-def shown_table(name: str, table: pl.DataFrame) -> ShownTable:
-    """The table `name`, rounded; every row of its CSV is there."""
-    header = [column.replace("_", " ") for column in columns_shown(table)]
-    return ShownTable(name, LAYOUTS[name].caption, note(name, table), header, sections(name, table), len(table))
 
 
 def embedded(figure: Figure) -> Markup:
