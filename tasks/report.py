@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -19,9 +20,8 @@ from tasks.figures.figure import Figure
 from tasks.figures.for_paper import paper_figures
 from tasks.figures.overview import overview, picture
 from tasks.figures.results import Results
-from tasks.page.dvc_plots import dvc_plots_page
 from tasks.page.gates import gates_of
-from tasks.page.page import DataSet, Page, html
+from tasks.page.page import DataSet, Page, dvc_plots_page, html
 from tasks.page.words import facts_in_words, provenance_in_words, verdict_in_words
 from tasks.protocol.params import Params
 from tasks.protocol.store import (
@@ -106,16 +106,13 @@ def draw(dataset: str, runs: Runs) -> tuple[Results, list[Figure]]:
 @task(cache_policy=NO_CACHE)
 def write_figures(drawn: list[tuple[Results, list[Figure]]]) -> None:
     """Write the rows behind each figure, of all data sets together, as CSV, and what `dvc plots` shows them in."""
-    found: dict[str, list[pl.DataFrame]] = {}
+    rows: dict[str, list[pl.DataFrame]] = defaultdict(list)
     for results, figures in drawn:
         for figure in figures:
-            found.setdefault(figure.name, []).append(
-                figure.rows.select(pl.lit(results.shown).alias("dataset"), pl.all())
-            )
-    for name, frames in found.items():
+            rows[figure.name].append(figure.rows.select(pl.lit(results.shown).alias("dataset"), pl.all()))
+    for name, frames in rows.items():
         write_whole(FIGURES / f"{name}.csv", pl.concat(frames).write_csv)
-    page = dvc_plots_page()
-    write_text(FIGURES / "dvc_plots.html", page)
+    write_text(FIGURES / "dvc_plots.html", dvc_plots_page())
 
 
 @task(cache_policy=NO_CACHE)
@@ -138,9 +135,8 @@ def write_page(
     reasons: dict[str, str],
 ) -> None:
     """Write `index.html`, and link it; `reasons` say why each data set that is missing has failed."""
-    told = tables["overview"].with_columns(
-        dataset=pl.struct("dataset", "source").map_elements(_displayed, return_dtype=pl.String)
-    )
+    names = [display_name(*row) for row in tables["overview"].select("dataset", "source").iter_rows()]
+    told = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
     figure = overview(told)
     write_whole(FIGURES / "overview.csv", figure.rows.write_csv)
     write_text(FIGURES / "overview.svg", svg(picture(figure.rows)))
@@ -159,10 +155,6 @@ def write_page(
     place = REPORT / "index.html"
     write_text(place, html(page))
     create_link_artifact(place.resolve().as_uri(), link_text=str(place), key="report", description="the report")
-
-
-def _displayed(row: dict[str, Any]) -> str:
-    return display_name(row["dataset"], row["source"])
 
 
 def _data_set(results: Results, figures: list[Figure], advice: dict[str, str], facts: Mapping[str, Any]) -> DataSet:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -15,9 +15,14 @@ from markupsafe import Markup
 
 from tasks.figures.figure import Figure
 from tasks.figures.style import DARK, FONT, LIGHT
-from tasks.page.gates import Gates
+from tasks.page.gates import Expectation
 from tasks.tables import TABLES
 from tasks.tables.display import shown
+
+HERE = Path(__file__).parent
+TEMPLATES = Environment(
+    loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class DataSet:
     advice: str
     facts: Mapping[str, str]  # what to know before reading on, by what it is
     figures: Sequence[Figure] = ()
-    gates: Gates = field(default_factory=Gates)
+    gates: Sequence[Expectation] = ()
     failed: str = ""
 
 
@@ -47,20 +52,22 @@ class Page:
 
 def html(page: Page) -> str:
     """The page as text."""
-    here = Path(__file__).parent
-    environment = Environment(
-        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"embedded": embedded}
-    return environment.get_template("page.html.jinja").render(
+    TEMPLATES.filters |= {"embedded": embedded}
+    return TEMPLATES.get_template("page.html.jinja").render(
         page=page,
         tables=[(table.place, shown(table, page.tables[key])) for key, table in TABLES.items()],
         colours={"light": LIGHT, "dark": DARK},
         font=FONT,
-        style=(here / "page.css").read_text(encoding="utf-8"),
-        script=Markup((here / "page.js").read_text(encoding="utf-8")),  # noqa: S704 - our own file
+        style=(HERE / "page.css").read_text(encoding="utf-8"),
+        script=Markup((HERE / "page.js").read_text(encoding="utf-8")),  # noqa: S704 - our own file
         library=Markup(library()),  # noqa: S704 - Vega's own, as vl-convert brings it
     )
+
+
+def dvc_plots_page() -> str:
+    """The page in which DVC fills in `{plot_divs}`: with Vega inside, where DVC's own would load it from a CDN."""
+    script = Markup(library())  # noqa: S704 - Vega's own
+    return TEMPLATES.get_template("dvc_plots.html.jinja").render(library=script) + "\n"
 
 
 @cache
