@@ -15,6 +15,8 @@ import pytest
 from tasks.figures.style import DARK, LIGHT
 from tasks.page.gates import gates_of
 from tasks.tables import TABLES
+from tasks.tables.runs import Runs
+from tasks.tables.table import table
 from tests.report_data import BETTER, gate, made, reported
 
 HOSTILE = "</script><b>\"'&{{ 1 }}</style>"
@@ -109,7 +111,7 @@ def test_a_browser_has_nothing_to_ask_for(page, place):
 
 
 def test_every_table_is_there_with_every_row_of_its_csv(page, place):
-    assert set(page.tables) == {key for key, table in TABLES.items() if table.place != "beside"} | {
+    assert set(page.tables) == {key for key, entry in TABLES.items() if entry.place != "beside"} | {
         ""
     }  # the gates have no CSV
     for name in page.tables:
@@ -225,3 +227,19 @@ def test_gates_count_what_was_asked_over_all_places():
     checks = [check for name in ("rows", "classes") for check in gate("shop", name)["checks"]]
     several = gates_of([{"gate": "pairs", "coordinates": {}, "success": True, "checks": checks}])
     assert [expectation.gate for expectation in several] == ["rows", "rows", "classes", "classes"]
+
+
+def test_a_table_that_is_registered_appears_in_every_list(tmp_path, monkeypatch):
+    @table("newest", "The newest table.", "A note on it.", digits=2)
+    def newest_table(runs: Runs) -> pl.DataFrame:
+        return pl.DataFrame({"dataset": ["shop"], "aurc_delta": [-0.125], "source": ["hub"]})
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(TABLES, "newest", newest_table)
+    place = reported([made(rows=200, groups=20)])
+    page = opened(place)
+    assert page.tables["newest"] == 1
+    assert "The newest table. (1 row)" in page.text
+    assert "-0.12" in page.text
+    assert {path.suffix for path in place.parent.glob("newest.*")} == {".csv", ".md", ".tex"}
+    assert r"AURC$\downarrow$" in (place.parent / "newest.tex").read_text()
