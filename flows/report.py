@@ -26,7 +26,7 @@ def report(missing: dict[str, str] | None = None) -> None:
         raise BadInput("no data set has finished, so there is nothing to report; see the failures above")
     steps = len(TABLES) + len(there) + 3
     with alive(), progress("report", steps, "tables, figures and the page that are made") as done:
-        runs = gather(there, list(holes), params.calibrators)
+        runs = gather(params, list(holes))
         tables: dict[str, pl.DataFrame] = {}
         for name in TABLES:
             tables[name] = write_table(name, runs)

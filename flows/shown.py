@@ -23,18 +23,19 @@ from tasks.audit.history import Happened, Moment, failed_since, last_finished
 from tasks.expectations.check import violated
 from tasks.protocol.store import REPORT, failed_gates_file, read_csv, read_json, read_text
 from tasks.provenance.stage import read_record
-from tasks.tables.display import display_name, displayed
+from tasks.tables.display import display_name, shown
+from tasks.tables.main import main_table
 
 EVERY = 2.0  # seconds between two looks at how far the data sets are
 
 
 def print_main_table() -> None:
     """Print the main table of the report, and the headline."""
-    header, rows = displayed("main", read_csv(REPORT / "main.csv"))
+    main = shown(main_table, read_csv(REPORT / "main.csv"))
     table = Table(title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")
-    for place, name in enumerate(header):
+    for place, name in enumerate(main.columns):
         table.add_column(name.replace("nll_correct", "nll").replace("_", " "), no_wrap=place < 2)
-    for row in rows:
+    for row in main.texts:
         table.add_row(*(text.split(" ± ")[0] for text in row))
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table)

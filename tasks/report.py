@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -19,10 +20,10 @@ from tasks.figures.figure import Figure
 from tasks.figures.for_paper import paper_figures
 from tasks.figures.overview import overview, picture
 from tasks.figures.results import Results
-from tasks.page.dvc_plots import dvc_plots_page
 from tasks.page.gates import gates_of
-from tasks.page.page import DataSet, Page, html
+from tasks.page.page import DataSet, Page, dvc_plots_page, html
 from tasks.page.words import facts_in_words, provenance_in_words, verdict_in_words
+from tasks.protocol.params import Params
 from tasks.protocol.store import (
     REPORT,
     base_folder,
@@ -31,14 +32,14 @@ from tasks.protocol.store import (
     read_parquet,
     runs_folder,
     write_json,
+    write_text,
     write_whole,
 )
 from tasks.provenance.manifest import versions
 from tasks.tables import TABLES
-from tasks.tables.display import display_name, displayed, markdown, note
+from tasks.tables.display import display_name, shown
 from tasks.tables.headline import headline, headline_sentence
 from tasks.tables.latex import latex
-from tasks.tables.layouts import LAYOUTS
 from tasks.tables.runs import FAILED, Runs
 
 SHOWN_ROWS = 200  # of a table in the Prefect UI
@@ -46,30 +47,33 @@ FIGURES = REPORT / "figures"
 
 
 @task(cache_policy=NO_CACHE)
-def gather(datasets: list[str], missing: list[str], calibrators: tuple[str, ...]) -> Runs:
-    """The results of all `datasets`, in their order; those in `missing` become marked holes."""
+def gather(params: Params, missing: list[str]) -> Runs:
+    """The results of all data sets, in their order; those in `missing` become marked holes."""
+    datasets = [name for name in params.datasets if name not in missing]
+    chosen = {name: entry.calibrators for name, entry in params.datasets.items() if entry.calibrators}
     frames = {
         name: pl.concat([read_parquet(runs_folder(dataset) / f"{name}.parquet") for dataset in datasets])
         for name in ("metrics", "intervals", "rivals", "sensitivity")
     }
     facts = tuple(read_json(base_folder(dataset) / "base.json") for dataset in datasets)
-    return Runs(**frames, facts=facts, missing=tuple(missing), calibrators=calibrators)
+    return Runs(**frames, facts=facts, missing=tuple(missing), calibrators=params.calibrators, calibrators_of=chosen)
 
 
 @task(task_run_name="{name}", cache_policy=NO_CACHE)
 def write_table(name: str, runs: Runs) -> pl.DataFrame:
     """Write one table as CSV (full precision), Markdown and LaTeX (rounded), and show it in the Prefect UI."""
-    table = TABLES[name](runs)
-    write_whole(REPORT / f"{name}.csv", table.write_csv)
-    for ending, text in (("md", markdown(name, table)), ("tex", latex(name, table))):
-        write_whole(REPORT / f"{name}.{ending}", partial(Path.write_text, data=text, encoding="utf-8"))
-    header, rows = displayed(name, table)
-    cut = f" The first {SHOWN_ROWS} of {len(rows)} rows." if len(rows) > SHOWN_ROWS else ""
-    shown = [dict(zip(header, row, strict=True)) for row in rows[:SHOWN_ROWS]]
+    frame = TABLES[name](runs)
+    table = shown(TABLES[name], frame)
+    write_whole(REPORT / f"{name}.csv", frame.write_csv)
+    for ending, text in (("md", table.markdown()), ("tex", latex(table, frame.schema))):
+        write_text(REPORT / f"{name}.{ending}", text)
+    cut = f" The first {SHOWN_ROWS} of {table.rows} rows." if table.rows > SHOWN_ROWS else ""
     create_table_artifact(
-        shown, key=name.replace("_", "-"), description=f"{LAYOUTS[name].caption} {note(name, table)}{cut}"
+        [dict(zip(table.columns, row, strict=True)) for row in table.texts[:SHOWN_ROWS]],
+        key=name.replace("_", "-"),
+        description=f"{table.caption} {table.note}{cut}",
     )
-    return table
+    return frame
 
 
 @task(cache_policy=NO_CACHE)
@@ -77,7 +81,7 @@ def write_headline(runs: Runs) -> str:
     """Write the headline numbers for `dvc metrics`, and the headline in words, which is returned."""
     sentence = headline_sentence(runs)
     write_json(REPORT / "metrics.json", headline(runs))
-    write_whole(REPORT / "headline.txt", partial(Path.write_text, data=f"{sentence}\n", encoding="utf-8"))
+    write_text(REPORT / "headline.txt", f"{sentence}\n")
     return sentence
 
 
@@ -102,16 +106,13 @@ def draw(dataset: str, runs: Runs) -> tuple[Results, list[Figure]]:
 @task(cache_policy=NO_CACHE)
 def write_figures(drawn: list[tuple[Results, list[Figure]]]) -> None:
     """Write the rows behind each figure, of all data sets together, as CSV, and what `dvc plots` shows them in."""
-    found: dict[str, list[pl.DataFrame]] = {}
+    rows: dict[str, list[pl.DataFrame]] = defaultdict(list)
     for results, figures in drawn:
         for figure in figures:
-            found.setdefault(figure.name, []).append(
-                figure.rows.select(pl.lit(results.shown).alias("dataset"), pl.all())
-            )
-    for name, frames in found.items():
+            rows[figure.name].append(figure.rows.select(pl.lit(results.shown).alias("dataset"), pl.all()))
+    for name, frames in rows.items():
         write_whole(FIGURES / f"{name}.csv", pl.concat(frames).write_csv)
-    page = dvc_plots_page()
-    write_whole(FIGURES / "dvc_plots.html", partial(Path.write_text, data=page, encoding="utf-8"))
+    write_text(FIGURES / "dvc_plots.html", dvc_plots_page())
 
 
 @task(cache_policy=NO_CACHE)
@@ -119,9 +120,9 @@ def write_paper_figures(drawn: list[tuple[Results, list[Figure]]]) -> None:
     """Write the paper's three figures from our data, each as SVG and PDF, and their captions."""
     figures = paper_figures([results for results, _ in drawn])
     captions = "".join(f"**{figure.name}** {figure.caption}\n\n" for figure in figures)
-    write_whole(FIGURES / "captions.md", partial(Path.write_text, data=captions, encoding="utf-8"))
+    write_text(FIGURES / "captions.md", captions)
     for figure in figures:
-        write_whole(FIGURES / f"{figure.name}.svg", partial(Path.write_text, data=svg(figure.spec), encoding="utf-8"))
+        write_text(FIGURES / f"{figure.name}.svg", svg(figure.spec))
         write_whole(FIGURES / f"{figure.name}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
 
 
@@ -134,12 +135,11 @@ def write_page(
     reasons: dict[str, str],
 ) -> None:
     """Write `index.html`, and link it; `reasons` say why each data set that is missing has failed."""
-    told = tables["overview"].with_columns(
-        dataset=pl.struct("dataset", "source").map_elements(_displayed, return_dtype=pl.String)
-    )
+    names = [display_name(*row) for row in tables["overview"].select("dataset", "source").iter_rows()]
+    told = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
     figure = overview(told)
     write_whole(FIGURES / "overview.csv", figure.rows.write_csv)
-    write_whole(FIGURES / "overview.svg", partial(Path.write_text, data=svg(picture(figure.rows)), encoding="utf-8"))
+    write_text(FIGURES / "overview.svg", svg(picture(figure.rows)))
     advice = dict(told.select("dataset", "advice").iter_rows())
     facts = {fact["dataset"]: fact for fact in runs.facts}
     data_sets = [_data_set(results, figures, advice, facts[results.name]) for results, figures in drawn]
@@ -153,12 +153,8 @@ def write_page(
         provenance=provenance_in_words(runs.facts, commit=commit(), written=now(), versions=versions()),
     )
     place = REPORT / "index.html"
-    write_whole(place, partial(Path.write_text, data=html(page), encoding="utf-8"))
+    write_text(place, html(page))
     create_link_artifact(place.resolve().as_uri(), link_text=str(place), key="report", description="the report")
-
-
-def _displayed(row: dict[str, Any]) -> str:
-    return display_name(row["dataset"], row["source"])
 
 
 def _data_set(results: Results, figures: list[Figure], advice: dict[str, str], facts: Mapping[str, Any]) -> DataSet:

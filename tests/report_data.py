@@ -275,7 +275,14 @@ def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> 
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(json.dumps({"dataset": name, "gates": [gate(name, "unchanged rows", held=False)]}))
     vega()  # before it stands in place of the library
-    params = SimpleNamespace(datasets=[*(one.name for one in sets), *holes], calibrators=("uncal", "ts"))
+    params = SimpleNamespace(
+        calibrators=("uncal", "ts"),
+        datasets={
+            one.name: SimpleNamespace(calibrators=tuple(one.scores["calibrator"].unique(maintain_order=True)))
+            for one in sets
+        }
+        | dict.fromkeys(holes, SimpleNamespace(calibrators=None)),
+    )
     plain = {name: verb.fn for name, verb in vars(flow).items() if isinstance(verb, Task)}
     shown = [name for name in vars(verbs) if name.endswith("_artifact")]  # in a UI that is not there
     plain["write_paper_figures"] = lambda *_: None

@@ -15,7 +15,7 @@ import yaml
 from dvc_render.vega import VegaRenderer
 
 from tasks.figures import figures_of
-from tasks.page.dvc_plots import dvc_plots_page
+from tasks.page.page import dvc_plots_page
 from tasks.protocol.store import REPORT
 from tests.report_data import made
 

@@ -13,11 +13,11 @@ import polars as pl
 import pytest
 
 from tasks.figures.style import DARK, LIGHT
-from tasks.page.dvc_plots import dvc_plots_page
 from tasks.page.gates import gates_of
-from tasks.page.page import BESIDE, FIRST_TABLE
 from tasks.tables import TABLES
-from tests.report_data import BETTER, gate, made, reported, vega
+from tasks.tables.runs import Runs
+from tasks.tables.table import table
+from tests.report_data import BETTER, gate, made, reported
 
 HOSTILE = "</script><b>\"'&{{ 1 }}</style>"
 HOSTILE_NAME = "<b>&\"'"  # a folder, too
@@ -102,9 +102,6 @@ def test_a_browser_has_nothing_to_ask_for(page, place):
     ids = {found["id"] for _, found in page.tags if "id" in found}
     for link in links:
         assert link[1:] in ids if link.startswith("#") else (place.parent / link).is_file(), link
-
-
-def test_its_own_script_and_its_charts_name_no_address(page):
     *charts, vega, script = page.raw["script"]
     assert "vegaEmbed" in vega
     assert "http" not in script
@@ -113,17 +110,14 @@ def test_its_own_script_and_its_charts_name_no_address(page):
         assert "http" not in re.sub(r'"\$schema":"[^"]*"', "", chart)
 
 
-def test_no_id_stands_twice(page):
-    ids = [found["id"] for _, found in page.tags if "id" in found]
-    assert len(set(ids)) == len(ids)
-
-
 def test_every_table_is_there_with_every_row_of_its_csv(page, place):
-    assert set(page.tables) == {*TABLES, ""} - {*BESIDE}  # the gates have no CSV
+    assert set(page.tables) == {key for key, entry in TABLES.items() if entry.place != "beside"} | {
+        ""
+    }  # the gates have no CSV
     for name in page.tables:
         if name:
             assert page.tables[name] == len(pl.read_csv(place.parent / f"{name}.csv", infer_schema=False)), name
-    assert page.tables[FIRST_TABLE] == 5
+    assert page.tables["overview"] == 5
 
 
 def test_every_figure_holds_the_rows_that_its_csv_has(page, place):
@@ -150,9 +144,6 @@ def test_nothing_that_data_say_becomes_part_of_the_page(page, place):
     # scripts end only where the page ends them
     assert text.count("</script>") == len(page.raw["script"])
     assert text.count("</style>") == len(page.raw["style"]) == 1
-
-
-def test_what_the_data_say_reaches_the_charts_as_it_is(page):
     found = [json.loads(script) for script in page.raw["script"][:-2]]
     assert any(HOSTILE.replace('"', '""') in one["csv"] for one in found)
 
@@ -178,9 +169,6 @@ def test_a_failed_set_is_named_with_its_reason_and_the_gate_that_failed(page):
     assert not [
         found for tag, found in page.tags if tag == "figure" and found["id"].startswith(("set-scidocs", "set-mine"))
     ]
-
-
-def test_a_gate_that_failed_is_open_and_one_that_passed_is_not(page):
     gates = [found for tag, found in page.tags if tag == "details"][:5]
     assert ["open" in found for found in gates] == [False, False, True, True, True]
 
@@ -194,7 +182,9 @@ def test_the_page_is_one_of_its_language_for_every_reader(page):
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
     assert all(after <= before + 1 for before, after in pairwise(levels))
     assert all(found["scope"] for tag, found in page.tags if tag == "th")
-    names = {found["id"] for _, found in page.tags if "id" in found}
+    ids = [found["id"] for _, found in page.tags if "id" in found]
+    names = {*ids}
+    assert len(names) == len(ids)
     assert {found["aria-labelledby"] for _, found in page.tags if "aria-labelledby" in found} <= names
 
 
@@ -228,28 +218,28 @@ def test_a_page_without_any_interval_still_reads(tmp_path, monkeypatch):
 # Parts
 
 
-def test_the_library_ends_no_script_and_draws():
-    assert "</script" not in vega().lower()
-    assert "vegaEmbed" in vega()
-
-
-def test_the_page_of_dvc_plots_asks_for_nothing_and_keeps_its_place_for_plots():
-    page = Read(dvc_plots_page())
-    assert not [found for _, found in page.tags if {"src", "href"} & set(found)]
-    assert "{plot_divs}" in page.text
-
-
 def test_gates_count_what_was_asked_over_all_places():
     records = [gate("shop", "rows", seed=seed) for seed in (1, 2)] + [gate("shop", "rows", seed=3, held=False)]
-    gates = gates_of(records)
-    assert [(one.asked, one.held) for one in gates.expectations] == [(3, 3), (3, 2)]
-    assert gates.expectations[0].failures == ()
-    (told,) = gates.expectations[1].failures
-    assert re.match("shop, 3: 7 rows", told)
-    assert (gates.asked, gates.failed) == (6, 1)
+    first, second = gates_of(records)
+    assert (first.asked, first.failures, second.asked) == (3, [], 3)
+    (failure,) = second.failures
+    assert failure.startswith("shop, 3: 7 rows")
+    checks = [check for name in ("rows", "classes") for check in gate("shop", name)["checks"]]
+    several = gates_of([{"gate": "pairs", "coordinates": {}, "success": True, "checks": checks}])
+    assert [expectation.gate for expectation in several] == ["rows", "rows", "classes", "classes"]
 
 
-def test_checks_within_a_gate_are_told_one_by_one():
-    checks = [one for name in ("rows", "classes") for one in gate("shop", name)["checks"]]
-    gates = gates_of([{"gate": "pairs", "coordinates": {}, "success": True, "checks": checks}])
-    assert [one.gate for one in gates.expectations] == ["rows", "rows", "classes", "classes"]
+def test_a_table_that_is_registered_appears_in_every_list(tmp_path, monkeypatch):
+    @table("newest", "The newest table.", "A note on it.", digits=2)
+    def newest_table(runs: Runs) -> pl.DataFrame:
+        return pl.DataFrame({"dataset": ["shop"], "aurc_delta": [-0.125], "source": ["hub"]})
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(TABLES, "newest", newest_table)
+    place = reported([made(rows=200, groups=20)])
+    page = opened(place)
+    assert page.tables["newest"] == 1
+    assert "The newest table. (1 row)" in page.text
+    assert "-0.12" in page.text
+    assert {path.suffix for path in place.parent.glob("newest.*")} == {".csv", ".md", ".tex"}
+    assert r"AURC$\downarrow$" in (place.parent / "newest.tex").read_text()

@@ -12,14 +12,14 @@ import pytest
 from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, PAPER_VARIANTS
 from tasks.tables import TABLES
 from tasks.tables.ablation import OURS
-from tasks.tables.display import cell, display_name, displayed, markdown
+from tasks.tables.display import ShownTable, cell, display_name, shown
 from tasks.tables.headline import headline, headline_sentence
 from tasks.tables.latex import escaped, latex
-from tasks.tables.layouts import LAYOUTS
 from tasks.tables.printed import FOLDER
 from tasks.tables.printed import TABLES as PAPER_TABLES
 from tasks.tables.runs import INTERVALS, METRICS, RIVALS, SENSITIVITY, Runs
 
+PRINTED = [table.key for table in PAPER_TABLES]
 RELIABILITY = ("nll_correct", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90")
 PROBABILITY = ("ece", "top_ece", "nll", "brier")
 MEASURED = {
@@ -57,6 +57,14 @@ def as_runs(
     return dataclasses.replace(Runs(metrics, facts=facts, calibrators=calibrators), **others)
 
 
+def as_shown(name: str, runs: Runs) -> ShownTable:
+    return shown(TABLES[name], TABLES[name](runs))
+
+
+def as_latex(name: str, runs: Runs) -> str:
+    return latex(as_shown(name, runs), TABLES[name](runs).schema)
+
+
 def rows_of(schema: pl.Schema, *rows: tuple) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
@@ -71,7 +79,7 @@ def runs() -> Runs:
     return as_runs()
 
 
-@pytest.mark.parametrize("name", PAPER_TABLES)
+@pytest.mark.parametrize("name", PRINTED)
 def test_columns_are_the_papers_then_what_is_said_to_be_ours_then_the_source(runs, name):
     paper = pl.read_csv(FOLDER / f"{name}.csv").columns
     ours = ["ours"] if name == "ablation" else []
@@ -115,10 +123,11 @@ def test_the_fallback_is_a_mean_over_calibrators_then_over_data_sets():
     assert table["source"].to_list() == ["hub"] * 3
 
 
-def test_the_papers_ablation_is_the_mean_of_its_main_table():
+def test_the_papers_averages_are_the_means_of_its_own_rows():
+    main, fallback = (pl.read_csv(FOLDER / f"{name}.csv") for name in ("main", "budgeted_fallback"))
     metrics = rows_of(METRICS, *(
         (row["dataset"], "hub", row["calibrator"], 1, variant, metric, row[f"{metric}_{short}"])
-        for row in pl.read_csv(FOLDER / "main.csv").iter_rows(named=True)
+        for row in main.iter_rows(named=True)
         for variant, short in (("confidence", "conf"), ("mrp", "mrp"))
         for metric in ("nll_correct", "aupr_error", "aurc")
     ))  # fmt: skip
@@ -127,22 +136,16 @@ def test_the_papers_ablation_is_the_mean_of_its_main_table():
         if row["variant"] in ("confidence", "mrp"):
             for metric in ("nll_correct", "aupr_error", "aurc"):  # three decimals there, four here
                 assert abs(ours[row["variant"]][metric] - row[metric]) < 0.0003
-    assert [round(ours[name]["nll_correct"], 4) for name in ("confidence", "mrp")] == [0.6181, 0.4977]
-
-
-def test_the_papers_fallback_average_is_the_mean_of_its_rows():
-    paper = pl.read_csv(FOLDER / "budgeted_fallback.csv")
     metrics = rows_of(METRICS, *(
         (row["dataset"], "hub", "ts", 1, variant, f"selacc_{tau}", row[f"delta_selacc_{tau}"] * (variant == "mrp"))
-        for row in paper.filter(pl.col("dataset") != "average").iter_rows(named=True)
+        for row in fallback.filter(pl.col("dataset") != "average").iter_rows(named=True)
         for variant in ("confidence", "mrp")
         for tau in (10, 50, 70, 90)
     ))  # fmt: skip
     table = TABLES["budgeted_fallback"](Runs(metrics))
-    columns = [name for name in paper.columns if name != "dataset"]
-    ours = paper.select("dataset").join(table, on="dataset", how="left", maintain_order="left")
-    assert np.allclose(ours.select(columns), paper.select(columns), atol=0.001)
-    assert round(table["delta_selacc_50"][-1], 3) == 0.052  # also .7800 - .7279 of the ablation
+    columns = [name for name in fallback.columns if name != "dataset"]
+    joined = fallback.select("dataset").join(table, on="dataset", how="left", maintain_order="left")
+    assert np.allclose(joined.select(columns), fallback.select(columns), atol=0.001)
 
 
 def test_the_label_spread_counts_runs_over_seeds_and_calibrators(runs):
@@ -193,9 +196,46 @@ def test_own_sets_stand_in_the_main_table_and_in_no_average(runs):
 
 def test_the_boosted_base_and_the_rivals_stand_in_none_of_the_papers_tables(runs):
     more = as_runs((*PAPER_DATASETS, BOOSTED), (*PAPER_CALIBRATORS, "vector", "matrix"))
-    for name in set(PAPER_TABLES) - {"robustness"}:
+    more = dataclasses.replace(more, calibrators=PAPER_CALIBRATORS)
+    for name in set(PRINTED) - {"robustness"}:
         assert TABLES[name](more).equals(TABLES[name](runs)), name
     assert BOOSTED not in TABLES["datasets"](more)["dataset"].to_list()
+
+
+@pytest.mark.parametrize("wide", [True, False], ids=["of all sets", "of one set"])
+@pytest.mark.parametrize("name", ["beta", "matrix"])
+def test_a_calibrator_that_was_asked_for_stands_in_every_table_and_counts_in_every_mean(name, wide):
+    asked = ("ts", name)
+    runs = as_runs(("wands", "tickets"), asked)
+    runs = runs if wide else dataclasses.replace(runs, calibrators=("ts",), calibrators_of={"wands": asked})
+    for dataset, means in (("wands", asked), ("tickets", asked if wide else ("ts",))):
+        assert TABLES["main"](runs).filter(dataset=dataset)["calibrator"].to_list() == [*means]
+        for key, column in (("ablation_by_dataset", "aurc"), ("overview", "aurc_conf")):
+            row = TABLES[key](runs).filter(dataset=dataset).row(0, named=True)
+            shown = TABLES["main"](runs).filter(dataset=dataset)["aurc_conf"]
+            assert np.isclose(row[column], shown.mean())
+    for key in ("label_spread_by_calibrator", "simplex_projection"):
+        assert TABLES[key](runs).filter(dataset="wands")["calibrator"].to_list() == [*asked]
+    assert TABLES["label_spread"](runs)["runs_above_random"].to_list() == ["2/6"]
+    failed = dataclasses.replace(runs, missing=("scidocs",))
+    assert len(TABLES["main"](failed).filter(dataset="scidocs")) == (2 if wide else 1)
+
+
+@pytest.mark.parametrize("name", ["beta", "matrix"])
+def test_a_calibrator_that_ran_beside_those_asked_for_is_told_and_counts_in_no_mean(name):
+    runs = dataclasses.replace(as_runs(("mslr_web10k", BOOSTED), ("uncal", "ts", name)), calibrators=("uncal", "ts"))
+    alone = dataclasses.replace(runs, metrics=runs.metrics.filter(pl.col("calibrator") != name))
+    for key in {*TABLES} - {"robustness", "sensitivity", "rivals"}:
+        assert TABLES[key](runs).equals(TABLES[key](alone)), key
+    assert f"lightgbm_balanced+{name}" in TABLES["robustness"](runs)["base"].to_list()
+    assert name in TABLES["sensitivity"](runs)["option"].to_list()
+
+
+def test_a_variant_that_ran_stands_in_the_ablation_as_ours(runs):
+    other = runs.metrics.filter(variant="mrp").with_columns(variant=pl.lit("label_beta"))
+    table = TABLES["ablation"](dataclasses.replace(runs, metrics=pl.concat([runs.metrics, other])))
+    assert table.row(-1, named=True)["variant"] == "label_beta"
+    assert table["ours"][-1]
 
 
 def test_rivals_are_means_over_seeds_for_each_number_of_rows():
@@ -291,7 +331,7 @@ def test_a_data_set_that_failed_is_a_marked_hole_in_its_place():
     table = TABLES["main"](runs)
     assert table["dataset"].unique(maintain_order=True).to_list() == [*PAPER_DATASETS, "tickets"]
     assert table.filter(pl.col("dataset") == "scidocs")["aurc_mrp"].null_count() == 2
-    assert "scidocs (failed)" in markdown("main", table)
+    assert "scidocs (failed)" in as_shown("main", runs).markdown()
     fallback = TABLES["budgeted_fallback"](runs)
     assert fallback["dataset"].to_list() == [*PAPER_DATASETS, "average"]
     assert not [name for name in headline(runs) if "scidocs" in name]
@@ -309,19 +349,19 @@ def test_a_data_set_that_failed_is_a_marked_hole_in_its_place():
     ids=["nothing", "all failed", "own set only", "one calibrator"],
 )
 def test_what_was_not_run_makes_no_table_fail(name, runs):
-    table = TABLES[name](runs)
-    assert table.columns[-1] == "source"
-    assert markdown(name, table)
-    assert latex(name, table)
+    assert TABLES[name](runs).columns[-1] == "source"
+    assert TABLES[name].caption in as_shown(name, runs).markdown()
+    assert f"tab:{name}" in as_latex(name, runs)
 
 
 def test_undefined_numbers_are_empty_in_csv_and_dashes_for_people():
     runs = as_runs(("wands",), ("ts",))
     undefined = pl.when(pl.col("metric") == "aupr_error").then(float("nan")).otherwise("value").alias("value")
-    table = TABLES["main"](dataclasses.replace(runs, metrics=runs.metrics.with_columns(undefined)))
+    runs = dataclasses.replace(runs, metrics=runs.metrics.with_columns(undefined))
+    table = TABLES["main"](runs)
     assert table["aupr_error_conf"].to_list() == [None]
     assert "NaN" not in table.write_csv()
-    assert "| – | – | – |" in markdown("main", table)
+    assert "| – | – | – |" in as_shown("main", runs).markdown()
     assert cell(float("nan")) == cell(None) == "–"
 
 
@@ -337,39 +377,33 @@ def test_a_simulated_set_is_named_so_wherever_people_read():
     assert display_name("average", "hub+simulated") == "average (hub+simulated)"
     assert display_name("wands", "hub") == "wands"
     runs = as_runs(intervals=rows_of(INTERVALS, change("wands", -0.5, 0.01)))
-    for name, table_of in TABLES.items():
-        table = table_of(runs)
-        _, rows = displayed(name, table)
-        marked = [any("simulated" in text for text in row) for row in rows]
-        numbered = [row is not None for row in table["source"]]
-        assert all(mark for mark, with_source in zip(marked, numbered, strict=True) if with_source), name
-        if len(rows):
-            assert "simulated" in markdown(name, table)
-            assert "simulated" in latex(name, table)
+    for name in TABLES:
+        table = as_shown(name, runs)
+        assert all(any("simulated" in text for text in row) for row in table.texts), name
+        assert ("simulated" in table.markdown()) == ("simulated" in as_latex(name, runs)) == (table.rows > 0)
 
 
 def test_the_deviation_is_said_to_be_no_confidence_interval(runs):
-    text = markdown("main", TABLES["main"](runs))
+    text = as_shown("main", runs).markdown()
     assert "3.000 ± 1.000" in text
     assert "each a split of the validation rows; it is no confidence interval" in text
-    assert "no confidence interval" in text
 
 
 def test_improvements_are_bold_in_the_direction_of_their_metric(runs):
-    row = markdown("main", TABLES["main"](runs)).splitlines()[4]
+    row = as_shown("main", runs).markdown().splitlines()[4]
     assert row.count("**-1.000**") == 2  # NLL and AURC fell; AUPR-Error fell too, and that is worse
     assert "| -1.000 |" in row
-    changes = TABLES["intervals"](as_runs(intervals=rows_of(INTERVALS, change("wands", 0.5, 0.01))))
-    assert "**+" not in markdown("intervals", changes)
+    changes = as_shown("intervals", as_runs(intervals=rows_of(INTERVALS, change("wands", 0.5, 0.01))))
+    assert "**+" not in changes.markdown()
 
 
 def test_own_sets_have_a_section_of_their_own():
-    table = TABLES["main"](as_runs((*PAPER_DATASETS, "tickets")))
-    above, below = markdown("main", table).split("**Own data sets**")
+    own = as_runs((*PAPER_DATASETS, "tickets"))
+    above, below = as_shown("main", own).markdown().split("**Own data sets**")
     assert "tickets" not in above
     assert "wands" not in below
     assert "| dataset | calibrator |" in below
-    assert "\\emph{Own data sets}" in latex("main", table)
+    assert "\\emph{Own data sets}" in as_latex("main", own)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -378,12 +412,11 @@ def test_latex_has_balanced_braces_and_as_many_cells_in_each_line_as_columns(nam
     found = rows_of(RIVALS, ("wands", "simulated", "matrix", 1, 300, 300, 300, "mrp", "aurc", 0.5))
     own = as_runs((*PAPER_DATASETS, "my_tickets"), sensitivity=swapped, rivals=found,
                   intervals=rows_of(INTERVALS, change("wands", -0.5, 0.01)))  # fmt: skip
-    table = TABLES[name](own)
-    text = latex(name, table)
+    text = as_latex(name, own)
     plain = text.replace("\\{", "").replace("\\}", "")
     assert plain.count("{") == plain.count("}")
     assert text.count("\\begin{") == text.count("\\end{")
-    columns = len(displayed(name, table)[0])
+    columns = len(as_shown(name, own).columns)
     lines = [line for line in text.splitlines() if line.endswith("\\\\") and "\\caption" not in line]
     for line in lines:
         spanned = [int(part.split("}")[0]) - 1 for part in line.split("\\multicolumn{")[1:]]
@@ -395,10 +428,6 @@ def test_text_is_escaped_for_latex():
     assert escaped("a_b & 5%") == r"a\_b \& 5\%"
     assert escaped("-0.1 ± 0.2") == r"$-$0.1 $\pm$ 0.2"
     assert escaped("–") == "--"
-
-
-def test_every_table_has_a_caption():
-    assert LAYOUTS.keys() == TABLES.keys()
 
 
 def test_the_ablation_of_each_set_averages_to_the_papers_and_holds_ones_own():
@@ -413,6 +442,6 @@ def test_the_ablation_of_each_set_averages_to_the_papers_and_holds_ones_own():
 
 def test_a_change_whose_interval_covers_zero_is_shown_as_no_improvement():
     found = rows_of(INTERVALS, change("wands", -0.05, 0.5), change("scidocs", -0.5, 0.001))
-    text = markdown("overview", TABLES["overview"](as_runs(intervals=found)))
+    text = as_shown("overview", as_runs(intervals=found)).markdown()
     assert "| -0.050 |" in text
     assert "| **-0.500** |" in text

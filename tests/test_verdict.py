@@ -11,11 +11,9 @@ import polars as pl
 import pytest
 
 from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
-from tasks.tables.deviations import Cell, deviations
-from tasks.tables.layouts import LAYOUTS
-from tasks.tables.printed import FOLDER, Place, as_number, placed, printed
+from tasks.tables.deviations import Cell, Deviation, deviations, of_deviations
+from tasks.tables.printed import FOLDER, TABLES, Place, as_number, placed, printed
 from tasks.tables.runs import INTERVALS, METRICS, Runs
-from tasks.tables.tolerance import Deviation, of_deviations
 from tasks.tables.verdict import NOT_COMPARABLE, cell_of, verdict_table
 
 ERROR = 0.002
@@ -159,6 +157,7 @@ def test_every_number_of_the_papers_result_tables_is_read():
     expected = {"main": 36 * 17, "budgeted_fallback": 7 * 4, "label_spread": 6 * 4, "ablation": 6 * 4}
     assert dict(counts.iter_rows()) == expected | {"simplex_projection": 36 * 15, "robustness": 2 * 8 - 6}
     assert len({number.place for number in printed()}) == len(printed())
+    assert {path.stem for path in FOLDER.glob("*.csv")} == {table.key for table in TABLES}
 
 
 def test_half_a_unit_is_that_of_the_printed_digits():
@@ -260,13 +259,15 @@ def test_simulated_data_get_one_line_that_says_why_there_is_no_comparison():
     assert all(f"{name} (simulated)" in table["reason"].item() for name in PAPER_DATASETS)
 
 
-def test_one_simulated_set_among_official_ones_is_one_line_and_there_are_no_averages():
-    table = verdict_table(as_runs(wands="simulated"))
-    (wands,) = table.filter(pl.col("dataset") == "wands").to_dicts()
-    assert (wands["verdict"], wands["source"], wands["ours"]) == (NOT_COMPARABLE, "simulated", None)
-    (average,) = table.filter(pl.col("dataset") == "average").to_dicts()
-    assert average["verdict"] == NOT_COMPARABLE
+@pytest.mark.parametrize("name", ["wands", BOOSTED])
+def test_one_simulated_set_among_official_ones_is_one_line_and_there_are_no_averages_with_it(name):
+    table = verdict_table(as_runs(**{name: "simulated"}))
+    (row,) = table.filter(pl.col("dataset") == name).to_dicts()
+    assert (row["verdict"], row["source"], row["ours"]) == (NOT_COMPARABLE, "simulated", None)
+    averages = table.filter(pl.col("dataset") == "average")["verdict"]
+    assert (averages.to_list() == [NOT_COMPARABLE]) == (name in PAPER_DATASETS)
     assert set(table.filter(pl.col("dataset") == "scidocs")["source"]) == {"hub"}
+    assert "off" not in table["verdict"]
 
 
 def test_a_set_that_failed_and_one_that_was_never_run_are_lines_too(hub):
@@ -277,18 +278,19 @@ def test_a_set_that_failed_and_one_that_was_never_run_are_lines_too(hub):
     assert "not run" in reasons["scidocs"]
 
 
-def test_averages_are_compared_only_if_all_six_calibrators_were_run(hub):
+@pytest.mark.parametrize("more", [False, True], ids=["two of six", "a seventh"])
+def test_averages_are_compared_only_over_the_six_calibrators(hub, more):
+    ts = hub.metrics.filter(calibrator="ts")
     fewer = hub.metrics.filter(pl.col("calibrator").is_in(["uncal", "ts"]))
-    table = verdict_table(dataclasses.replace(hub, metrics=fewer))
-    assert "six calibrators" in table.filter(pl.col("dataset") == "average")["reason"].item()
-    assert row_of(table, "main", "wands", "smart", "aurc_mrp")["reason"] == "not measured in this run"
-
-
-def test_a_boosted_base_that_is_simulated_is_not_compared():
-    table = verdict_table(as_runs(**{BOOSTED: "simulated"}))
-    boosted = table.filter(pl.col("dataset") == BOOSTED)
-    assert boosted["verdict"].to_list() == [NOT_COMPARABLE]
-    assert "off" not in table["verdict"]
+    metrics = pl.concat([hub.metrics, ts.with_columns(calibrator=pl.lit("beta"))]) if more else fewer
+    calibrators = (*PAPER_CALIBRATORS, "beta") if more else PAPER_CALIBRATORS
+    table = verdict_table(dataclasses.replace(hub, metrics=metrics, calibrators=calibrators))
+    averages = table.filter((pl.col("dataset") == "average") | (pl.col("row") == "average"))
+    assert {"wands", "average"} < set(averages["dataset"])
+    assert averages["reason"].str.contains("six calibrators").all()
+    assert set(averages["verdict"]) == {NOT_COMPARABLE}
+    assert row_of(table, "main", "wands", "ts", "aurc_mrp")["verdict"] == "equal"
+    assert more or row_of(table, "main", "wands", "smart", "aurc_mrp")["reason"] == "not measured in this run"
 
 
 def test_every_number_but_counts_ratios_and_shuffles_has_a_cell_that_varies(hub):
@@ -306,10 +308,7 @@ def test_what_was_inferred_from_the_paper_is_named_where_it_bears_and_nowhere_el
     bears = (pl.col("row") == "ts") | pl.col("table").is_in(["ablation", "budgeted_fallback", "label_spread"])
     assert set(verdicts.filter(bears)["chosen_to_match"]) == {"ts: solved to the optimum"}
     assert set(verdicts.filter(~bears)["chosen_to_match"]) == {""}
-
-
-def test_the_note_names_where_the_release_differs_from_the_text():
-    assert "two places" in LAYOUTS["verdict"].note
+    assert "two places" in verdict_table.note  # where the release differs from the text
 
 
 def test_the_order_of_rows_changes_nothing(hub, verdicts):

@@ -24,4 +24,4 @@ def figures_of(results: Results) -> list[Figure]:
         ablation(results),
         simplex_feasibility(results),
     ]
-    return [figure for figure in made if len(figure.rows)]
+    return [figure for figure in made if figure and len(figure.rows)]

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from tasks.figures.figure import ROWS, Figure, drawn
+from tasks.figures.figure import ROWS, Figure, drawn, numbers
 from tasks.figures.results import Results
 from tasks.figures.style import NAMES, colour
 from tasks.metrics.intervals import interval_of_share
@@ -72,7 +72,7 @@ def label_curves(results: Results) -> Figure:
                 x="confidence:Q",
                 y="reliability:Q",
                 tooltip=[
-                    *_percents("confidence", "reliability"),
+                    *numbers(".1%", "confidence", "reliability"),
                     alt.Tooltip("seed:N"),
                     alt.Tooltip("rows:Q", title="fit rows"),
                 ],
@@ -199,26 +199,29 @@ def _of(kind: str) -> alt.Chart:
     return alt.Chart(ROWS).transform_filter(alt.datum.kind == kind)
 
 
-def _percents(*names: str) -> list[alt.Tooltip]:
-    return [alt.Tooltip(f"{name}:Q", format=".1%") for name in names]
-
-
 def _dots(base: alt.Chart, tone: str) -> list[alt.Chart]:
-    numbers = [*_percents("confidence", "reliability", "low", "high"), alt.Tooltip("rows:Q")]
+    told = [*numbers(".1%", "confidence", "reliability", "low", "high"), alt.Tooltip("rows:Q")]
     return [
         base.mark_rule(color=tone, strokeWidth=1.2).encode(x="confidence:Q", y="low:Q", y2="high:Q"),
         base.mark_point(color=tone, filled=True, size=36, opacity=1).encode(
-            x="confidence:Q", y="reliability:Q", tooltip=numbers
+            x="confidence:Q", y="reliability:Q", tooltip=told
         ),
     ]
+
+
+def axes(lowest: float, said: str, title: Any = alt.Undefined) -> dict[str, Any]:
+    """What is said, from `lowest` to 1, beside the reliability; a layer names the latter where no title is given."""
+    share = alt.Axis(format="%")
+    return {
+        "x": alt.X("confidence:Q", title=said, axis=share, scale=alt.Scale(domain=[lowest, 1], clamp=True)),
+        "y": alt.Y("reliability:Q", title=title, axis=share, scale=alt.Scale(domain=[0, 1])),
+    }
 
 
 def _panels(
     rows: pl.DataFrame, layers: list[alt.Chart], lowest: float, results: Results, said: str = "calibrated confidence"
 ) -> dict[str, Any]:
-    x = alt.X("confidence:Q", title=said, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[lowest, 1], clamp=True))
-    y = alt.Y("reliability:Q", title="share that is right", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
-    layers[0] = layers[0].encode(x=x, y=y)
+    layers[0] = layers[0].encode(**axes(lowest, said, "share that is right"))
     panel = alt.layer(*layers).properties(width=220, height=HEIGHT)
     order = rows["panel"].unique(maintain_order=True).to_list()
     lines = alt.Header(labelExpr="split(datum.label, '\\n')")

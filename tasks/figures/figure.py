@@ -46,6 +46,6 @@ def _without_data(part: Any) -> Any:
     return [_without_data(one) for one in part] if isinstance(part, list) else part
 
 
-def empty(name: str, title: str) -> Figure:
-    """In place of a figure of what was not run; it is left out."""
-    return Figure(name, title, "", pl.DataFrame(), {})
+def numbers(format_of: str, *names: str) -> list[alt.Tooltip]:
+    """What the pointer shows of columns with numbers."""
+    return [alt.Tooltip(f"{name}:Q", format=format_of) for name in names]

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from scipy.special import softmax
 
-from tasks.figures.curves import fitted, observed, read
+from tasks.figures.curves import axes, fitted, observed, read
 from tasks.figures.figure import Figure, for_print
 from tasks.figures.results import Results
 from tasks.figures.style import LABELS, POINTS, colour
@@ -101,14 +101,6 @@ def _apart(results: Results) -> float:
     return float(spread[0]) if spread else 0.0
 
 
-def _axes(results: Results, said: str) -> dict[str, Any]:
-    lowest = results.lowest()
-    return {
-        "x": alt.X("confidence:Q", title=said, axis=alt.Axis(format="%"), scale=alt.Scale(domain=[lowest, 1])),
-        "y": alt.Y("reliability:Q", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
-    }
-
-
 def _by_label(results: Results) -> alt.Color:
     tones = [colour(LABELS[place % len(LABELS)]) for place in range(len(results.labels))]
     legend = alt.Legend(title=None, orient="bottom", columns=min(3, len(results.labels)), symbolType="stroke")
@@ -116,8 +108,10 @@ def _by_label(results: Results) -> alt.Color:
 
 
 def _identity(results: Results) -> alt.Chart:
+    """The line on which the reliability is the confidence, with the axes."""
     ends = [{"confidence": at, "reliability": at} for at in (results.lowest(), 1.0)]
-    return alt.Chart(alt.Data(values=ends)).mark_line(color=colour("quiet"), strokeDash=[3, 3], strokeWidth=0.8)
+    line = alt.Chart(alt.Data(values=ends)).mark_line(color=colour("quiet"), strokeDash=[3, 3], strokeWidth=0.8)
+    return line.encode(**axes(results.lowest(), "calibrated confidence"))
 
 
 def _left_by_calibration(results: Results, first: pl.DataFrame) -> Any:
@@ -126,9 +120,8 @@ def _left_by_calibration(results: Results, first: pl.DataFrame) -> Any:
         mine = first.filter(pl.col("decision") == place)
         dots += [{"label": label} | dot for dot in observed(mine["confidence"], mine["correct"])]
     base = alt.Chart(alt.Data(values=dots)).encode(color=_by_label(results))
-    axes = _axes(results, "calibrated confidence")
     return alt.layer(
-        _identity(results).encode(**axes),
+        _identity(results),
         base.mark_rule(strokeWidth=0.8).encode(
             x="confidence:Q", y=alt.Y("low:Q", title="test rows that are right"), y2="high:Q"
         ),
@@ -143,13 +136,12 @@ def _learned(results: Results, title: str = "what MRP learns", width: int = 124,
         curve = fitted(results, place)[0]
         pairs = zip(at.tolist(), read(curve, at).tolist(), strict=True)
         values += [{"label": label, "confidence": c, "reliability": q} for c, q in pairs if curve["rows"]]
-    axes = _axes(results, "calibrated confidence")
     lines = (
         alt.Chart(alt.Data(values=values))
         .mark_line(strokeWidth=1.4)
         .encode(x="confidence:Q", y=alt.Y("reliability:Q", title="reliability"), color=_by_label(results))
     )
-    return alt.layer(_identity(results).encode(**axes), lines).properties(width=width, height=height, title=title)
+    return alt.layer(_identity(results), lines).properties(width=width, height=height, title=title)
 
 
 def _reranked(results: Results, first: pl.DataFrame) -> Any:

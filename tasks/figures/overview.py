@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Figure, drawn, for_print
+from tasks.figures.figure import ROWS, Figure, drawn, for_print, numbers
 from tasks.figures.style import colour
 
 ROW_HEIGHT = 30
@@ -67,11 +67,9 @@ def changes(rows: pl.DataFrame) -> Any:
         y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None, axis=alt.Axis(labelLimit=180)),
         color=alt.value(colour("mrp")),
     )
-    numbers = [
+    told = [
         alt.Tooltip("dataset:N"),
-        *(alt.Tooltip(f"{name}:Q", format="+.4f") for name in ("change", "low", "high")),
-    ]
-    numbers += [
+        *numbers("+.4f", "change", "low", "high"),
         alt.Tooltip("found_conf:Q", title="errors found per 1,000 reviews, by confidence", format=".0f"),
         alt.Tooltip("found_mrp:Q", title="by reliability", format=".0f"),
     ]
@@ -80,7 +78,7 @@ def changes(rows: pl.DataFrame) -> Any:
         base.mark_rule(strokeWidth=2.5).encode(
             x=alt.X("low:Q", title="change of the correctness NLL", axis=alt.Axis(titleAnchor="end")),
             x2="high:Q",
-            tooltip=numbers,
+            tooltip=told,
         ),
-        base.mark_point(filled=True, size=90, opacity=1).encode(x="change:Q", tooltip=numbers),
+        base.mark_point(filled=True, size=90, opacity=1).encode(x="change:Q", tooltip=told),
     )

@@ -10,48 +10,24 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-LIGHT = {
-    "ink": "#1a1a1a",
-    "quiet": "#595959",
-    "grid": "#e3e3e3",
-    "paper": "#ffffff",
-    "bars": "#bfc7ce",
-    "confidence": "#595959",
-    "mrp": "#0072b2",
-    "isotonic": "#b87f00",
-    "platt": "#007a5a",
-    "other": "#a8517f",
-    "fifth": "#c24e00",
-    "sixth": "#2a8fc7",
-    "failed": "#c02626",
+COLOURS = {  # on a light ground, on a dark one
+    "ink": ("#1a1a1a", "#ececec"),
+    "quiet": ("#595959", "#b4b4b4"),
+    "grid": ("#e3e3e3", "#3a3d40"),
+    "paper": ("#ffffff", "#17191b"),
+    "bars": ("#bfc7ce", "#4d555c"),
+    "confidence": ("#595959", "#b4b4b4"),
+    "mrp": ("#0072b2", "#56b4e9"),
+    "isotonic": ("#b87f00", "#e69f00"),
+    "platt": ("#007a5a", "#1dbf91"),
+    "other": ("#a8517f", "#dd93b8"),
+    "fifth": ("#c24e00", "#f08a4b"),
+    "sixth": ("#2a8fc7", "#f0e442"),
+    "failed": ("#c02626", "#ff8a80"),
 }
-DARK = {
-    "ink": "#ececec",
-    "quiet": "#b4b4b4",
-    "grid": "#3a3d40",
-    "paper": "#17191b",
-    "bars": "#4d555c",
-    "confidence": "#b4b4b4",
-    "mrp": "#56b4e9",
-    "isotonic": "#e69f00",
-    "platt": "#1dbf91",
-    "other": "#dd93b8",
-    "fifth": "#f08a4b",
-    "sixth": "#f0e442",
-    "failed": "#ff8a80",
-}
-LABELS = (
-    "mrp",
-    "isotonic",
-    "platt",
-    "other",
-    "fifth",
-    "sixth",
-    "ink",
-    "quiet",
-    "failed",
-    "bars",
-)  # curves in one panel, in turn
+LIGHT, DARK = ({name: pair[theme] for name, pair in COLOURS.items()} for theme in (0, 1))
+# Of the curves of labels in one panel, in turn.
+LABELS = ("mrp", "isotonic", "platt", "other", "fifth", "sixth", "ink", "quiet", "failed", "bars")
 NAMES = {
     "confidence": "confidence",
     "shared_1d": "shared 1D",
@@ -66,6 +42,11 @@ FONT = "system-ui, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
 
 PRINT_FONT = "Liberation Sans, Arial, sans-serif"  # the first comes with vl-convert
 POINTS = 8  # of text in a paper
+
+
+def variant_name(key: str) -> str:
+    """What people read of a variant."""
+    return NAMES.get(key, key.replace("_", " "))
 
 
 def colour(name: str) -> str:

@@ -7,12 +7,13 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Figure, drawn, empty
+from tasks.figures.figure import ROWS, Figure, drawn, numbers
 from tasks.figures.results import Results
-from tasks.figures.style import NAMES, colour
-from tasks.protocol.keys import VARIANTS
+from tasks.figures.style import colour, variant_name
+from tasks.metrics.registry import METRICS
+from tasks.protocol.keys import EXACT, SIMPLEX, VARIANTS
 
-METRICS = {"nll_correct": "correctness NLL", "aurc": "AURC"}
+SHOWN = {key: METRICS[key].title for key in ("nll_correct", "aurc")}
 PANEL = 260
 WAYS = {  # of using labelled rows: calibrator (of `Results.calibrator`, if None), variant, rows of both parts
     "confidence": (None, "confidence", False, "confidence"),
@@ -22,35 +23,35 @@ WAYS = {  # of using labelled rows: calibrator (of `Results.calibrator`, if None
 }
 
 
-def ablation(results: Results) -> Figure:
+def ablation(results: Results) -> Figure | None:
     """Each variant under each calibrator, and the mean over them."""
-    title = "Which curve?"
-    chosen = {"variant": VARIANTS, "metric": [*METRICS], "calibrator": results.calibrators}
-    mine = results.metrics.filter(pl.col(name).is_in(names) for name, names in chosen.items())
+    chosen = pl.col("metric").is_in([*SHOWN]) & pl.col("calibrator").is_in(results.calibrators)
+    mine = results.metrics.filter(chosen, ~pl.col("variant").is_in([EXACT, SIMPLEX]))
     cells = mine.group_by("metric", "variant", "calibrator", maintain_order=True).agg(pl.col("value").mean())
     cells = cells.filter(pl.col("value").is_not_nan())
     if cells.is_empty():
-        return empty("ablation", title)
+        return None
+    names = {name: variant_name(name) for name in dict.fromkeys([*VARIANTS, *cells["variant"]])}
     rows = cells.select(
-        pl.col("metric").replace_strict(METRICS),
-        pl.col("variant").replace_strict(NAMES),
+        pl.col("metric").replace_strict(SHOWN),
+        pl.col("variant").replace(names),
         "calibrator",
         "value",
         mean=pl.col("value").mean().over("metric", "variant"),
     )
     base = alt.Chart(ROWS).encode(
-        y=alt.Y("variant:N", sort=[NAMES[name] for name in VARIANTS], title=None),
+        y=alt.Y("variant:N", sort=[*names.values()], title=None),
         x=alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4)),
     )
-    numbers = [alt.Tooltip("variant:N"), alt.Tooltip("calibrator:N"), alt.Tooltip("value:Q", format=".4f")]
+    told = [alt.Tooltip("variant:N"), alt.Tooltip("calibrator:N"), *numbers(".4f", "value")]
     mean = [alt.Tooltip("variant:N"), alt.Tooltip("mean:Q", format=".4f", title="mean over calibrators")]
     panel = alt.layer(
-        base.mark_point(color=colour("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=numbers),
+        base.mark_point(color=colour("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=told),
         base.mark_tick(color=colour("mrp"), thickness=3, size=18).encode(x="mean:Q", tooltip=mean),
     ).properties(width=PANEL, height=190)
     return Figure(
         "ablation",
-        title,
+        "Which curve?",
         "Rings: one calibrator each; bar: their mean. Further left is better. Where label Platt, two numbers a label, "
         "stands as far left as MRP, it does as well; where all stand together, keep your confidence.",
         rows,
@@ -58,15 +59,14 @@ def ablation(results: Results) -> Figure:
     )
 
 
-def labelled_rows(results: Results) -> Figure:
+def labelled_rows(results: Results) -> Figure | None:
     """What more labelled rows buy: MRP on a calibrator, beside a calibrator that sees each label."""
-    title = "How many labelled rows does it take?"
     frames = []
     for way, (calibrator, variant, both, _) in WAYS.items():
         alone = pl.col("projection_fit_rows") == 0
         mine = results.rivals.filter(
             alone if both else ~alone,
-            pl.col("metric").is_in([*METRICS]),
+            pl.col("metric").is_in([*SHOWN]),
             calibrator=calibrator or results.calibrator,
             variant=variant,
         )
@@ -74,12 +74,10 @@ def labelled_rows(results: Results) -> Figure:
         shown = way.replace("confidence", f"{results.calibrator}, confidence").replace(
             "on it", f"on {results.calibrator}"
         )
-        frames.append(
-            cells.select(pl.lit(shown).alias("way"), pl.col("metric").replace_strict(METRICS), "rows", "value")
-        )
+        frames.append(cells.select(pl.lit(shown).alias("way"), pl.col("metric").replace_strict(SHOWN), "rows", "value"))
     rows = pl.concat(frames).filter(pl.col("value").is_not_nan())
     if rows.is_empty():
-        return empty("labelled_rows", title)
+        return None
     names = [frame["way"][0] for frame in frames if len(frame)]
     tones = [colour(tone) for frame, (*_, tone) in zip(frames, WAYS.values(), strict=True) if len(frame)]
     base = alt.Chart(ROWS).encode(
@@ -92,13 +90,13 @@ def labelled_rows(results: Results) -> Figure:
         y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
         color=alt.Color("way:N", scale=alt.Scale(domain=names, range=tones), sort=names),
     )
-    numbers = [alt.Tooltip("way:N"), alt.Tooltip("rows:Q", format=","), alt.Tooltip("value:Q", format=".4f")]
+    told = [alt.Tooltip("way:N"), *numbers(",", "rows"), *numbers(".4f", "value")]
     panel = alt.layer(
-        base.mark_line(strokeWidth=2), base.mark_point(filled=True, size=50, opacity=1).encode(tooltip=numbers)
+        base.mark_line(strokeWidth=2), base.mark_point(filled=True, size=50, opacity=1).encode(tooltip=told)
     ).properties(width=PANEL, height=200)
     return Figure(
         "labelled_rows",
-        title,
+        "How many labelled rows does it take?",
         "Lower is better. Each part has as many labelled rows: one fits the calibrator, one the curves of MRP. Matrix "
         "scaling fits every label's probabilities on the first part, or on both; it needs all logits, and changes "
         "probabilities. Where it is as low as MRP, recalibrating does as well, if your probabilities may change.",
@@ -108,4 +106,4 @@ def labelled_rows(results: Results) -> Figure:
 
 
 def _by_metric(panel: Any) -> Any:
-    return panel.facet(facet=alt.Facet("metric:N", title=None, sort=[*METRICS.values()]), data=ROWS, columns=2)
+    return panel.facet(facet=alt.Facet("metric:N", title=None, sort=[*SHOWN.values()]), data=ROWS, columns=2)

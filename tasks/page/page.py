@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -15,17 +15,14 @@ from markupsafe import Markup
 
 from tasks.figures.figure import Figure
 from tasks.figures.style import DARK, FONT, LIGHT
-from tasks.page.gates import Gates
-from tasks.tables.display import Section, columns_shown, note, sections
-from tasks.tables.layouts import LAYOUTS
+from tasks.page.gates import Expectation
+from tasks.tables import TABLES
+from tasks.tables.display import shown
 
-FIRST_TABLE = "overview"
-TABLES = (  # below the data sets; `sensitivity` has thousands of rows, and stands beside the page
-    *("main", "intervals", "ablation", "ablation_by_dataset", "budgeted_fallback", "label_spread"),
-    *("label_spread_by_calibrator", "simplex_projection", "rivals", "robustness", "datasets"),
+HERE = Path(__file__).parent
+TEMPLATES = Environment(
+    loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
-COMPARISON = "verdict"
-BESIDE = ("sensitivity",)
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class DataSet:
     advice: str
     facts: Mapping[str, str]  # what to know before reading on, by what it is
     figures: Sequence[Figure] = ()
-    gates: Gates = field(default_factory=Gates)
+    gates: Sequence[Expectation] = ()
     failed: str = ""
 
 
@@ -55,47 +52,28 @@ class Page:
 
 def html(page: Page) -> str:
     """The page as text."""
-    here = Path(__file__).parent
-    environment = Environment(
-        loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"embedded": embedded}
-    return environment.get_template("page.html.jinja").render(
+    TEMPLATES.filters |= {"embedded": embedded}
+    return TEMPLATES.get_template("page.html.jinja").render(
         page=page,
-        first=shown_table(FIRST_TABLE, page.tables[FIRST_TABLE]),
-        tables=[shown_table(name, page.tables[name]) for name in TABLES],
-        comparison=shown_table(COMPARISON, page.tables[COMPARISON]),
-        beside=[(name, LAYOUTS[name].caption, len(page.tables[name])) for name in BESIDE],
+        tables=[(table.place, shown(table, page.tables[key])) for key, table in TABLES.items()],
         colours={"light": LIGHT, "dark": DARK},
         font=FONT,
-        style=(here / "page.css").read_text(encoding="utf-8"),
-        script=Markup((here / "page.js").read_text(encoding="utf-8")),  # noqa: S704 - our own file
+        style=(HERE / "page.css").read_text(encoding="utf-8"),
+        script=Markup((HERE / "page.js").read_text(encoding="utf-8")),  # noqa: S704 - our own file
         library=Markup(library()),  # noqa: S704 - Vega's own, as vl-convert brings it
     )
+
+
+def dvc_plots_page() -> str:
+    """The page in which DVC fills in `{plot_divs}`: with Vega inside, where DVC's own would load it from a CDN."""
+    script = Markup(library())  # noqa: S704 - Vega's own
+    return TEMPLATES.get_template("dvc_plots.html.jinja").render(library=script) + "\n"
 
 
 @cache
 def library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script, without an end that the page would take for its own."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
-
-
-@dataclass(frozen=True)
-class ShownTable:
-    """A table as people read it."""
-
-    name: str
-    caption: str
-    note: str
-    header: list[str]
-    sections: list[Section]
-    rows: int
-
-
-def shown_table(name: str, table: pl.DataFrame) -> ShownTable:
-    """The table `name`, rounded; every row of its CSV is there."""
-    header = [column.replace("_", " ") for column in columns_shown(table)]
-    return ShownTable(name, LAYOUTS[name].caption, note(name, table), header, sections(name, table), len(table))
 
 
 def embedded(figure: Figure) -> Markup:

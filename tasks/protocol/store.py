@@ -147,7 +147,11 @@ def check_file(path: Path) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Readable JSON, in the order given; NaN becomes null, since JSON has none."""
-    text = json.dumps(_without_nan(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(path, json.dumps(_without_nan(content), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """The text in UTF-8, whole or not at all."""
     write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 

@@ -6,10 +6,16 @@ import polars as pl
 
 from tasks.protocol.keys import AVERAGE
 from tasks.tables.runs import KEYS, Runs, finished, joined_sources, values
+from tasks.tables.table import BOLD, table
 
 COVERAGES = (10, 50, 70, 90)  # percent
 
 
+@table(
+    "budgeted_fallback",
+    "Change of the accuracy of the decisions kept at each coverage, MRP minus confidence.",
+    f"Means over calibrators and protocol seeds. {BOLD}",
+)
 def budgeted_fallback_table(runs: Runs) -> pl.DataFrame:
     """MRP minus confidence in selective accuracy, a mean over calibrators; the last row is the mean over data sets."""
     metrics = {f"delta_selacc_{coverage}": f"selacc_{coverage}" for coverage in COVERAGES}

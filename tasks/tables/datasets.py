@@ -9,6 +9,7 @@ import polars as pl
 
 from tasks.protocol.keys import BOOSTED
 from tasks.tables.runs import Runs, finished, in_order
+from tasks.tables.table import table
 
 SPLITS = ("train", "validation", "test")
 TEXTS = ("dataset", "domain", "n_classes", "labels", "task")
@@ -20,6 +21,7 @@ SCHEMA = pl.Schema(
 )
 
 
+@table("datasets", "Data sets, and what was realised of them.", "Class priors in the order of the labels.")
 def datasets_table(runs: Runs) -> pl.DataFrame:
     """One row for each data set; priors are shares of the true labels, in the order of `labels`."""
     described = pl.DataFrame([_described(fact) for fact in runs.facts if fact["dataset"] != BOOSTED], schema=SCHEMA)

@@ -5,16 +5,33 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from tasks.metrics.registry import METRICS, Metric
 from tasks.protocol.keys import AVERAGE, BOOSTED, PAPER_DATASETS
-from tasks.tables.layouts import LAYOUTS, SIMULATED
 from tasks.tables.runs import FAILED
+from tasks.tables.table import Table
 
 OWN = "Own data sets"
-LOWER_IS_BETTER = "nll|aurc|augrc|ece|brier"
+SIMULATED = (
+    "Rows marked simulated were measured on twins of our own making: they say that the pipeline works, "
+    "nothing about the data set of that name."
+)
+MEMBERS = {"conf": "Conf.", "base": "Base", "mrp": "MRP", "mrc": "MRC", "delta": "Δ"}  # columns of a metric
+TEMPLATES = Environment(  # noqa: S701 - Markdown and LaTeX; `latex` escapes for the latter
+    loader=FileSystemLoader(Path(__file__).parent),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+    variable_start_string="<<",
+    variable_end_string=">>",
+)
 
 
 class Shown(NamedTuple):
@@ -29,6 +46,49 @@ class Section(NamedTuple):
 
     heading: str
     rows: list[list[Shown]]
+
+
+@dataclass(frozen=True)
+class ShownTable:
+    """A table as people read it: rounded, with every row of its CSV."""
+
+    key: str
+    caption: str
+    note: str
+    columns: list[str]
+    sections: list[Section]
+    rows: int
+
+    @property
+    def texts(self) -> list[list[str]]:
+        """The cells of all rows, without marks or sections."""
+        return [[cell.text for cell in row] for section in self.sections for row in section.rows]
+
+    def markdown(self) -> str:
+        """The table in Markdown: caption, rows, note; improvements are bold."""
+        return TEMPLATES.get_template("table.md.jinja").render(table=self).rstrip() + "\n"
+
+
+def shown(table: Table, frame: pl.DataFrame) -> ShownTable:
+    """The rows of a table as people read them; `source` moves into the name, a deviation behind its mean.
+
+    One's own data sets stand in a section of their own.
+    """
+    known = {*PAPER_DATASETS, BOOSTED, AVERAGE, "all"}
+    own = pl.col("dataset").is_in(known).not_() if "dataset" in frame.columns else pl.lit(value=False)
+    sections = [
+        Section(heading, [list(_row(table, row)) for row in rows.iter_rows(named=True)])
+        for heading, rows in (("", frame.filter(~own)), (OWN, frame.filter(own)))
+    ]
+    simulated = any("simulated" in (source or "") for source in frame["source"])
+    return ShownTable(
+        table.key,
+        table.caption,
+        " ".join(text for text in (table.note, SIMULATED if simulated else "") if text),
+        [name for name in frame.columns if name != "source" and not name.endswith("_std")],
+        [section for section in sections if section.rows] or [Section("", [])],
+        len(frame),
+    )
 
 
 def display_name(name: str, source: str) -> str:
@@ -46,64 +106,26 @@ def cell(value: object, digits: int = 3, *, signed: bool = False) -> str:
     return "–" if value is None or value == "" else str(value)
 
 
-def columns_shown(table: pl.DataFrame) -> list[str]:
-    """Columns that people see: `source` moves into the name, a deviation behind its mean."""
-    return [name for name in table.columns if name != "source" and not name.endswith("_std")]
+def metric_of(column: str) -> tuple[Metric | None, str]:
+    """The metric that a column is about and which of its MEMBERS it holds; None and the column for any other."""
+    change = column.removeprefix("delta_")
+    name, _, member = column.rpartition("_") if change == column else (change, "", "delta")
+    metric = METRICS.get(name.removeprefix("fixed_"))
+    return (metric, member) if metric and member in MEMBERS else (None, column)
 
 
-def sections(name: str, table: pl.DataFrame) -> list[Section]:
-    """The rows of the table `name` as people read them; one's own data sets stand in a section of their own."""
-    known = {*PAPER_DATASETS, BOOSTED, AVERAGE, "all"}
-    own = pl.col("dataset").is_in(known).not_() if "dataset" in table.columns else pl.lit(value=False)
-    parts = (("", table.filter(~own)), (OWN, table.filter(own)))
-    found = [Section(heading, [list(_row(name, row)) for row in rows.iter_rows(named=True)]) for heading, rows in parts]
-    return [section for section in found if section.rows] or [Section("", [])]
-
-
-def _row(table: str, row: Mapping[str, Any]) -> Iterator[Shown]:
+def _row(table: Table, row: Mapping[str, Any]) -> Iterator[Shown]:
     named = "dataset" if "dataset" in row else next(iter(row))
+    low, high = row.get("low"), row.get("high")
+    unchanged = low is not None and high is not None and low <= 0 <= high  # then nothing in it is an improvement
     for column, value in row.items():
         if column == named:
             yield Shown(display_name(value, row["source"] or ""))
         elif column != "source" and not column.endswith("_std"):
-            cell_shown = _shown(table, column, value, row.get(f"{column}_std"))
-            yield cell_shown._replace(improved=cell_shown.improved and not _spans_zero(row))
-
-
-def _spans_zero(row: Mapping[str, Any]) -> bool:
-    """Has the row an interval that covers no change? Then nothing in it is an improvement."""
-    low, high = row.get("low"), row.get("high")
-    return low is not None and high is not None and low <= 0 <= high
-
-
-def _shown(table: str, column: str, value: object, std: float | None) -> Shown:
-    digits = 0 if "_per_1000_" in column else 1 if re.search("_(pct|pp)$", column) else LAYOUTS[table].digits
-    change = "delta" in column
-    text = cell(value, digits, signed=change or column == "difference")
-    deviation = "" if std is None or text == "–" else f" ± {cell(std, digits)}"
-    of_a_metric = re.search("_delta$|^delta_", column) is not None
-    improved = of_a_metric and text[0] == ("-" if re.search(LOWER_IS_BETTER, column) else "+")
-    return Shown(text + deviation, improved)
-
-
-def displayed(name: str, table: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table `name` as people read them, without marks or sections."""
-    rows = [[shown.text for shown in row] for section in sections(name, table) for row in section.rows]
-    return columns_shown(table), rows
-
-
-def note(name: str, table: pl.DataFrame) -> str:
-    """What stands below the table: what its numbers do not say."""
-    simulated = any("simulated" in (source or "") for source in table["source"])
-    return " ".join(text for text in (LAYOUTS[name].note, SIMULATED if simulated else "") if text)
-
-
-def markdown(name: str, table: pl.DataFrame) -> str:
-    """The table `name` in Markdown: caption, rows, note."""
-    header = columns_shown(table)
-    blocks = [f"**{LAYOUTS[name].caption}**"]
-    for section in sections(name, table):
-        rows = [[f"**{text}**" if improved else text for text, improved in row] for row in section.rows]
-        blocks += [f"**{section.heading}**"] if section.heading else []
-        blocks.append("\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *rows]))
-    return "\n\n".join(block for block in [*blocks, note(name, table)] if block) + "\n"
+            digits = 0 if "_per_1000_" in column else 1 if re.search("_(pct|pp)$", column) else table.digits
+            text = cell(value, digits, signed="delta" in column or column == "difference")
+            std = row.get(f"{column}_std")
+            deviation = "" if std is None or text == "–" else f" ± {cell(std, digits)}"
+            metric, member = metric_of(column)
+            better = metric and text.startswith("-" if metric.direction < 0 else "+")
+            yield Shown(text + deviation, bool(better) and member == "delta" and not unchanged)

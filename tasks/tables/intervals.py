@@ -7,6 +7,7 @@ import polars as pl
 from tasks.metrics.intervals import holm
 from tasks.protocol.keys import AVERAGE, COMPARED, PAPER_DATASETS
 from tasks.tables.runs import Runs, finished, in_order
+from tasks.tables.table import table
 
 COLUMNS = (
     *("dataset", "calibrator", "metric", "delta", "standard_error", "low", "high", "p", "p_holm", "groups"),
@@ -14,6 +15,13 @@ COLUMNS = (
 )
 
 
+@table(
+    "intervals",
+    "MRP minus confidence, with 95% intervals.",
+    "Intervals cover the drawing of test groups, given the fits of the protocol seeds; with fewer than ten groups "
+    "there is none. Holm's correction is over data sets, for the averages over calibrators.",
+    digits=4,
+)
 def intervals_table(runs: Runs) -> pl.DataFrame:
     """MRP minus confidence for each data set and calibrator, and the mean over those of the paper's that ran.
 

@@ -5,10 +5,17 @@ from __future__ import annotations
 import polars as pl
 
 from tasks.tables.runs import KEYS, Runs, finished, values
+from tasks.tables.table import table
 
 COLUMNS = ("dataset", "label_spread_pp", "random_p95_pp", "ratio", "runs_above_random", "source")
 
 
+@table(
+    "label_spread",
+    "Label-conditioned reliability spread under SMART, in percentage points, beside that of shuffled labels.",
+    "Random is the 95th percentile over shuffles. Runs are counted over calibrators and protocol seeds.",
+    digits=1,
+)
 def label_spread_table(runs: Runs) -> pl.DataFrame:
     """A row for each data set: the mean spread of all calibrators, in points, beside that of shuffled labels.
 
@@ -17,6 +24,12 @@ def label_spread_table(runs: Runs) -> pl.DataFrame:
     return _spreads(runs, by=("dataset", "source"))
 
 
+@table(
+    "label_spread_by_calibrator",
+    "Label-conditioned reliability spread of each calibrator, in percentage points.",
+    "Random is the 95th percentile over shuffles. Runs are counted over protocol seeds.",
+    digits=1,
+)
 def label_spread_by_calibrator(runs: Runs) -> pl.DataFrame:
     """The same for each calibrator, counted over its own seeds."""
     return _spreads(runs, by=tuple(KEYS))

@@ -6,14 +6,16 @@ import polars as pl
 
 from tasks.protocol.keys import COMPARED
 from tasks.tables.runs import KEYS, Runs, compared, finished, values
+from tasks.tables.table import BOLD, DEVIATION, table
 
 
+@table("main", "Reliability of fixed decisions: confidence, MRP, and the change.", f"{DEVIATION} {BOLD}")
 def main_table(runs: Runs) -> pl.DataFrame:
     """One row for each data set (one's own come last) and calibrator; columns are the paper's, and `source`.
 
-    `<metric>_conf` and `<metric>_mrp`, each with its deviation `_std` over the protocol seeds (population, as numpy's
-    default), and `<metric>_delta`, MRP minus confidence. The deviation says how much three splits differ; it is no
-    confidence interval. A data set that failed has rows without numbers, with `source` failed.
+    `<metric>_conf` and `<metric>_mrp`, each with its deviation `_std` over the protocol seeds (n - 1), and
+    `<metric>_delta`, MRP minus confidence. The deviation says how much three splits differ; it is no confidence
+    interval. A data set that failed has rows without numbers, with `source` failed.
     """
     columns = {name: values("confidence", name).mean() for name in ("accuracy", "ece")}
     for metric in COMPARED:

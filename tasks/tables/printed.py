@@ -13,11 +13,23 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from tasks.protocol.keys import AVERAGE
-from tasks.tables.robustness import BASES
+from tasks.tables.ablation import ablation_table
+from tasks.tables.budgeted_fallback import budgeted_fallback_table
+from tasks.tables.label_spread import label_spread_table
+from tasks.tables.main import main_table
+from tasks.tables.robustness import BASES, robustness_table
+from tasks.tables.simplex_projection import simplex_projection_table
 
 FOLDER = Path(__file__).parent / "paper"
-ROW_COLUMNS = {"main": "calibrator", "simplex_projection": "calibrator", "ablation": "variant", "robustness": "base"}
-TABLES = ("main", "budgeted_fallback", "label_spread", "ablation", "simplex_projection", "robustness")
+# The paper's tables of results, in its order.
+TABLES = (
+    main_table,
+    budgeted_fallback_table,
+    label_spread_table,
+    ablation_table,
+    simplex_projection_table,
+    robustness_table,
+)
 
 
 class Place(NamedTuple):
@@ -42,24 +54,21 @@ def printed() -> list[Printed]:
     """Every number of the paper's six tables of results, in their order."""
     found = []
     for table in TABLES:
-        texts = pl.read_csv(FOLDER / f"{table}.csv", infer_schema=False)
-        for place, text in placed(table, texts).items():
+        texts = pl.read_csv(FOLDER / f"{table.key}.csv", infer_schema=False)
+        for place, text in placed(table.key, texts).items():
             found.append(Printed(place, as_number(text), _half_unit(text)))
     return found
 
 
 def placed(name: str, table: pl.DataFrame) -> dict[Place, Any]:
     """The filled cells of a table, the paper's or ours, by their place."""
-    names = {"dataset", "source", "ours", ROW_COLUMNS.get(name, "")}
+    names = {"dataset", "source", "ours", "calibrator", "variant", "base"}
     found: dict[Place, Any] = {}
     for cells in table.iter_rows(named=True):
-        row = cells[ROW_COLUMNS[name]] if name in ROW_COLUMNS else AVERAGE
+        row = next((cells[name] for name in ("calibrator", "variant", "base") if name in cells), AVERAGE)
         dataset = BASES.get(row, cells.get("dataset", AVERAGE))
-        found |= {
-            Place(name, dataset, row, column): value
-            for column, value in cells.items()
-            if column not in names and value is not None
-        }
+        numbers = {column: value for column, value in cells.items() if column not in names and value is not None}
+        found |= {Place(name, dataset, row, column): value for column, value in numbers.items()}
     return found
 
 

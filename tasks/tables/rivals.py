@@ -6,10 +6,17 @@ import polars as pl
 
 from tasks.protocol.keys import COMPARED
 from tasks.tables.runs import Runs, compared, finished, in_order
+from tasks.tables.table import BOLD, DEVIATION, table
 
 KEYS = ("dataset", "rows", "calibrator")
 
 
+@table(
+    "rivals",
+    "Class-wise calibrators beside MRP, by labelled rows.",
+    f"{DEVIATION} {BOLD} With 0 projection-fit rows the calibrator was given the rows of both parts. "
+    "Where a set is split by group, the first rows are those of whole groups.",
+)
 def rivals_table(runs: Runs) -> pl.DataFrame:
     """One row for each data set, number of rows asked for, and calibrator: means and population deviations over seeds.
 

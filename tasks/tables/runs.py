@@ -9,12 +9,7 @@ from typing import Any
 import polars as pl
 from polars.selectors import float as float_columns
 
-from tasks.protocol.keys import (
-    BOOSTED,
-    PAPER_CALIBRATORS,
-    PAPER_DATASETS,
-    RIVAL_CALIBRATORS,
-)
+from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, RIVAL_CALIBRATORS
 
 TEXT, WHOLE, NUMBER = pl.String, pl.Int64, pl.Float64
 Columns = dict[str, type[pl.DataType]]
@@ -29,7 +24,6 @@ INTERVALS = pl.Schema(
     | {"metric": TEXT, "quantity": TEXT, "value": NUMBER, "standard_error": NUMBER}
     | {"low": NUMBER, "high": NUMBER, "p": NUMBER, "groups": WHOLE}
 )
-CALIBRATORS = (*PAPER_CALIBRATORS, *RIVAL_CALIBRATORS)
 FAILED = "failed"  # the source of a data set that did not finish
 
 
@@ -47,7 +41,8 @@ class Runs:
     sensitivity: pl.DataFrame = field(default_factory=SENSITIVITY.to_frame)
     facts: tuple[Mapping[str, Any], ...] = ()
     missing: tuple[str, ...] = ()  # data sets that failed
-    calibrators: tuple[str, ...] = PAPER_CALIBRATORS  # those that were asked for
+    calibrators: tuple[str, ...] = PAPER_CALIBRATORS  # those that were asked for,
+    calibrators_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # and of single data sets instead
 
     def own(self) -> list[str]:
         """Data sets that are not the paper's, in the order of the facts, then of the results."""
@@ -59,9 +54,22 @@ class Runs:
         pairs = self.metrics.select("dataset", "source").unique(maintain_order=True)
         return dict(pairs.iter_rows())
 
+    def asked(self, dataset: str) -> tuple[str, ...]:
+        """The calibrators that were asked for on one data set: rivals that ran beside them are not among them."""
+        return self.calibrators_of.get(dataset, self.calibrators)
+
+    def others(self) -> list[str]:
+        """Calibrators that ran and are not the paper's, the known rivals first."""
+        ran = self.metrics["calibrator"].unique(maintain_order=True)
+        return [name for name in dict.fromkeys([*RIVAL_CALIBRATORS, *ran]) if name in set(ran) - {*PAPER_CALIBRATORS}]
+
     def rows(self, *, own: bool = False) -> pl.DataFrame:
-        """Metrics under the paper's calibrators on its data sets (and one's own), in the order of the tables."""
-        return in_order(self, self.metrics.filter(pl.col("calibrator").is_in(PAPER_CALIBRATORS)), own=own)
+        """Metrics under all calibrators asked for on the paper's data sets (and one's own), in the tables' order."""
+        asked = pl.any_horizontal(
+            (pl.col("dataset") == dataset) & pl.col("calibrator").is_in(self.asked(dataset))
+            for dataset in (*PAPER_DATASETS, *self.own())
+        )
+        return in_order(self, self.metrics.filter(asked), own=own)
 
 
 def in_order(
@@ -69,7 +77,8 @@ def in_order(
 ) -> pl.DataFrame:
     """Rows of the paper's data sets (and one's own), sorted by those columns of `by` that the frame has."""
     datasets = [*PAPER_DATASETS, *(runs.own() if own else [])]
-    places = {"dataset": _place("dataset", datasets), "calibrator": _place("calibrator", CALIBRATORS)}
+    calibrators = dict.fromkeys([*PAPER_CALIBRATORS, *RIVAL_CALIBRATORS, *runs.others()])
+    places = {"dataset": _place("dataset", datasets), "calibrator": _place("calibrator", calibrators)}
     keys = [places.get(name, pl.col(name)) for name in by if name in frame.columns]
     return frame.filter(pl.col("dataset").is_in(datasets)).sort(keys, maintain_order=True)
 
@@ -100,10 +109,10 @@ def finished(table: pl.DataFrame, runs: Runs | None = None, *, own: bool = False
     """Undefined numbers become empty, `source` goes last; with `runs`, a row marks each data set that failed."""
     if runs is not None:
         shown = [name for name in runs.missing if name in PAPER_DATASETS or (own and name in runs.own())]
-        under = [name for name in runs.calibrators if name in PAPER_CALIBRATORS]
         holes = pl.DataFrame({"dataset": shown, "source": FAILED}, schema={"dataset": TEXT, "source": TEXT})
         if "calibrator" in table.columns:
-            holes = holes.join(pl.DataFrame({"calibrator": under}, schema={"calibrator": TEXT}), how="cross")
+            under = [runs.asked(name) for name in shown]
+            holes = holes.with_columns(calibrator=pl.Series(under, dtype=pl.List(TEXT))).explode("calibrator")
         table = in_order(runs, pl.concat([table, holes], how="diagonal"), own=own)
     return table.select(pl.exclude("source"), "source").with_columns(float_columns().fill_nan(None))
 

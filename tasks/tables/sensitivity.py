@@ -6,24 +6,31 @@ import polars as pl
 
 from tasks.protocol.keys import BOOSTED, EXACT
 from tasks.tables.runs import SENSITIVITY, Runs, finished, in_order
+from tasks.tables.table import table
 
-# An alternative that is a calibrator, a variant or a data set of its own, and the default that it stands beside.
+# An alternative that is a variant or a data set of its own, and the default that it stands beside.
 ALTERNATIVES = (
-    ("calibrator", "vector", "ts"),
-    ("calibrator", "matrix", "ts"),
     ("variant", EXACT, "mrp"),
     ("dataset", BOOSTED, "mslr_web10k"),
 )
 KEYS = ("dataset", "source", "calibrator", "seed", "variant", "metric")
 
 
+@table(
+    "sensitivity",
+    "What each choice changes.",
+    "Means over the protocol seeds that both were run with.",
+    digits=4,
+    place="beside",
+)
 def sensitivity_table(runs: Runs) -> pl.DataFrame:
     """One row for each option and each number that it was measured on: means over seeds, and what the option adds.
 
     `calibrator`, `variant` and `dataset` name the default; where `option` is a calibrator, a variant or a data set,
     it stands in its place.
     """
-    options = pl.concat([runs.sensitivity, *(_alternatives(runs.metrics, *swap) for swap in ALTERNATIVES)])
+    swaps = [*(("calibrator", other, "ts") for other in runs.others()), *ALTERNATIVES]
+    options = pl.concat([runs.sensitivity, *(_alternatives(runs.metrics, *swap) for swap in swaps)])
     pairs = options.join(runs.metrics.rename({"value": "default"}), on=KEYS, how="left", maintain_order="left")
     keys = ("dataset", "calibrator", "option", "variant", "metric")
     rows = in_order(runs, pairs, own=True, by=("dataset", "calibrator"))

@@ -6,10 +6,17 @@ import polars as pl
 
 from tasks.protocol.keys import SIMPLEX
 from tasks.tables.runs import KEYS, Runs, finished, values
+from tasks.tables.table import BOLD, table
 
 METRICS = {"fixed_ece": "ece", "top_ece": "top_ece", "nll": "nll", "brier": "brier"}
 
 
+@table(
+    "simplex_projection",
+    "Class probabilities of the calibrator (base) and of the top-label simplex projection (MRC).",
+    f"Means over protocol seeds. {BOLD}",
+    digits=4,
+)
 def simplex_projection_table(runs: Runs) -> pl.DataFrame:
     """A row for each data set and calibrator: means over seeds, MRC minus the calibrator, and two shares of rows.
 

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tasks.figures import figures_of
-from tasks.page.dvc_plots import dvc_plots_page
+from tasks.page.page import dvc_plots_page
 from tasks.protocol.store import REPORT
 from tests.report_data import made
 from tests.system.browser import eventually, open_browser
