@@ -10,9 +10,9 @@ import typer
 from prefect import flow, tags
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.alive import alive, server_needed
-from flows.engine import task_runner
-from flows.waiting import follow, outcome
+from flows.console import command
+from flows.engine import alive, follow, outcome, task_runner
+from flows.server import find_server, server_needed
 from tasks.bound import bound
 from tasks.calibrate import calibrate
 from tasks.calibrators import CALIBRATORS
@@ -35,7 +35,7 @@ from tasks.protocol.store import (
     write_json,
 )
 from tasks.provenance.lock import held
-from tasks.provenance.stage import ended_in_words
+from tasks.provenance.stage import stage_run
 from tasks.show import show, show_gates
 from tasks.validate import known, unchanged
 from tasks.vary import vary
@@ -185,16 +185,12 @@ def main(
     calibrator: Annotated[list[str] | None, typer.Option(help="Only this calibrator; may be repeated.")] = None,
 ) -> None:
     """The stage `reliability` of one data set; of chosen seeds or calibrators, no stage of DVC."""
-
-    def run() -> None:
-        one = reliability.with_options(task_runner=task_runner(load_params()))
+    with nullcontext() if seed or calibrator else stage_run(f"reliability@{dataset}"):
+        find_server()  # that of this run's own would not do for Dask
+        run = reliability.with_options(task_runner=task_runner(load_params()))
         with server_needed(), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
-            one(dataset, seed, calibrator)
-
-    ended_in_words("reliability", None if seed or calibrator else f"reliability@{dataset}", run)
+            run(dataset, seed, calibrator)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    app()
+    command(main, "reliability")

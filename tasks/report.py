@@ -12,7 +12,6 @@ from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks.audit.checkout import commit, now
 from tasks.figures import figures_of
 from tasks.figures.exported import pdf, svg
 from tasks.figures.figure import Figure
@@ -33,6 +32,7 @@ from tasks.protocol.store import (
     write_json,
     write_whole,
 )
+from tasks.provenance.checkout import commit, now
 from tasks.provenance.manifest import versions
 from tasks.tables import TABLES
 from tasks.tables.display import display_name, displayed, markdown, note

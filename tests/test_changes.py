@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tasks.audit.changes import MOST_NAMED, changes, why
-from tasks.audit.checkout import NO_CHECKOUT, commit
-from tasks.audit.history import FINISHED, Happened, failed_since, happened, keep_finished, last_finished, moment
 from tasks.protocol.errors import RunFailed
 from tasks.protocol.store import read_json, write_json
+from tasks.provenance.changes import MOST_NAMED, changes, why
+from tasks.provenance.checkout import NO_CHECKOUT, commit
 from tasks.provenance.declared import declared
+from tasks.provenance.history import FINISHED, Happened, failed_since, happened, keep_finished, last_finished, moment
 from tasks.provenance.manifest import manifest_now, read_manifest
 from tasks.provenance.stage import record_file, stage_run
 from tests.tiny_project import copy_here, edit_params, finished_in, run, work

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.audit.changes import changes
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import write_json
+from tasks.provenance.changes import changes
 from tasks.provenance.declared import declared
 from tasks.provenance.manifest import hashed, manifest_now, read_manifest, sealed
 from tests.tiny_project import copy_here, edit_params, finished_in, run

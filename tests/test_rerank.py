@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flows import rerank
-from flows.terminal import show
+from flows.console import show
 from tasks.maps.map_file import load_map
 from tasks.protocol.errors import BadInput
 

@@ -18,7 +18,7 @@ from prefect.utilities.schema_tools import validate
 from prefect.utilities.schema_tools.validation import ValidationError
 from sqlalchemy.orm import Session
 
-from flows import reliability, serve, served, server
+from flows import reliability, serve, server
 from tasks.calibrators import CALIBRATORS
 from tasks.maps.fit import AUTO, DEPLOYABLE
 from tasks.maps.sql import DIALECTS
@@ -165,7 +165,7 @@ def test_a_server_that_ends_at_once_is_told():
 
 
 def test_the_server_ends_with_the_process_that_started_it_however_that_ends():
-    code = "import threading, time; from flows.doors import end_with_parent;"
+    code = "import threading, time; from flows.server import end_with_parent;"
     code += "threading.Thread(target=end_with_parent, daemon=True).start(); print('up', flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -208,14 +208,14 @@ def test_a_secret_that_a_person_has_set_is_taken(monkeypatch):
 def folder(monkeypatch, tmp_path):
     """The folder in which forms may write."""
     monkeypatch.chdir(tmp_path)
-    served.choose(served.FOLDER)
-    return tmp_path / served.FOLDER
+    serve.choose(serve.FOLDER)
+    return tmp_path / serve.FOLDER
 
 
 def test_a_form_writes_into_its_folder_which_is_for_this_user_alone(folder):
     assert folder.stat().st_mode & 0o777 == 0o700
     for out in ("map.json", "a/map.json", str(folder / "b.json")):
-        with served.written(out, ".json") as place:
+        with serve.written(out, ".json") as place:
             assert place == folder / out
             place.parent.mkdir(exist_ok=True)
             place.write_text("{}")
@@ -225,24 +225,24 @@ def test_a_form_writes_into_its_folder_which_is_for_this_user_alone(folder):
 def test_a_form_does_not_leave_its_folder(folder, out):
     (folder / "link").symlink_to("..")
     (folder / "out.json").symlink_to("../new.json")
-    with pytest.raises(BadInput, match=r"the only folder(.|\n)*--out"), served.written(out, ".json"):
+    with pytest.raises(BadInput, match=r"the only folder(.|\n)*--out"), serve.written(out, ".json"):
         pytest.fail("it would have written")
 
 
 @pytest.mark.parametrize("out", ["map", "map.sh", "map.json.py", ".json"])
 def test_a_form_writes_only_the_endings_of_its_command(folder, out):
-    with pytest.raises(BadInput, match=r"must end in \.json or \.csv"), served.written(out, ".json", ".csv"):
+    with pytest.raises(BadInput, match=r"must end in \.json or \.csv"), serve.written(out, ".json", ".csv"):
         pytest.fail("it would have written")
 
 
 def test_a_form_overwrites_what_a_form_has_made_and_nothing_else(folder):
     for text in ("first", "second"):
-        with served.written("map.json", ".json") as place:
+        with serve.written("map.json", ".json") as place:
             place.write_text(text)
     (folder / "map.json").write_text("changed by a person")
     (folder / "mine.json").write_text("of a person")
     for out in ("map.json", "mine.json"):
-        with pytest.raises(BadInput, match="name another file"), served.written(out, ".json"):
+        with pytest.raises(BadInput, match="name another file"), serve.written(out, ".json"):
             pytest.fail("it would have written")
 
 

@@ -10,12 +10,12 @@ import pytest
 import yaml
 from rich.console import Console
 
-from flows.repro import LOCK_FILE
+from flows.processes import LOCK_FILE
 from flows.verify import REFRESH, locked_stages, read_cache, remedies
-from tasks.audit.cache import md5_of_file, objects_of_stage, rotted_objects
-from tasks.audit.verification import Problem, problems_of_inputs, problems_of_outputs
+from tasks.provenance.cache import md5_of_file, objects_of_stage, rotted_objects
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.manifest import Manifest
+from tasks.provenance.verification import Problem, problems_of_inputs, problems_of_outputs
 from tests.tiny_project import copy_here, edit_params, finished_in, run
 
 NAME = "train@wands"

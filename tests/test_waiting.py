@@ -9,8 +9,8 @@ import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.alive import server_needed
-from flows.waiting import outcome
+from flows.engine import outcome
+from flows.server import server_needed
 from tasks.calibrate import SealedPickle
 from tasks.expectations.check import GateFailed
 from tasks.protocol.errors import BadInput, RunFailed

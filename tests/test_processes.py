@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from flows import repro
-from flows.repro import BUSY_FILE, LOCK_FILE, end, finish, put_aside_what_is_cut_off, start_lanes
+from flows.processes import BUSY_FILE, LOCK_FILE, end, finish, put_aside_what_is_cut_off, start_lanes
 from tasks.protocol.store import write_json
 
 LOCK = """schema: '2.0'
@@ -38,8 +37,8 @@ stages:
 @pytest.fixture(autouse=True)
 def _project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(repro, "WRITTEN_IN", 0.01)
-    monkeypatch.setattr(repro, "GRACE", 0.4)
+    monkeypatch.setattr(processes, "WRITTEN_IN", 0.01)
+    monkeypatch.setattr(processes, "GRACE", 0.4)
     BUSY_FILE.parent.mkdir(parents=True)
 
 
@@ -131,12 +130,14 @@ def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else():
     left, other, older = (group(GROUPS["a child"]) for _ in range(3))
     for process, off, booted in ((left, 0.0, 0.0), (other, 60.0, 0.0), (older, 0.0, 60.0)):
         began = psutil.Process(process.pid).create_time()
-        write_json(repro.GROUPS / f"{process.pid}.json", {"started": began + off, "boot": psutil.boot_time() - booted})
-    repro.end_left_behind()
+        write_json(
+            processes.GROUPS / f"{process.pid}.json", {"started": began + off, "boot": psutil.boot_time() - booted}
+        )
+    processes.end_left_behind()
     assert members(left) == []
     assert len(members(other)) == len(members(older)) == 2
     end([other, older])
-    assert not list(repro.GROUPS.iterdir())
+    assert not list(processes.GROUPS.iterdir())
     for process in (left, other, older):
         process.communicate()
 
@@ -144,7 +145,7 @@ def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else():
 @pytest.mark.parametrize("lanes", [1, 2, 3, 9])
 def test_every_data_set_is_in_one_lane(monkeypatch, lanes):
     started = []
-    monkeypatch.setattr(repro, "start_repro", lambda targets, **environment: started.append((targets, environment)))
+    monkeypatch.setattr(processes, "start_repro", lambda targets, **environment: started.append((targets, environment)))
     start_lanes([], "train", ["a", "b", "c"], lanes, "--force", PREFECT_API_URL="x")
     assert sorted(target for targets, _ in started for target in targets if target != "--force") == [
         "train@a",
@@ -164,7 +165,7 @@ def test_dvc_runs_in_a_group_of_its_own_with_our_python_first(monkeypatch):
         return SimpleNamespace(pid=os.getpid())
 
     monkeypatch.setattr(subprocess, "Popen", started)
-    repro.start_repro(["report"], PREFECT_API_URL="x")
+    processes.start_repro(["report"], PREFECT_API_URL="x")
     assert seen["start_new_session"]
     assert seen["env"]["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
     assert seen["env"]["PREFECT_API_URL"] == "x"
@@ -231,5 +232,5 @@ def test_stale_stages_are_those_that_dvc_names_and_it_waits_for_another_dvc(monk
         return subprocess.CompletedProcess(command, 0, told, "")
 
     monkeypatch.setattr(subprocess, "run", answer)
-    assert repro.stale_stages() == stale
+    assert processes.stale_stages() == stale
     assert "--wait-for-lock" in asked[0]

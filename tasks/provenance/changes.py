@@ -63,7 +63,7 @@ def changes(before: Manifest, after: Manifest) -> list[str]:
 def why(before: Manifest | None, after: Manifest) -> str:
     """Why the stage of `after` ran, where `before` is that of its last finished run."""
     if before is None:
-        return "it had not finished before"
+        return "it had not finished on this machine before"
     found = changes(before, after)
     if not found:
         return "nothing that it reads had changed: it was forced, or its outputs were missing or changed"
