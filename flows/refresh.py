@@ -156,7 +156,9 @@ def bring_up_to_date(targets: list[str], force: bool, params: Params, since: dat
     status = repro(targets, force, params, since)
     stale = stale_stages() if status else set()
     stages = happened(since, stale)
-    show_stages([run for run in stages if not targets or run.how != "skipped" or run.stage in targets])
+    show_stages(
+        [run for run in stages if not targets or run.how in {"ran", "restored", "failed"} or run.stage in targets]
+    )
     show_failed_gates(list(params.datasets))
     if status:
         failed = {run.stage: run.why for run in stages if run.how == "failed"}

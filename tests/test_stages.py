@@ -18,7 +18,7 @@ from tasks.protocol.store import STATE, read_json, write_whole
 from tasks.provenance.declared import declared
 from tasks.provenance.lock import held, is_held
 from tasks.provenance.manifest import read_manifest
-from tasks.provenance.stage import as_stage, ended_in_words, record_file, stage_run
+from tasks.provenance.stage import as_stage, in_a_sentence, record_file, stage_run
 from tests.tiny_project import ROOT, copy_here, edit_params, lay_out, run, work
 
 NAME = "train@wands"
@@ -241,6 +241,12 @@ def test_a_stage_called_by_its_command_runs(monkeypatch):
     assert record()["outcome"] == "finished"
 
 
+def run_by_command(work: Callable[[], object]) -> None:
+    """Run the stage as its command does."""
+    with in_a_sentence("train"), stage_run(NAME):
+        work()
+
+
 def by_the_system() -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/base/wands/table.csv")
 
@@ -262,7 +268,7 @@ def by_quota() -> None:
 )
 def test_a_full_disk_is_told_in_words_whoever_finds_it(fill):
     with pytest.raises(SystemExit, match=r"^train: no room is left .*make room and run the same command again"):
-        ended_in_words("train", NAME, fill)
+        run_by_command(fill)
     assert record()["outcome"] == "failed"
 
 
@@ -272,4 +278,4 @@ def test_what_is_our_fault_keeps_its_traceback(error):
         raise error
 
     with pytest.raises(type(error)):
-        ended_in_words("train", NAME, fail)
+        run_by_command(fail)
