@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +27,8 @@ from tasks.protocol.params import Params, load_params
 from tasks.protocol.results import Projected
 from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.protocol.store import (
+    DATA,
+    STATE,
     Base,
     explored_folder,
     failed_gates_file,
@@ -143,6 +146,11 @@ def keep_failed(base: Base, gates: list[dict[str, Any]]) -> None:
         kept.unlink(missing_ok=True)
 
 
+def fits_file(folder: Path) -> Path:
+    """Where it stands how many calibrators the last run fitted for `folder`: the same results, so no part of them."""
+    return STATE / "fits" / folder.relative_to(DATA).with_suffix(".json")
+
+
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
     """Calibrate, project, check and measure the fixed decisions of `dataset`.
@@ -173,10 +181,11 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         for sentence in (one for seed in results["projected"] for one in seed.fallbacks(base.labels)):
             print(f"{dataset}, {sentence}")
         kept = [fit.state.name == "Cached" for fit in made["fits"].values()]
-        counts = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}
+        fits = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}
         folder = explored_folder(dataset) if explored else runs_folder(dataset)
         with held(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
-            show(base, write_runs(base, results, params, {"device": device, **counts}, folder), folder)
+            show(base, write_runs(base, results, params, {"device": device}, folder), folder)
+        write_json(fits_file(folder), fits)
 
 
 def main(

@@ -32,7 +32,7 @@ from tasks.protocol.store import (
     write_json,
     write_whole,
 )
-from tasks.provenance.checkout import commit, now
+from tasks.provenance.checkout import commit
 from tasks.provenance.manifest import versions
 from tasks.tables import TABLES
 from tasks.tables.display import display_name, displayed, markdown, note
@@ -150,7 +150,7 @@ def write_page(
         headline=figure,
         tables=tables,
         data_sets=data_sets,
-        provenance=provenance_in_words(runs.facts, commit=commit(), written=now(), versions=versions()),
+        provenance=provenance_in_words(runs.facts, commit=commit(), versions=versions()),
     )
     place = REPORT / "index.html"
     write_whole(place, partial(Path.write_text, data=html(page), encoding="utf-8"))

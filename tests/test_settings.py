@@ -1,4 +1,4 @@
-"""Settings are made before Prefect is imported and tell nobody anything; which server a command asks, if there is one."""
+"""Settings are made before Prefect is imported and tell nobody anything; which server a command asks."""
 
 from __future__ import annotations
 

@@ -50,10 +50,10 @@ def test_a_stage_that_finished_has_a_manifest_and_a_record():
     assert told["started"] < told["ended"]
 
 
-def test_while_it_runs_the_record_says_so():
+def test_while_it_runs_the_record_says_so_and_why():
     with stage_run(NAME):
-        assert record()["outcome"] == "running"
-        assert record()["ended"] is None
+        assert (record()["outcome"], record()["ended"]) == ("running", None)
+        assert record()["why"] == "it had not finished on this machine before"
         work(NAME)
 
 
@@ -186,37 +186,36 @@ def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():
     assert (record()["outcome"], record()["process"]) == ("finished", os.getpid())
 
 
-def test_code_that_changed_while_it_waited_is_not_what_runs(monkeypatch):
-    """Its modules were imported before it had the lock, and its manifest would name the new ones."""
-    import tasks.provenance.stage as door
+def waiting(monkeypatch, meanwhile: Callable[[], object]) -> None:
+    """Have the stage wait for its lock while something happens."""
 
     def waits(name):
-        append("tasks/trained/model.py")
+        meanwhile()
         return held(name)
 
-    monkeypatch.setattr(door, "held", waits)
+    monkeypatch.setattr("tasks.provenance.stage.held", waits)
+
+
+def test_code_that_changed_while_it_waited_is_not_what_runs(monkeypatch):
+    """Its modules were imported before it had the lock, and its manifest would name the new ones."""
+    waiting(monkeypatch, lambda: append("tasks/trained/model.py"))
     with pytest.raises(BadInput, match=r"tasks/trained/model\.py"), stage_run(NAME):
         work(NAME)
     assert not declared(NAME).manifest.exists()
 
 
 def test_parameters_are_those_of_the_moment_in_which_it_has_the_lock(monkeypatch):
-    import tasks.provenance.stage as door
-
-    def waits(name):
-        edit_params(lambda params: params["train"].update(seed=99))
-        return held(name)
-
-    monkeypatch.setattr(door, "held", waits)
+    waiting(monkeypatch, lambda: edit_params(lambda params: params["train"].update(seed=99)))
     assert run(NAME).parameters["train"]["seed"] == 99
 
 
-def test_the_lock_is_held_again_by_its_holder_and_free_after_an_error():
-    with pytest.raises(ZeroDivisionError), held("refresh"), held("refresh"):
+def test_the_lock_is_held_again_by_its_holder_since_it_took_it_and_free_after_an_error():
+    with held("refresh") as since, held("refresh") as again:
+        assert since == again
+    with pytest.raises(ZeroDivisionError), held("refresh"):
         stopped(ZeroDivisionError())
-    assert read_json(STATE / "locks" / "refresh.json")["process"] == os.getpid()
-    with held("refresh"):
-        pass
+    with held("refresh") as later:
+        assert later > since
 
 
 def test_a_stage_without_a_data_set_is_told_how_it_is_called(monkeypatch, capsys):
