@@ -139,7 +139,7 @@ def put_aside_what_is_cut_off() -> None:
 def cache_folder() -> Path:
     """Where DVC keeps its cache, as it is configured."""
     with Repo() as repo:
-        return Path(repo.cache.local.path)
+        return Path(repo.cache.local_cache_dir)
 
 
 def remove_empty_runs() -> None:
