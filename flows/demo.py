@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tasks.provenance.stage import in_a_sentence
+from flows.console import command
 from tasks.simulation.predictions import LABELS, simulate_predictions
 
 FOLDER = Path("data/demo")
@@ -22,20 +22,19 @@ COMMANDS = (
 
 
 def main() -> None:
-    """Simulate predictions, then run each command and show it."""
+    """Simulate predictions, then run each command of `flows.rerank` on them and show it."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for seed, (name, rows) in enumerate(FILES.items()):
         frame = simulate_predictions(rows, seed=seed)
         (frame.drop("label") if name == "new" else frame).write_parquet(FOLDER / f"{name}.parquet")
     print(f"Simulated predictions of a relevance model, three labels: {FOLDER}/ (nothing below is about real data)")
-    for command in COMMANDS:
-        print(f"\n$ python -m flows.rerank {command}", flush=True)
-        typed = [sys.executable, "-m", "flows.rerank", *shlex.split(command)]
+    for line in COMMANDS:
+        print(f"\n$ python -m flows.rerank {line}", flush=True)
+        typed = [sys.executable, "-m", "flows.rerank", *shlex.split(line)]
         ended = subprocess.run(typed, check=False, stderr=subprocess.STDOUT)  # noqa: S603 - ours
         if ended.returncode:
             sys.exit(ended.returncode)
 
 
 if __name__ == "__main__":
-    with in_a_sentence("demo"):
-        main()
+    command(main, "demo")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from flows.console import command
 from tasks.expectations.docs import build_docs
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.protocol.store import DATA, base_folder, failed_gates_file, read_json, runs_folder
-from tasks.provenance.stage import in_a_sentence
 from tasks.tables.display import display_name
 
 
@@ -21,7 +21,7 @@ def recorded(dataset: str) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Write `data/docs/` and say where it is."""
+    """Write what the gates of every data set found as Data Docs, into data/docs/, and say where that is."""
     sets = load_params().datasets
     gates = {display_name(name, entry.source): recorded(name) for name, entry in sets.items()}
     if not any(gates.values()):
@@ -31,5 +31,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with in_a_sentence("docs"):
-        main()
+    command(main, "docs")

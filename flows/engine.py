@@ -1,25 +1,42 @@
-"""Where the tasks of a flow run: on threads of its own process, or on the workers of Dask.
+"""How the runs of flows go: where their tasks run, how far they are, what failed where, and whose process is gone.
 
-The tasks and what they make are the same, so no stage of DVC depends on it. What Dask asks for is checked here.
+Tasks run on threads of the flow's own process, or on the workers of Dask; what they make is the same, so no stage of
+DVC depends on that. What Dask asks for is checked here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psutil
+from filelock import FileLock
+from prefect import get_client
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, TaskRunFilter
+from prefect.exceptions import ObjectNotFound
+from prefect.futures import as_completed
+from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
+from prefect.states import Crashed, State
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from rich.progress import track
 
-from flows import answers
-from tasks.protocol.errors import BadInput
+from flows.server import answers
+from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params
 from tasks.protocol.store import STATE
 from tasks.provenance.hashing import reached_files, sha256_of_file
+from tasks.provenance.lock import is_held
 from tasks.provenance.manifest import versions
+
+RUNS = STATE / "runs"  # a lock for each run, held by its process and by nobody else
 
 ENTRY = Path("flows/reliability.py")  # reaches all code that a worker runs
 PATIENCE = 5  # seconds in which a scheduler has to answer
@@ -127,3 +144,75 @@ def unlike(wanted_code: dict[str, str], wanted_versions: dict[str, str], server:
         "no Prefect server answers it at {}": [] if answers(server) else [server],
     }
     return [sentence.format(", ".join(names)) for sentence, names in pairs.items() if names]
+
+
+@contextmanager
+def alive() -> Iterator[None]:
+    """While inside, this flow run has a living process; the system ends that with the process, however it ends."""
+    RUNS.mkdir(parents=True, exist_ok=True)
+    path = RUNS / f"{flow_run.get_id()}.lock"
+    with FileLock(path):
+        yield
+    path.unlink(missing_ok=True)
+
+
+def mark_crashed() -> int:
+    """Set to Crashed the runs of this project whose process was killed, and their tasks; returns how many runs."""
+    killed = [path for path in sorted(RUNS.glob("*-*-*-*-*.lock")) if not is_held(path)]
+    with get_client(sync_client=True) as client:
+        return sum(_crash(client, path) for path in killed)
+
+
+def _crash(client: SyncPrefectClient, lock: Path) -> bool:
+    """Set one run and its unfinished tasks to Crashed, unless it has ended; one of another server is left to that."""
+    run_id = UUID(lock.stem)
+    crashed: State[Any] = Crashed(message="its process was killed; the next start has found it")
+    try:
+        run = client.read_flow_run(run_id)
+    except ObjectNotFound:
+        return False
+    lock.unlink(missing_ok=True)
+    if run.state is None or run.state.is_final():
+        return False
+    client.set_flow_run_state(run_id, crashed, force=True)
+    only = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
+    running = TaskRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING", "PENDING"]}}})
+    for task in client.read_task_runs(flow_run_filter=only, task_run_filter=running):
+        client.set_task_run_state(task.id, crashed, force=True)
+    return True
+
+
+def progress(name: str, steps: int, what: str) -> Callable[..., None]:
+    """Something to call after each of `steps`, or with how many are done: an artifact shows their share, and `what`."""
+    page: Any = create_progress_artifact(0.0, key=f"progress-{name.replace('_', '-')}", description=f"{name}: {what}")
+    reached = shown = 0
+
+    def advance(to: int | None = None) -> None:
+        nonlocal reached, shown
+        reached = reached + 1 if to is None else to
+        if (percent := 100 * reached // steps) >= min(shown + 5, 100) > shown:  # each is an answer of the server
+            update_progress_artifact(page, float(percent))
+            shown = percent
+
+    return advance
+
+
+def follow(futures: list[Any], dataset: str) -> None:
+    """Wait for all, with a bar here and another on the run's page."""
+    advance = progress(dataset, len(futures), "tasks that have finished")
+    for _ in track(as_completed(futures), f"{dataset:>19}", total=len(futures)):
+        advance()
+
+
+def outcome(future: Any, where: str) -> Any:
+    """What a task has made; RunFailed names the place where it failed, unless the task itself has done so."""
+    try:
+        made = future.result(raise_on_failure=False)
+    except lost() as error:
+        raise RunFailed(f"{where}, was lost by Dask: {error}") from error
+    if isinstance(made, BadInput | RunFailed):
+        raise made
+    if isinstance(made, Exception):
+        failure = f"{where}, failed: {type(made).__name__}: {made}"
+        raise RunFailed(f"{failure} (its traceback is in the Logs of run {future.task_run_id})") from made
+    return made

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from subprocess import TimeoutExpired
 from typing import Annotated
 
 import typer
 from prefect import flow
+from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 from pydantic import Field
+from rich.console import Console
+from rich.table import Table
 
-from flows.alive import alive, mark_crashed, server_needed
-from flows.report import report
-from flows.repro import (
+from flows.console import command
+from flows.engine import alive, mark_crashed, progress
+from flows.processes import (
     Process,
     end,
     end_left_behind,
@@ -25,48 +32,49 @@ from flows.repro import (
     start_lanes,
     start_repro,
 )
-from flows.shown import follow_lanes, link_report, print_main_table, show_failed_gates, show_headline, show_stages
-from tasks.audit.history import Moment, failed_since, happened, keep_finished, moment
+from flows.report import report
+from flows.server import server_needed
+from tasks.expectations.check import violated
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, WatchedMap, load_params
-from tasks.protocol.store import REPORT, failed_gates_file, read_json
+from tasks.protocol.store import REPORT, STATE, failed_gates_file, read_csv, read_json, read_text, write_json
+from tasks.provenance.changes import leaves
 from tasks.provenance.declared import declared, stage_names
+from tasks.provenance.history import Happened, failed_since, happened
 from tasks.provenance.lock import held
-from tasks.provenance.stage import in_a_sentence
+from tasks.provenance.stage import read_record
+from tasks.tables.display import display_name, shown
+from tasks.tables.main import main_table
 from tasks.watch import MapBroken, watch
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
-
-# What is under way before the flow starts: while its API server comes up, stages that need none already run.
-EARLY: list[Process] = []
-BEGAN: list[Moment] = []
+FINISHED = STATE / "finished.json"  # the headline numbers of the last run in which every stage finished
+EVERY = 2.0  # seconds between two looks at how far the data sets are
 
 
 def this_server() -> dict[str, str]:
     """The environment in which stages report to this run's API server."""
-    told = {"PREFECT_API_URL": PREFECT_API_URL.value(), "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING.value()}
-    return {name: str(value) for name, value in told.items() if value is not None}
+    asked = {"PREFECT_API_URL": PREFECT_API_URL.value(), "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING.value()}
+    return {name: str(value) for name, value in asked.items() if value is not None}
 
 
-def begin() -> Moment:
-    """What stands there, and nothing of an earlier refresh runs any more."""
+def clear_away(since: datetime) -> None:
+    """End and remove what an earlier refresh has left that was killed, or that found gates closed before `since`."""
     end_left_behind()
     put_aside_what_is_cut_off()
     remove_empty_runs()
-    for told in failed_gates_file("").parent.glob("*.json"):
-        told.unlink(missing_ok=True)
-    return moment()
+    for kept in failed_gates_file("").parent.glob("*.json"):
+        if kept.stat().st_mtime < since.timestamp():
+            kept.unlink(missing_ok=True)
 
 
-def repro(targets: list[str], force: bool, params: Params, since: Moment) -> int:
+def repro(targets: list[str], force: bool, params: Params, since: datetime) -> int:
     """Bring `targets` (everything, if none) up to date; returns DVC's exit status.
 
     The data sets go side by side in lanes, but for those that have failed already; once all have finished, a last DVC
     makes the report.
     """
     server, options = this_server(), ["--force"] if force else []
-    finish(EARLY)
-    EARLY.clear()  # when we end, their numbers may be those of others
     if targets:
         return finish([start_repro([*options, *targets], **server)])
     failed = failed_since(since)
@@ -81,6 +89,27 @@ def repro(targets: list[str], force: bool, params: Params, since: Moment) -> int
     if status or failed:
         return status or 1
     return finish([start_repro([*options, "--single-item", "report"], **server)])  # the lanes have just made the rest
+
+
+def follow_lanes(lanes: list[Process], datasets: list[str], since: datetime) -> None:
+    """Wait for all `lanes`; meanwhile, as an artifact, what share of `datasets` has ended since then.
+
+    Those that are up to date leave no record, and count once all lanes have ended.
+    """
+    advance = progress("refresh", len(datasets), "data sets that have ended")
+    for lane in lanes:
+        while lane.poll() is None:
+            with suppress(TimeoutExpired):
+                lane.wait(EVERY)
+            advance(len(ended(datasets, since)))
+    advance(len(datasets))
+
+
+def ended(datasets: list[str], since: datetime) -> set[str]:
+    """Those that have finished all their stages since then, and those of which a stage has failed."""
+    last = {name: read_record(f"reliability@{name}") for name in datasets}
+    finished = {name for name, run in last.items() if run and run.started >= since and run.outcome == "finished"}
+    return finished | (failed_since(since) & set(datasets))
 
 
 def check_targets(targets: list[str]) -> None:
@@ -104,41 +133,110 @@ def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
     return wrong
 
 
-def report_with_holes(missing: dict[str, str]) -> None:
-    """The report without those data sets, each with its reason; it is not that of a finished stage, nor DVC's."""
-    with held("report"):
-        declared("report").manifest.unlink(missing_ok=True)
-        report(missing=missing)
+def report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]) -> list[str]:
+    """The report without the data sets of stages that failed or are stale; what is to be said of it, a sentence each.
+
+    It is not that of a finished stage, nor DVC's. Where it is the report itself that failed there is none.
+    """
+    reasons = {stage.partition("@")[2]: f"{stage}: {why}" for stage, why in failed.items()}
+    unfinished = {stage.partition("@")[2] for stage in stale}
+    holes = {name: reasons.get(name, "its stages did not run") for name in params.datasets if name in unfinished}
+    if not holes:
+        return []
+    try:
+        with held("report"):
+            declared("report").manifest.unlink(missing_ok=True)
+            report(missing=holes)
+    except BadInput as error:
+        return [str(error)]
+    return ["the report marks what is missing"]
 
 
-def bring_up_to_date(targets: list[str], force: bool, params: Params) -> list[str]:
+def bring_up_to_date(targets: list[str], force: bool, params: Params, since: datetime) -> list[str]:
     """Run DVC, show what became of the stages and what it changed; returns what went wrong, a sentence each."""
-    since = BEGAN.pop() if BEGAN else begin()
-    failed = repro(targets, force, params, since)
-    stale = stale_stages() if failed else set()
+    status = repro(targets, force, params, since)
+    stale = stale_stages() if status else set()
     stages = happened(since, stale)
-    show_stages([one for one in stages if not targets or one.how != "skipped" or one.stage in targets])
+    show_stages(
+        [run for run in stages if not targets or run.how in {"ran", "restored", "failed"} or run.stage in targets]
+    )
     show_failed_gates(list(params.datasets))
-    if failed:
-        wrong = [f"{one.stage}: {one.why}" for one in stages if one.how == "failed"]
+    if status:
+        failed = {run.stage: run.why for run in stages if run.how == "failed"}
+        wrong = [f"{stage}: {why}" for stage, why in failed.items()]
         wrong = wrong or ["DVC could not run a stage; its own words stand above"]
-        if targets:
-            return wrong
-        reasons = {one.stage.partition("@")[2]: f"{one.stage}: {one.why}" for one in stages if one.how == "failed"}
-        unfinished = {stage.partition("@")[2] for stage in stale}
-        holes = {name: reasons.get(name, "its stages did not run") for name in params.datasets if name in unfinished}
-        if not holes:
-            return wrong  # it is the report itself that failed
-        try:
-            report_with_holes(holes)
-        except BadInput as error:
-            return [*wrong, str(error)]
-        return [*wrong, "the report marks what is missing"]
+        return wrong if targets else [*wrong, *report_with_holes(failed, params, stale)]
     if not targets or "report" in targets:
         show_headline()
     if not targets:
-        keep_finished(read_json(REPORT / "metrics.json"))
+        write_json(FINISHED, read_json(REPORT / "metrics.json"))
     return []
+
+
+def show_stages(stages: list[Happened]) -> None:
+    """What became of each stage, and why: as an artifact, and in words without those that were skipped."""
+    rows = [{"stage": run.stage, "what": run.how, "seconds": run.seconds, "why": run.why} for run in stages]
+    create_table_artifact(rows, key="refresh-stages", description="What became of each stage, and why it ran.")
+    alike = defaultdict(list)
+    for run in stages:
+        alike[run.how, run.why].append(run.stage)
+    for (how, why), names in alike.items():
+        if how != "skipped":
+            print(f"{', '.join(names)} {how}: {why.splitlines()[0]}")  # all of it stands where it was said first
+    skipped = sum(run.how == "skipped" for run in stages)
+    print(f"{skipped} of {len(stages)} stages were up to date" if skipped else "no stage was up to date")
+
+
+def show_failed_gates(datasets: list[str]) -> None:
+    """What the gates found that closed, as an artifact: of each data set that one has stopped; else nothing."""
+    stopped = [read_json(path) for path in map(failed_gates_file, datasets) if path.exists()]
+    rows = [
+        row | {"dataset": display_name(run["dataset"], run["source"])}
+        for run in stopped
+        for row in violated(run["gates"])
+    ]
+    if rows:
+        create_table_artifact(rows, key="refresh-gates", description="Gates that are closed: what failed, and where.")
+
+
+def show_headline() -> None:
+    """How the headline numbers changed against the last finished run, as an artifact and in words."""
+    try:
+        before = dict(leaves(read_json(FINISHED)))
+    except BadInput:  # none has finished, or what it left is spoilt
+        before = {}
+    rows = [
+        {"number": name, "before": before[name], "now": value, "change": value - before[name]}
+        for name, value in leaves(read_json(REPORT / "metrics.json"))
+        if isinstance(value, int | float) and isinstance(before.get(name), int | float)
+    ]
+    changed = [row for row in rows if row["change"]]
+    create_table_artifact(rows, key="refresh-headline", description="Headline numbers against the last finished run.")
+    if rows:
+        print(f"against the last finished run, {len(changed) or 'none'} of {len(rows)} headline numbers changed")
+    for row in changed:
+        print(f"  {row['number']}: {row['before']:.6g} → {row['now']:.6g}")
+
+
+def show_report() -> None:
+    """Print the main table of the report and the headline, and say where its page is, here and as an artifact."""
+    paper = shown(main_table, read_csv(REPORT / "main.csv"))
+    table = Table(title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")
+    for place, name in enumerate(paper.columns):
+        table.add_column(name.replace("nll_correct", "nll").replace("_", " "), no_wrap=place < 2)
+    for row in paper.texts:
+        table.add_row(*(text.split(" ± ")[0] for text in row))
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    console.print(table)
+    console.print(read_text(REPORT / "headline.txt").strip(), highlight=False)
+    link_report()
+
+
+def link_report() -> None:
+    """Say where the page of the report is, here and as an artifact."""
+    page = (REPORT / "index.html").resolve()
+    create_link_artifact(page.as_uri(), link_text=str(page), key="refresh-report", description=f"report: {page}")
+    print(f"report: {page}")
 
 
 @flow(flow_run_name="refresh")
@@ -150,13 +248,13 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     """
     params = load_params()
     check_targets(targets or [])
-    with alive(), held("refresh"):
+    with alive(), held("refresh") as since:
+        clear_away(since)
         mark_crashed()
-        wrong = bring_up_to_date(targets or [], force, params)
+        wrong = bring_up_to_date(targets or [], force, params, since)
         if not targets or "report" in targets:
             try:
-                print_main_table()
-                link_report()
+                show_report()
             except BadInput as error:
                 wrong.append(str(error))
         wrong += watched(params.watched)
@@ -171,21 +269,21 @@ def main(
     """Bring the data sets and the report up to date under one API server; says what ran, and why."""
     for ending in (signal.SIGTERM, signal.SIGHUP):  # also of a terminal that is closed: what we started has its own
         signal.signal(ending, lambda number, _frame: sys.exit(128 + number))
-    try:
-        with in_a_sentence("refresh"):
-            params = load_params()  # a mistake is told before a server starts
-            check_targets(targets or [])
-            with held("refresh"):
-                BEGAN.append(begin())
-                if not targets and not force:
-                    start_lanes(EARLY, "train", list(params.datasets), params.lanes)
-                with server_needed():
-                    refresh(targets or [], force)
-    finally:
-        end(EARLY)
+    params = load_params()  # a mistake is said before a server starts
+    check_targets(targets or [])
+    early: list[Process] = []
+    with held("refresh") as since:
+        try:
+            clear_away(since)
+            if not targets and not force:  # what needs no API server runs while that comes up
+                start_lanes(early, "train", list(params.datasets), params.lanes)
+            with server_needed():
+                finish(early)
+                early.clear()  # when we end, their numbers may be those of others
+                refresh(targets or [], force)
+        finally:
+            end(early)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    app()
+    command(main, "refresh")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from prefect import flow, tags
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.alive import alive, server_needed
-from flows.engine import task_runner
-from flows.waiting import follow, outcome
+from flows.console import command
+from flows.engine import alive, follow, outcome, task_runner
+from flows.server import find_server, server_needed
 from tasks.bound import bound
 from tasks.calibrate import calibrate
 from tasks.calibrators import CALIBRATORS
@@ -26,6 +27,8 @@ from tasks.protocol.params import Params, load_params
 from tasks.protocol.results import Projected
 from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.protocol.store import (
+    DATA,
+    STATE,
     Base,
     explored_folder,
     failed_gates_file,
@@ -35,7 +38,7 @@ from tasks.protocol.store import (
     write_json,
 )
 from tasks.provenance.lock import held
-from tasks.provenance.stage import ended_in_words
+from tasks.provenance.stage import stage_run
 from tasks.show import show, show_gates
 from tasks.validate import known, unchanged
 from tasks.vary import vary
@@ -143,6 +146,11 @@ def keep_failed(base: Base, gates: list[dict[str, Any]]) -> None:
         kept.unlink(missing_ok=True)
 
 
+def fits_file(folder: Path) -> Path:
+    """Where it stands how many calibrators the last run fitted for `folder`: the same results, so no part of them."""
+    return STATE / "fits" / folder.relative_to(DATA).with_suffix(".json")
+
+
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
     """Calibrate, project, check and measure the fixed decisions of `dataset`.
@@ -173,10 +181,11 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         for sentence in (one for seed in results["projected"] for one in seed.fallbacks(base.labels)):
             print(f"{dataset}, {sentence}")
         kept = [fit.state.name == "Cached" for fit in made["fits"].values()]
-        counts = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}
+        fits = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}
         folder = explored_folder(dataset) if explored else runs_folder(dataset)
         with held(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
-            show(base, write_runs(base, results, params, {"device": device, **counts}, folder), folder)
+            show(base, write_runs(base, results, params, {"device": device}, folder), folder)
+        write_json(fits_file(folder), fits)
 
 
 def main(
@@ -185,16 +194,12 @@ def main(
     calibrator: Annotated[list[str] | None, typer.Option(help="Only this calibrator; may be repeated.")] = None,
 ) -> None:
     """The stage `reliability` of one data set; of chosen seeds or calibrators, no stage of DVC."""
-
-    def run() -> None:
-        one = reliability.with_options(task_runner=task_runner(load_params()))
+    with nullcontext() if seed or calibrator else stage_run(f"reliability@{dataset}"):
+        find_server()  # that of this run's own would not do for Dask
+        run = reliability.with_options(task_runner=task_runner(load_params()))
         with server_needed(), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
-            one(dataset, seed, calibrator)
-
-    ended_in_words("reliability", None if seed or calibrator else f"reliability@{dataset}", run)
+            run(dataset, seed, calibrator)
 
 
 if __name__ == "__main__":
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    app()
+    command(main, "reliability")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import polars as pl
 from prefect import flow
 
-from flows.alive import alive, server_needed
-from flows.progress import progress
+from flows.console import command
+from flows.engine import alive, progress
+from flows.server import server_needed
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
-from tasks.provenance.stage import ended_in_words
+from tasks.provenance.stage import stage_run
 from tasks.report import draw, gather, write_figures, write_headline, write_page, write_paper_figures, write_table
 from tasks.tables import TABLES
 
@@ -24,30 +25,30 @@ def report(missing: dict[str, str] | None = None) -> None:
     there = [name for name in params.datasets if name not in holes]
     if not there:
         raise BadInput("no data set has finished, so there is nothing to report; see the failures above")
-    steps = len(TABLES) + len(there) + 3
-    with alive(), progress("report", steps, "tables, figures and the page that are made") as done:
+    with alive():
+        advance = progress("report", len(TABLES) + len(there) + 3, "tables, figures and the page that are made")
         runs = gather(params, list(holes))
         tables: dict[str, pl.DataFrame] = {}
         for name in TABLES:
             tables[name] = write_table(name, runs)
-            done()
+            advance()
         drawn = []
         for name in there:
             drawn.append(draw(name, runs))
-            done()
+            advance()
         write_figures(drawn)
-        done()
+        advance()
         write_paper_figures(drawn)
-        done()
+        advance()
         write_page(runs, tables, drawn, write_headline(runs), holes)
-        done()
+        advance()
 
 
 def main() -> None:
-    """The stage `report`."""
-    with server_needed():
+    """The stage `report`: tables, figures and the page of all data sets."""
+    with stage_run("report"), server_needed():
         report()
 
 
 if __name__ == "__main__":
-    ended_in_words("report", "report", main)
+    command(main, "report")

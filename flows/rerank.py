@@ -14,10 +14,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from flows.terminal import progress, say, show
-from tasks.audit.checkout import now
+from flows.console import progress, say, show
 from tasks.protocol.errors import BadInput, printable
 from tasks.protocol.store import check_place
+from tasks.provenance.checkout import now
 
 PARAMS_FILE = Path(__file__).resolve().parent.parent / "params.yaml"  # of the pipeline, whose settings are ours
 CALIBRATORS = "uncal, ts, diag, spline, hcal, smart, vector or matrix"
@@ -109,8 +109,8 @@ def apply(
 
     check_place(out, map_file, predictions)
     document = load_map(map_file)
-    with progress() as told:
-        applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=told)
+    with progress() as advance:
+        applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=advance)
     return say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
 

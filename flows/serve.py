@@ -8,30 +8,34 @@ what it found as an artifact.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import inspect
 import logging
-import os
 import signal
-import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import typer
-from prefect import flow, tags
+from prefect import Flow, flow, tags
 from prefect.artifacts import create_markdown_artifact
 from prefect.deployments.runner import RunnerDeployment
+from prefect.runner import Runner
 from prefect.runner.storage import LocalStorage
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_URL
 from pydantic import Field
 
-from flows import ROOT, own_home, rerank
-from flows.alive import alive, mark_crashed
-from flows.engine import task_runner
+from flows import ROOT, rerank
+from flows.console import command
+from flows.engine import alive, mark_crashed, task_runner
 from flows.refresh import refresh
-from flows.runner import run_until_ended
-from flows.served import FOLDER, choose, written
-from flows.server import SECRET, api_server
+from flows.server import SECRET, api_server, find_server, own_home
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, load_params
+from tasks.protocol.store import DATA, STATE, read_json, write_json
+from tasks.provenance.hashing import sha256_of_file
 
 CalibratorName = Literal["ts", "uncal", "diag", "spline", "hcal", "smart", "vector", "matrix"]
 VariantName = Literal[
@@ -39,6 +43,41 @@ VariantName = Literal[
 ]
 Dialect = Literal["duckdb", "postgres", "bigquery", "spark"]
 Share = Annotated[float, Field(gt=0, lt=1)]
+
+FOLDER = DATA / "served"
+CHOSEN = STATE / "served.json"  # runs are processes of their own, which read here what was chosen
+MADE = STATE / "served"  # a record for each file that a form has made
+
+
+def choose(folder: Path) -> None:
+    """Let forms write into `folder` from now on; a new one is for this user alone."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_json(CHOSEN, {"folder": str(folder.resolve())})
+
+
+@contextmanager
+def written(out: Path, *endings: str) -> Iterator[Path]:
+    """The place of `out` in the folder; what stands there after the block is a form's own.
+
+    Whoever can send a form could otherwise overwrite any file of the user who serves it: forms write new files and
+    their own, in that folder alone.
+
+    Raises BadInput where `out` leads out of the folder, has none of the `endings`, or is a file that no form has made,
+    or that was changed since.
+    """
+    if not CHOSEN.exists():  # a worker on another machine than that of `flows.serve`
+        choose(FOLDER)
+    folder = Path(read_json(CHOSEN)["folder"])
+    place = (folder / out).resolve()  # through links and ..
+    if not place.is_relative_to(folder) or place == folder:
+        raise BadInput(f"{out} is not in {folder}, the only folder in which a form may write; see `flows.serve --out`")
+    if place.suffix not in endings:
+        raise BadInput(f"{out} must end in {' or '.join(endings)}")
+    record = MADE / f"{hashlib.sha256(str(place).encode()).hexdigest()}.json"
+    if place.exists() and not (record.exists() and read_json(record)["sha256"] == sha256_of_file(place)):
+        raise BadInput(f"{place} is there already, and not as a form has made it; name another file")
+    yield place
+    write_json(record, {"file": str(place), "sha256": sha256_of_file(place)})
 
 
 def named() -> str:
@@ -147,22 +186,36 @@ def deployments(params: Params) -> list[RunnerDeployment]:
     """Everything that is served: the refresh on its schedule, and the rest on demand."""
     made: list[Any] = [  # awaitable by its type, but not here
         refresh.to_deployment("refresh", cron=params.schedule.refresh, concurrency_limit=1),
-        reliabilities.to_deployment("reliability"),
-        *(one.to_deployment(one.name) for one in RERANK),
+        knowing(params.datasets).to_deployment("reliability"),
+        *(form.to_deployment(form.name) for form in RERANK),
     ]
-    # the flow cannot know the names, since nothing is read at import; Prefect has no public place for them
-    made[1]._parameter_openapi_schema.properties["datasets"]["items"]["enum"] = list(params.datasets)
     return made
+
+
+def knowing(datasets: Iterable[str]) -> Flow[..., None]:
+    """`reliabilities`, whose form offers these data sets alone: it cannot know them at import, when nothing is read."""
+    form, asked = reliabilities.with_options(), inspect.signature(reliabilities, eval_str=True)
+    offered = Field(min_length=1, json_schema_extra={"items": {"type": "string", "enum": list(datasets)}})
+    names = asked.parameters["datasets"].replace(annotation=Annotated[list[str], offered])
+    parameters = asked.parameters | {"datasets": names}
+    form.__signature__ = asked.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
+    return form
 
 
 def hand_over(made: list[RunnerDeployment], pool: str) -> None:
     """Register the deployments for the workers of a pool, which find the code in a folder with our path."""
-    if "PREFECT_API_URL" not in os.environ:
+    find_server()
+    if PREFECT_API_URL.value() is None:
         raise BadInput("a work pool needs a running server; set PREFECT_API_URL to its address")
-    for one in made:
-        one.storage = LocalStorage(str(ROOT))
-        one.apply(work_pool_name=pool)
-    print(f"{', '.join(one.name for one in made)} now wait for a worker: `prefect worker start --pool {pool}`")
+    for deployment in made:
+        deployment.storage = LocalStorage(str(ROOT))
+        deployment.apply(work_pool_name=pool)
+    print(f"{names_of(made)} now wait for a worker: `prefect worker start --pool {pool}`")
+
+
+def names_of(made: list[RunnerDeployment]) -> str:
+    """The deployments, for a sentence."""
+    return ", ".join(deployment.name for deployment in made)
 
 
 def serve(made: list[RunnerDeployment], port: int, open_to_all: bool) -> None:
@@ -172,11 +225,34 @@ def serve(made: list[RunnerDeployment], port: int, open_to_all: bool) -> None:
     with api_server(port, open_to_all) as url:
         if lost := mark_crashed():
             print(f"runs that were left as running by a killed process, and are now marked as crashed: {lost}")
-        print(f"Prefect UI: {url.removesuffix('/api')}, serving {', '.join(one.name for one in made)}; Ctrl-C ends it")
+        print(f"Prefect UI: {url.removesuffix('/api')}, serving {names_of(made)}; Ctrl-C ends it")
         if SECRET.exists():
             print(f"the page asks once for the secret in {SECRET.absolute()}, which nobody but you can read")
         asyncio.run(run_until_ended(made))
         logging.shutdown()  # the last words reach the server while it is there
+
+
+class Serving(Runner):
+    """Prefect's runner, which Ctrl-C and SIGTERM end alike: runs are cancelled with all they started, schedules paused.
+
+    Left alone, it ends at a Ctrl-C without a word to the server, on whose page the runs go on for ever, and at a
+    SIGTERM it forgets to await its own end.
+    """
+
+    async def __aenter__(self) -> Self:
+        """Start, and take both signals from there on."""
+        await super().__aenter__()
+        for received in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(received, self.execute_in_background, self.astop)
+        return self
+
+
+async def run_until_ended(made: list[RunnerDeployment]) -> None:
+    """Register the deployments, and start their runs as they are asked for or due."""
+    runner = Serving(query_seconds=2)  # until a run that was asked for starts
+    for deployment in made:
+        await runner.aadd_deployment(deployment)
+    await runner.start()
 
 
 def main(
@@ -202,7 +278,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        typer.run(main)
-    except (BadInput, RunFailed) as error:
-        sys.exit(f"serve: {error}")
+    command(main, "serve")

@@ -1,10 +1,14 @@
 """An API server of the project's own, for `flows.serve` and for a run that finds none.
 
-It listens on this machine alone, and answers whom `flows.doors` lets in and who knows its secret.
+It listens on this machine alone, asks for its secret, and lets in only its own page and programs of this machine:
+Prefect checks neither Host nor Origin, takes a WebSocket from any page, and reads a body without a Content-Type as
+JSON: a page of another origin could start runs, and change what they run, with what a browser sends without asking.
 """
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
 import secrets
 import signal
@@ -12,15 +16,24 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from threading import Thread
 
-from filelock import FileLock, Timeout
+import httpx
+from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
-from flows import answers
+from flows import HOME
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.store import STATE, write_json
+from tasks.provenance.lock import LOCKS, held, is_held
 
 HOST = "127.0.0.1"  # nobody else can reach it
 FOUND = STATE / "server.json"  # where the runs of other terminals find the server
@@ -28,19 +41,84 @@ SECRET = STATE / "secret"  # what they need to be heard, and what its page asks 
 LOG = STATE / "server.log"
 PATIENCE = 120.0  # seconds; a fresh home migrates its database first
 GRACE = 10.0  # seconds from SIGTERM to SIGKILL
+READS = {"GET", "HEAD", "OPTIONS"}
+OF_NO_OTHER_PAGE = {"same-origin", "none"}  # none: typed into the browser, or from its bookmarks
+# The page would ask Prefect's analytics, which no setting turns off: a browser now lets it ask this server alone.
+ONLY_US = [("content-security-policy", "connect-src 'self'; frame-ancestors 'none'")]
+
+
+def answers(api_url: str) -> bool:
+    """Whether a Prefect API answers there within five seconds; a dead one of this machine says so at once."""
+    try:
+        with urllib.request.urlopen(f"{api_url.rstrip('/')}/health", timeout=5) as answer:  # noqa: S310 - http(s) as the user set it
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError, ValueError):
+        return False
+
+
+def find_server() -> None:
+    """Let this process ask the living server that PREFECT_API_URL names, or that `flows.serve` runs here; else none.
+
+    With a dead one Prefect would fail, where a server of the run's own does as well. That of `flows.serve` has a
+    secret, and is left aside by a user who may not read it.
+    """
+    wanted = os.environ.get("PREFECT_API_URL")
+    if wanted is not None and not answers(wanted):
+        print(f"no Prefect API answers at {os.environ.pop('PREFECT_API_URL')}: this run starts a server of its own")
+    if FOUND.exists() and is_held(LOCKS / "serve.lock"):
+        url = json.loads(FOUND.read_text(encoding="utf-8"))["api_url"]
+        heard = {"PREFECT_API_AUTH_STRING": SECRET.read_text()} if os.access(SECRET, os.R_OK) else {}
+        if wanted in {None, url} and bool(heard) == SECRET.exists() and answers(url):
+            os.environ.update({"PREFECT_API_URL": url, **heard})
+    refresh_global_settings_context()  # Prefect was imported before
+
+
+def own_home() -> None:
+    """Make the folder of Prefect's state, for this user alone; BadInput where the checkout does not allow it."""
+    try:
+        HOME.mkdir(mode=0o700, exist_ok=True)
+        HOME.chmod(0o700)
+    except OSError as error:
+        raise BadInput(
+            f"{HOME} cannot be made this user's own ({error.strerror}): runs leave their state there; "
+            "take a checkout that belongs to you and may be written to"
+        ) from None
+
+
+@contextmanager
+def server_needed() -> Iterator[None]:
+    """Inside there is a Prefect server, if need be one of this process's own.
+
+    One that no longer answers is told in words: RunFailed; BadInput where it can have no home.
+    """
+    own_home()
+    find_server()
+    if PREFECT_API_URL.value() is None:
+        kept = ExitStack()
+        atexit.register(kept.close)  # not with the block: Prefect's threads send their last words after it, before this
+        kept.enter_context(own_server(new_secret(), temporary=True))
+    try:
+        yield
+    except httpx.TransportError as error:
+        where = PREFECT_API_URL.value() or "this run's own address"
+        raise RunFailed(
+            f"the Prefect server at {where} no longer answers ({error}); what has finished is kept: run the same "
+            "command again"
+        ) from error
 
 
 @contextmanager
 def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
     """The address of a live Prefect API, and the right to serve this project's deployments there.
 
-    It is what PREFECT_API_URL names (`flows` has dropped a dead one), or else a server on `port` of this machine, which
+    It is what PREFECT_API_URL names or else a server on `port` of this machine, which
     asks for the secret in `SECRET` unless `open_to_all`. Raises BadInput where this project is served already or the
     port is taken, and RunFailed where the server does not come up.
     """
-    with alone():
+    with held("serve", refusal="`flows.serve` is already running in this folder; end that one first"):
         for left in (FOUND, SECRET):  # of a server that was killed
             left.unlink(missing_ok=True)
+        find_server()
         if "PREFECT_API_URL" in os.environ:
             yield os.environ["PREFECT_API_URL"]
             return
@@ -85,18 +163,6 @@ def keep(secret: str) -> None:
         file.write(secret)
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """Two would take each other's runs, and the first to end would pause the schedule of both: BadInput."""
-    path = STATE / "locks" / "serve.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(path, timeout=0):
-            yield
-    except Timeout:
-        raise BadInput("`flows.serve` is already running in this folder; end that one first") from None
-
-
 def listening(port: int) -> socket.socket:
     """A socket on `port` that from now on nobody else can have; BadInput where another program listens there."""
     door = socket.socket()
@@ -114,14 +180,14 @@ def listening(port: int) -> socket.socket:
 
 
 def start(door: socket.socket, secret: str | None, temporary: bool) -> subprocess.Popen[bytes]:
-    """Start `flows.doors`; in a session of its own, so that a Ctrl-C reaches us first and the server last."""
+    """Start `flows.server`; in a session of its own, so that a Ctrl-C reaches us first and the server last."""
     environment = {name: value for name, value in os.environ.items() if name != "PREFECT_SERVER_API_AUTH_STRING"}
     if secret is not None:
         environment["PREFECT_SERVER_API_AUTH_STRING"] = secret  # other users can read command lines, but not this
     log = None if temporary else LOG.open("wb")
     try:
         return subprocess.Popen(  # noqa: S603 - our own
-            [sys.executable, "-m", "flows.doors", str(door.fileno()), *(["temporary"] if temporary else [])],
+            [sys.executable, "-m", "flows.server", str(door.fileno()), *(["temporary"] if temporary else [])],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -153,3 +219,71 @@ def end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+class Doors:
+    """An ASGI application in which only what asks for a served name, and comes from no other page, reaches `app`.
+
+    A forwarded port (ssh -L) must have the same number on both sides, since names are compared with theirs.
+    """
+
+    def __init__(self, app: ASGIApp, port: int) -> None:
+        self.app, self.hosts = app, {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
+        if port == 80:  # which browsers leave out
+            self.hosts |= {"127.0.0.1", "localhost"}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on, or refuse in a sentence."""
+        refused = self.refused(scope) if scope["type"] in {"http", "websocket"} else None
+        if refused is None:
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await PlainTextResponse(f"{refused}\n", 403)(scope, receive, send)
+        else:
+            await WebSocketClose(1008, refused)(scope, receive, send)
+
+    def refused(self, scope: Scope) -> str | None:
+        """Why this is not handed on, if it is not."""
+        headers = Headers(scope=scope)
+        (host, *others) = headers.getlist("host") or [""]
+        if others or host not in self.hosts:
+            return f"this server is asked as {' or '.join(sorted(self.hosts))} only"
+        if any(origin != f"http://{host}" for origin in headers.getlist("origin")):
+            return "a page of another origin may not ask this server"
+        if not OF_NO_OTHER_PAGE.issuperset(headers.getlist("sec-fetch-site")):
+            return "a page of another origin may neither ask nor link to this server; type its address"
+        if scope["type"] == "http" and scope["method"] not in READS and has_body(headers):
+            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                return "what is sent to this server must be application/json"
+        return None
+
+
+def has_body(headers: Headers) -> bool:
+    """Prefect's client and page send a DELETE, and a POST that says all in its address, without one."""
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+
+def end_with_parent() -> None:
+    """Wait until nobody holds the other end of our input: then the process that started us is gone."""
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main(door_number: int, temporary: bool) -> None:
+    """Serve on a socket that our parent has opened; a temporary server has neither page nor schedules."""
+    import uvicorn  # noqa: PLC0415 - the layer needs neither
+    from prefect.server.api.server import create_app  # noqa: PLC0415
+
+    Thread(target=end_with_parent, daemon=True).start()
+    with socket.socket(fileno=door_number) as door:
+        app = Doors(create_app(final=True, ephemeral=temporary), door.getsockname()[1])
+        config = uvicorn.Config(app, headers=ONLY_US, log_level="warning", timeout_graceful_shutdown=5, lifespan="on")
+        server = uvicorn.Server(config)
+        server.run(sockets=[door])
+    if not server.started:
+        sys.exit("the server did not start")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:] == ["temporary"])

@@ -16,17 +16,17 @@ import yaml
 from rich.console import Console
 from rich.progress import track
 
-from flows.repro import LOCK_FILE, cache_folder, is_lock_file
-from tasks.audit.cache import objects_in, objects_of_stage, rotted_objects
-from tasks.audit.changes import changes
-from tasks.audit.verification import Problem, problems_of_inputs, problems_of_outputs
+from flows.console import command
+from flows.processes import LOCK_FILE, cache_folder, is_lock_file
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
-from tasks.protocol.store import DATA, STATE
+from tasks.protocol.store import DATA
+from tasks.provenance.cache import objects_in, objects_of_stage, rotted_objects
+from tasks.provenance.changes import changes
 from tasks.provenance.declared import declared, stage_names
-from tasks.provenance.lock import held, is_held
+from tasks.provenance.lock import LOCKS, held, is_held
 from tasks.provenance.manifest import Manifest, manifest_now
-from tasks.provenance.stage import in_a_sentence
+from tasks.provenance.verification import Problem, problems_of_inputs, problems_of_outputs
 
 REFRESH = "python -m flows.refresh"
 OF_STAGES = ("raw", "base", "runs", "manifests")  # folders under data/ with a folder for each data set
@@ -102,7 +102,7 @@ def remedies(problems: list[Problem], cache: Cache, manifests: Mapping[str, Mani
 
 def check_quiet() -> None:
     """BadInput while a stage runs: what it has not written yet would be called missing."""
-    running = [name for name in stage_names() if is_held(STATE / "locks" / f"{name}.lock")]
+    running = [name for name in stage_names() if is_held(LOCKS / f"{name}.lock")]
     if running:
         raise BadInput(f"{', '.join(running)} is running; look again when it has ended")
 
@@ -113,13 +113,18 @@ def strangers() -> list[str]:
     return [str(path) for name in OF_STAGES for path in sorted((DATA / name).glob("*")) if path.name not in known]
 
 
-if __name__ == "__main__":
-    with in_a_sentence("verify"), held("refresh"):
+def main() -> None:
+    """Hold everything under data/, and DVC's cache, against the manifests; say how to get back what does not hold."""
+    with held("refresh"):
         check_quiet()
         wrong, mending = verify()
     for path in strangers():
         print(f"{path} belongs to no data set of params.yaml: left alone")
     if wrong:
-        print("\n".join([*wrong, "to get it back, in this order:", *(f"  {command}" for command in mending)]))
+        print("\n".join([*wrong, "to get it back, in this order:", *(f"  {line}" for line in mending)]))
         sys.exit(1)
     print("everything that a stage wrote under data/, and DVC's cache, is as it was left")
+
+
+if __name__ == "__main__":
+    command(main, "verify")

@@ -13,7 +13,6 @@ from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks.audit.checkout import commit, now
 from tasks.figures import figures_of
 from tasks.figures.exported import pdf, svg
 from tasks.figures.figure import Figure
@@ -35,6 +34,7 @@ from tasks.protocol.store import (
     write_text,
     write_whole,
 )
+from tasks.provenance.checkout import commit
 from tasks.provenance.manifest import versions
 from tasks.tables import TABLES
 from tasks.tables.display import display_name, shown
@@ -150,7 +150,7 @@ def write_page(
         headline=figure,
         tables=tables,
         data_sets=data_sets,
-        provenance=provenance_in_words(runs.facts, commit=commit(), written=now(), versions=versions()),
+        provenance=provenance_in_words(runs.facts, commit=commit(), versions=versions()),
     )
     place = REPORT / "index.html"
     write_text(place, html(page))

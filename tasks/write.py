@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +117,7 @@ def curves(projected: list[Projected], labels: tuple[str, ...]) -> list[dict[str
 def write_runs(
     base: Base, results: dict[str, list[Any]], params: Params, provenance: dict[str, Any], folder: Path
 ) -> pl.DataFrame:
-    """Write the results into `folder`: all but run.json are the same bytes for the same inputs; returns the metrics.
+    """Write the results into `folder`, the same bytes for the same inputs; returns the metrics.
 
     `results` are what the tasks made, each a list: records of `gates`, `projected`, and as frames `metrics`, `rivals`,
     `sensitivity` and `intervals`.
@@ -141,9 +140,5 @@ def write_runs(
         "fallbacks": [sentence for seed in projected for sentence in seed.fallbacks(base.labels)],
         "optimum": optimum(projected, frames["metrics"]),
     }
-    machine = {
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-    }
-    write_json(folder / "run.json", named | sizes | found | provenance | machine)
+    write_json(folder / "run.json", named | sizes | found | provenance | {"versions": versions()})
     return frames["metrics"]

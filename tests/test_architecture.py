@@ -15,7 +15,6 @@ ORCHESTRATORS = {"prefect", "dvc", "flows"}
 NOUNS = sorted(path.relative_to(ROOT) for path in ROOT.glob("tasks/*/**/*.py"))
 VERBS = sorted(path.relative_to(ROOT) for path in ROOT.glob("tasks/*.py"))
 MIDDLE = {
-    "audit",
     "calibrators",
     "datasets",
     "expectations",

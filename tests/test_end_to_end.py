@@ -132,9 +132,11 @@ def test_no_page_of_another_host_may_ask_the_server(server, origin):
     assert "access-control-allow-origin" not in httpx.options(f"{server}/deployments/filter", headers=asked).headers
 
 
-def test_the_printed_table_says_what_is_simulated_and_where_the_report_is(first_run, project):
+def test_the_last_screen_says_what_ran_what_is_simulated_and_where_the_report_is(first_run, project):
     assert "wands (simulated)" in first_run
     assert str(project / "data/report") in first_run.replace("\n", "")
+    assert "ran: it had not finished on this machine before" in first_run
+    assert not re.search("git add|dvc push|skipping|lock file", first_run)
 
 
 def test_the_main_table_has_a_row_for_each_set_and_calibrator(project):
@@ -271,14 +273,14 @@ def rotted(content: bytes) -> bytes:
 
 def test_one_stage_runs_by_itself_with_the_same_bytes_and_repeats_only_a_fit_that_rotted(project):
     folder = project / "data/runs/wands"
-    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "run.json"}
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for kept in (project / ".prefect/storage").glob("ts-1-*"):  # one of each data set
         kept.write_bytes(rotted(kept.read_bytes()))
     printed = run(project, "dvc", "repro", "--force", "--single-item", "reliability@wands")
     assert stages_run(printed) == {"reliability@wands"}
     for name, content in before.items():
         assert (project / "data/runs/wands" / name).read_bytes() == content, name
-    told = json.loads((project / "data/runs/wands/run.json").read_text())
+    told = json.loads((project / "data/.state/fits/runs/wands.json").read_text())
     assert (told["calibrators_fitted"], told["calibrators_reused"]) == (1, 11)
 
 
@@ -287,7 +289,7 @@ def test_chosen_seeds_and_calibrators_are_explored_beside_the_stage(project):
     run(project, "flows.reliability", "wands", "--seed", "2", "--calibrator", "ts")
     explored = pl.read_parquet(project / "data/explored/wands/metrics.parquet")
     assert explored.select(pl.col("seed").unique()).rows() == [(2,)]
-    told = json.loads((project / "data/explored/wands/run.json").read_text())
+    told = json.loads((project / "data/.state/fits/explored/wands.json").read_text())
     assert told["calibrators_fitted"] == 0
     assert (project / "data/runs/wands/metrics.parquet").read_bytes() == before
     assert "up to date" in run(project, "dvc", "status", "reliability@wands")

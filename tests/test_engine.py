@@ -1,13 +1,15 @@
-"""The engine: threads unless params.yaml says otherwise, and Dask only where it would compute the same."""
+"""Threads unless params.yaml says otherwise, and Dask only where it would compute the same; what failed, and where."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +17,10 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows import engine
-from tasks.protocol.errors import BadInput
+from flows.engine import outcome
+from tasks.calibrate import SealedPickle
+from tasks.expectations.check import GateFailed
+from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,20 +41,14 @@ def dask(monkeypatch):
 
 
 @pytest.fixture
-def loaded_code(monkeypatch):
-    """As a worker that was started in the project's folder, after the last change."""
+def worker(monkeypatch):
+    """Asks this process, as a worker that was started in the project's folder just now, how it differs."""
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(engine.psutil, "Process", lambda: Started(time.time()))
-
-
-class Started:
-    """A process that was started at a time."""
-
-    def __init__(self, at: float) -> None:
-        self.at = at
-
-    def create_time(self) -> float:
-        return self.at
+    monkeypatch.setattr(engine, "answers", lambda _url: True)
+    monkeypatch.setattr(engine.psutil, "Process", lambda: SimpleNamespace(create_time=time.time))
+    return lambda code=(), versions=(): engine.unlike(
+        engine.code() | dict(code), engine.versions() | dict(versions), SERVER
+    )
 
 
 def test_threads_are_what_params_yaml_says():
@@ -93,51 +92,70 @@ def test_workers_of_its_own_are_processes_of_one_thread_that_no_other_machine_ca
     assert cluster["dashboard_address"].startswith("127.0.0.1:")
 
 
-def answering(monkeypatch, yes: bool = True) -> None:
-    monkeypatch.setattr(engine, "answers", lambda _url: yes)
-
-
-def test_a_worker_with_the_same_code_and_versions_and_a_server_has_no_fault(loaded_code, monkeypatch):
-    answering(monkeypatch)
-    assert engine.unlike(engine.code(), engine.versions(), SERVER) == []
-
-
-def test_the_code_that_a_worker_may_run_is_all_of_the_flow(loaded_code):
-    assert {"flows/reliability.py", "flows/engine.py", "tasks/calibrate.py", "tasks/projection/lattice.py"} <= set(
-        engine.code()
-    )
+def test_a_worker_with_the_same_code_and_versions_and_a_server_has_no_fault(worker):
+    assert worker() == []
+    reached = {"flows/reliability.py", "flows/engine.py", "tasks/calibrate.py", "tasks/projection/lattice.py"}
+    assert reached <= set(engine.code())
 
 
 @pytest.mark.parametrize("file", ["tasks/project.py", "tasks/that_it_lacks.py"])
-def test_a_worker_with_other_code_says_which(loaded_code, monkeypatch, file):
-    answering(monkeypatch)
-    assert engine.unlike(engine.code() | {file: "0" * 64}, engine.versions(), SERVER) == [f"other code in {file}"]
+def test_a_worker_with_other_code_or_versions_says_which(worker, file):
+    assert worker(code={file: "0" * 64}) == [f"other code in {file}"]
+    assert worker(versions={"numpy": "1.0"}) == [f"other versions: numpy {version('numpy')} for 1.0"]
 
 
-def test_a_worker_with_other_versions_says_which(loaded_code, monkeypatch):
-    answering(monkeypatch)
-    (told,) = engine.unlike(engine.code(), engine.versions() | {"numpy": "1.0"}, SERVER)
-    assert told == f"other versions: numpy {version('numpy')} for 1.0"
+def test_a_worker_that_no_server_answers_says_so(worker, monkeypatch):
+    monkeypatch.setattr(engine, "answers", lambda _url: False)
+    assert worker() == [f"no Prefect server answers it at {SERVER}"]
 
 
-def test_a_worker_that_no_server_answers_says_so(loaded_code, monkeypatch):
-    answering(monkeypatch, yes=False)
-    assert engine.unlike(engine.code(), engine.versions(), SERVER) == [f"no Prefect server answers it at {SERVER}"]
-
-
-def test_a_worker_that_holds_the_code_of_yesterday_says_so(tmp_path, monkeypatch):
+def test_a_worker_that_holds_the_code_of_yesterday_says_so(worker, tmp_path, monkeypatch):
     (tmp_path / "flows").mkdir()
     (tmp_path / "flows/reliability.py").write_text("import flows.engine\n")
     (tmp_path / "flows/engine.py").write_text("\n")
     monkeypatch.chdir(tmp_path)
-    answering(monkeypatch)
-    monkeypatch.setattr(engine.psutil, "Process", lambda: Started(time.time() - 60))
+    monkeypatch.setattr(engine.psutil, "Process", lambda: SimpleNamespace(create_time=lambda: time.time() - 60))
     os.utime("flows/engine.py", (0, 0))  # as a copy that keeps its date
-    told = engine.unlike(engine.code(), engine.versions(), SERVER)
-    assert told == ["it started before a change of flows/engine.py, flows/reliability.py"]
+    assert worker() == ["it started before a change of flows/engine.py, flows/reliability.py"]
 
 
 def test_a_worker_that_cannot_say_how_it_is_is_told_with_the_reason():
     (told,) = engine.in_words(ModuleNotFoundError("No module named 'flows'"))
     assert "project's folder" in told
     assert "No module named 'flows'" in told
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A future that has ended with `made`."""
+
+    made: Any
+    task_run_id: str = "1234"
+
+    def result(self, *, raise_on_failure: bool) -> Any:
+        assert not raise_on_failure
+        return self.made
+
+
+def test_what_a_task_has_made_is_handed_on():
+    assert outcome(Ended([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
+
+
+def test_a_task_that_fails_is_told_with_its_place_its_reason_and_where_its_traceback_is():
+    with pytest.raises(RunFailed, match=r"^wands, fits, ts, seed 2, failed: ZeroDivisionError: by zero .*run 1234\)$"):
+        outcome(Ended(ZeroDivisionError("by zero")), "wands, fits, ts, seed 2")
+
+
+@pytest.mark.parametrize("own", [GateFailed("gate `x` is closed for dataset wands, seed 2"), BadInput("row 3 is bad")])
+def test_what_says_its_own_place_is_told_as_it_is(own):
+    with pytest.raises(type(own)) as told:
+        outcome(Ended(own), "wands, projected, seed 2")
+    assert told.value is own
+
+
+def test_a_kept_fit_is_read_as_it_was_written_or_not_at_all():
+    kept = SealedPickle().dumps({"beta": 1.5})
+    assert SealedPickle().loads(kept) == {"beta": 1.5}
+    for place in range(len(kept)):
+        with pytest.raises(ValueError, match="not as it was written"):
+            SealedPickle().loads(kept[:place] + bytes([kept[place] ^ 1]) + kept[place + 1 :])

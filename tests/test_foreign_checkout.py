@@ -88,10 +88,17 @@ def test_what_must_write_says_in_a_sentence_that_it_may_not(which, module, reque
     assert "a checkout that belongs to you" in done.stderr
 
 
-@pytest.mark.parametrize("which", ["read_only", "another_users"])
-def test_help_needs_nothing(which, request):
-    done = ran(request.getfixturevalue(which), "flows.refresh", "--help")
+@pytest.mark.parametrize(
+    ("which", "module"),
+    [
+        ("another_users", "flows.refresh"),
+        *(("read_only", f"flows.{name}") for name in ("refresh", "verify", "docs", "report", "demo")),
+    ],
+)
+def test_help_needs_nothing_and_runs_nothing(which, module, request):
+    done = ran(request.getfixturevalue(which), module, "--help")
     assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip().startswith("Usage: ")
 
 
 def test_rerank_works_on_files_elsewhere(read_only, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from subprocess import TimeoutExpired
 from types import SimpleNamespace
@@ -13,8 +14,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-import flows.refresh
-from flows import docs, reliability, shown
+from flows import docs, engine, refresh, reliability
 from tasks import show
 from tasks.expectations.check import GateFailed, check, expect, pass_gate, violated
 from tasks.expectations.docs import build_docs
@@ -84,11 +84,11 @@ def artifacts(monkeypatch) -> dict[str, dict[str, Any]]:
         made[key] = {"percent": [percent], "description": description}
         return key
 
-    for module in (show, shown):
+    for module in (show, refresh):
         monkeypatch.setattr(module, "create_table_artifact", table)
         monkeypatch.setattr(module, "create_link_artifact", link)
-    monkeypatch.setattr(shown, "create_progress_artifact", progress)
-    monkeypatch.setattr(shown, "update_progress_artifact", lambda key, percent: made[key]["percent"].append(percent))
+    monkeypatch.setattr(engine, "create_progress_artifact", progress)
+    monkeypatch.setattr(engine, "update_progress_artifact", lambda key, percent: made[key]["percent"].append(percent))
     return made
 
 
@@ -141,23 +141,25 @@ def test_a_failed_gate_is_a_table_of_its_run_that_names_the_place(artifacts):
 
 
 def test_a_refresh_shows_the_failed_gates_of_every_data_set_and_nothing_where_none_failed(artifacts):
-    shown.show_failed_gates(["wands", "amazon_esci"])
+    refresh.show_failed_gates(["wands", "amazon_esci"])
     assert artifacts == {}
     reliability.keep_failed(BASE, [closed().record])
-    shown.show_failed_gates(["wands", "amazon_esci"])
+    refresh.show_failed_gates(["wands", "amazon_esci"])
     assert [row["dataset"] for row in artifacts["refresh-gates"]["rows"]] == ["amazon_esci (simulated)"]
 
 
 def test_a_refresh_begins_without_the_failed_gates_of_an_earlier_one(monkeypatch):
-    for name in ("end_left_behind", "put_aside_what_is_cut_off", "remove_empty_runs", "moment"):
-        monkeypatch.setattr(flows.refresh, name, lambda: None)
+    for name in ("end_left_behind", "put_aside_what_is_cut_off", "remove_empty_runs"):
+        monkeypatch.setattr(refresh, name, lambda: None)
     reliability.keep_failed(BASE, [closed().record])
-    flows.refresh.begin()
+    refresh.clear_away(datetime.now(UTC) - timedelta(minutes=1))  # it is of this very refresh, whose stages began early
+    assert failed_gates_file("amazon_esci").exists()
+    refresh.clear_away(datetime.now(UTC) + timedelta(minutes=1))
     assert not failed_gates_file("amazon_esci").exists()
 
 
 def test_a_refresh_links_the_page_of_the_report_and_says_where_it_is(artifacts, capsys):
-    shown.link_report()
+    refresh.link_report()
     page = Path("data/report/index.html").resolve()
     assert artifacts["refresh-report"]["address"] == page.as_uri()
     assert capsys.readouterr().out == f"report: {page}\n"
@@ -180,11 +182,11 @@ class Lane:
 
 def test_a_refresh_tells_how_many_data_sets_have_ended_while_they_do(artifacts, monkeypatch):
     over: set[str] = set()
-    monkeypatch.setattr(shown, "ended", lambda names, _since: over & set(names))
+    monkeypatch.setattr(refresh, "ended", lambda names, _since: over & set(names))
     lanes: Any = [Lane(2, lambda left: over.add("wands") if left else None), Lane(1, lambda _: over.add("mine"))]
     since: Any = None
-    shown.follow_lanes(lanes, ["wands", "mine", "up_to_date", "not_reached"], since)
-    assert artifacts["refresh-progress"]["percent"] == [0, 25, 50, 100]
+    refresh.follow_lanes(lanes, ["wands", "mine", "up_to_date", "not_reached"], since)
+    assert artifacts["progress-refresh"]["percent"] == [0, 25, 50, 100]
 
 
 def test_data_docs_show_what_was_recorded_and_nothing_older(tmp_path):

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.audit.changes import changes
 from tasks.protocol.errors import BadInput
-from tasks.protocol.store import write_json
+from tasks.provenance.changes import changes
 from tasks.provenance.declared import declared
-from tasks.provenance.manifest import hashed, manifest_now, read_manifest, sealed
+from tasks.provenance.manifest import hashed, manifest_now, read_manifest, write_manifest
 from tests.tiny_project import copy_here, edit_params, finished_in, run
 
 NAME = "train@wands"
@@ -150,5 +149,5 @@ def test_parameters_are_the_same_after_reading_whatever_their_kind(manifest, val
 
 
 def test_reading_gives_what_was_written(tmp_path, manifest):
-    write_json(tmp_path / "again.json", sealed(manifest))
+    write_manifest(manifest, tmp_path / "again.json")
     assert read_manifest(tmp_path / "again.json") == manifest

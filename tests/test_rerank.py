@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from flows import rerank
-from flows.terminal import show
+from flows.console import show
 from tasks.protocol.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent

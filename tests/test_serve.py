@@ -12,13 +12,15 @@ from uuid import uuid4
 
 import pytest
 import sqlalchemy
+from filelock import FileLock
 from prefect.exceptions import ParameterTypeError
 from prefect.server.database import provide_database_interface
+from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
 from prefect.utilities.schema_tools.validation import ValidationError
 from sqlalchemy.orm import Session
 
-from flows import reliability, serve, served, server
+from flows import reliability, serve, server
 from tasks.calibrators import CALIBRATORS
 from tasks.maps.fit import AUTO, DEPLOYABLE
 from tasks.maps.sql import DIALECTS
@@ -53,27 +55,15 @@ def test_a_form_refuses_what_no_run_could_use(form, wrong):
         form.validate_parameters(wrong)
 
 
-def test_every_command_has_a_deployment():
-    assert {one.name for one in serve.RERANK} == {f"rerank-{one.callback.__name__}" for one in commands()}
-
-
-def commands():
-    """Those of the command line."""
-    return serve.rerank.app.registered_commands
-
-
-@pytest.fixture
-def deployed():
-    """The deployments, by name."""
-    return {one.name: one for one in serve.deployments(load_params())}
-
-
-def test_everything_is_served_and_the_refresh_alone_on_a_schedule(deployed):
-    assert set(deployed) == {"refresh", "reliability", *(one.name for one in serve.RERANK)}
+def test_every_command_and_flow_is_served_and_the_refresh_alone_on_a_schedule():
+    deployed = {one.name: one for one in serve.deployments(load_params())}
+    commands = {f"rerank-{one.callback.__name__}" for one in serve.rerank.app.registered_commands}
+    assert set(deployed) == {"refresh", "reliability", *commands}
     assert {name for name, one in deployed.items() if one.schedules} == {"refresh"}
     (entry,) = deployed["refresh"].schedules
     assert (entry.schedule.cron, entry.schedule.timezone or "UTC") == (load_params().schedule.refresh, "UTC")
     assert deployed["refresh"].concurrency_limit == 1
+    assert all(one.entrypoint.startswith("flows/") for one in deployed.values())
 
 
 def test_the_scheduler_can_write_its_runs_with_the_sqlalchemy_that_is_installed():
@@ -89,8 +79,8 @@ def test_the_scheduler_can_write_its_runs_with_the_sqlalchemy_that_is_installed(
 @pytest.mark.parametrize(
     "wrong", [{"datasets": ["nowhere"]}, {"datasets": ["wands"], "calibrators": ["platt"]}, {"datasets": []}, {}]
 )
-def test_what_the_server_checks_before_a_run_exists_knows_the_data_sets(deployed, wrong):
-    schema = deployed["reliability"]._parameter_openapi_schema.model_dump(exclude_unset=True)
+def test_what_the_server_checks_before_a_run_exists_knows_the_data_sets(wrong):
+    schema = parameter_schema(serve.knowing(["wands", "mine"])).model_dump(exclude_unset=True)
     validate({"datasets": ["wands"], "seeds": [4], "calibrators": ["hcal"]}, schema, raise_on_error=True)
     with pytest.raises(ValidationError):
         validate(wrong, schema, raise_on_error=True)
@@ -125,9 +115,9 @@ def test_where_a_data_set_fails_the_others_finish_and_every_reason_is_told(one):
     assert one.ran == [(name, [4], ["ts"]) for name in ("wands", "scidocs", "mine")]
 
 
-def test_a_run_of_the_form_never_writes_where_dvc_does(one):
+def test_a_run_of_the_form_has_seeds_and_so_never_writes_where_dvc_does(one):
     serve.reliabilities.fn(["scidocs"])
-    assert one.ran == [("scidocs", list(load_params().seeds), None)]  # with seeds of one's own it goes to data/explored
+    assert one.ran == [("scidocs", list(load_params().seeds), None)]
 
 
 def test_a_port_that_is_taken_is_told_before_anything_starts(monkeypatch, tmp_path):
@@ -144,18 +134,26 @@ def test_a_port_that_is_taken_is_told_before_anything_starts(monkeypatch, tmp_pa
 
 def test_a_project_is_served_once(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with server.alone(), pytest.raises(BadInput, match="already running"), server.alone():
-        pass
-    with server.alone():  # and again, once that has ended
+    server.LOCKS.mkdir(parents=True)
+    with (
+        FileLock(server.LOCKS / "serve.lock"),
+        pytest.raises(BadInput, match="already running"),
+        server.api_server(4200),
+    ):
         pass
 
 
-def test_a_live_server_is_taken_as_it_is(monkeypatch, tmp_path):
+def test_a_live_server_is_taken_as_it_is_and_what_a_killed_one_has_left_is_gone(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
+    monkeypatch.setattr(server, "answers", lambda _url: True)
+    server.STATE.mkdir(parents=True)
+    for left in (server.FOUND, server.SECRET):
+        left.touch()
     with server.api_server(4200) as url:
         assert url == "http://elsewhere/api"
-    assert not server.FOUND.exists()
+        assert not server.FOUND.exists()
+        assert not server.SECRET.exists()
 
 
 def test_a_server_that_ends_at_once_is_told():
@@ -165,7 +163,7 @@ def test_a_server_that_ends_at_once_is_told():
 
 
 def test_the_server_ends_with_the_process_that_started_it_however_that_ends():
-    code = "import threading, time; from flows.doors import end_with_parent;"
+    code = "import threading, time; from flows.server import end_with_parent;"
     code += "threading.Thread(target=end_with_parent, daemon=True).start(); print('up', flush=True); time.sleep(60)"
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -188,17 +186,6 @@ def test_the_secret_is_new_at_each_start_and_for_this_user_alone(monkeypatch, tm
         server.keep(secret)
 
 
-def test_what_a_killed_server_has_left_is_gone_at_the_next_start(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
-    server.STATE.mkdir(parents=True)
-    for left in (server.FOUND, server.SECRET):
-        left.touch()
-    with server.api_server(4200):
-        assert not server.FOUND.exists()
-        assert not server.SECRET.exists()
-
-
 def test_a_secret_that_a_person_has_set_is_taken(monkeypatch):
     monkeypatch.setenv("PREFECT_SERVER_API_AUTH_STRING", "mine")
     assert server.new_secret() == "mine"
@@ -208,14 +195,14 @@ def test_a_secret_that_a_person_has_set_is_taken(monkeypatch):
 def folder(monkeypatch, tmp_path):
     """The folder in which forms may write."""
     monkeypatch.chdir(tmp_path)
-    served.choose(served.FOLDER)
-    return tmp_path / served.FOLDER
+    serve.choose(serve.FOLDER)
+    return tmp_path / serve.FOLDER
 
 
 def test_a_form_writes_into_its_folder_which_is_for_this_user_alone(folder):
     assert folder.stat().st_mode & 0o777 == 0o700
     for out in ("map.json", "a/map.json", str(folder / "b.json")):
-        with served.written(out, ".json") as place:
+        with serve.written(out, ".json") as place:
             assert place == folder / out
             place.parent.mkdir(exist_ok=True)
             place.write_text("{}")
@@ -225,24 +212,24 @@ def test_a_form_writes_into_its_folder_which_is_for_this_user_alone(folder):
 def test_a_form_does_not_leave_its_folder(folder, out):
     (folder / "link").symlink_to("..")
     (folder / "out.json").symlink_to("../new.json")
-    with pytest.raises(BadInput, match=r"the only folder(.|\n)*--out"), served.written(out, ".json"):
+    with pytest.raises(BadInput, match=r"the only folder(.|\n)*--out"), serve.written(out, ".json"):
         pytest.fail("it would have written")
 
 
 @pytest.mark.parametrize("out", ["map", "map.sh", "map.json.py", ".json"])
 def test_a_form_writes_only_the_endings_of_its_command(folder, out):
-    with pytest.raises(BadInput, match=r"must end in \.json or \.csv"), served.written(out, ".json", ".csv"):
+    with pytest.raises(BadInput, match=r"must end in \.json or \.csv"), serve.written(out, ".json", ".csv"):
         pytest.fail("it would have written")
 
 
 def test_a_form_overwrites_what_a_form_has_made_and_nothing_else(folder):
     for text in ("first", "second"):
-        with served.written("map.json", ".json") as place:
+        with serve.written("map.json", ".json") as place:
             place.write_text(text)
     (folder / "map.json").write_text("changed by a person")
     (folder / "mine.json").write_text("of a person")
     for out in ("map.json", "mine.json"):
-        with pytest.raises(BadInput, match="name another file"), served.written(out, ".json"):
+        with pytest.raises(BadInput, match="name another file"), serve.written(out, ".json"):
             pytest.fail("it would have written")
 
 

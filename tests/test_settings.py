@@ -1,4 +1,4 @@
-"""Prefect's settings are made before Prefect, tell nobody anything, and keep its server from spinning."""
+"""Settings are made before Prefect is imported and tell nobody anything; which server a command asks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
 
+import httpx
 import pytest
 from filelock import FileLock
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import SETTINGS, prefect_settings
+from flows import SETTINGS, prefect_settings, server
+from tasks.protocol.errors import RunFailed
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,8 +39,8 @@ def after_import(code: str, folder: Path = ROOT, **environment: str) -> str:
 
 def copy_of_flows(folder: Path) -> None:
     """As much of the project as `import flows` reads."""
-    for part in ("flows", "tasks/protocol"):
-        shutil.copytree(ROOT / part, folder / part)
+    for part in ("flows", "tasks/protocol", "tasks/provenance"):
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
 
 
@@ -81,10 +84,19 @@ def test_prefect_reads_every_setting_of_pyproject_under_its_name():
     assert told == "[]"
 
 
-def test_the_state_of_runs_is_for_this_user_alone(tmp_path):
+def test_importing_sets_defaults_and_does_nothing_else(tmp_path):
     copy_of_flows(tmp_path)
-    subprocess.run([sys.executable, "-c", "import flows"], cwd=tmp_path, check=True)
-    assert (tmp_path / ".prefect").stat().st_mode & 0o077 == 0
+    before = sorted(tmp_path.rglob("*"))
+    assert after_import("pass", tmp_path, PREFECT_API_URL="http://127.0.0.1:9/api", PYTHONDONTWRITEBYTECODE="1") == ""
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_state_of_runs_is_for_this_user_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "HOME", tmp_path / "home")
+    for _ in range(2):
+        server.own_home()
+        assert server.HOME.stat().st_mode & 0o777 == 0o700
+        server.HOME.chmod(0o755)
 
 
 def test_setting_up_a_copy_without_git_lets_dvc_work_there(tmp_path):
@@ -102,27 +114,35 @@ def test_setting_up_a_copy_without_git_lets_dvc_work_there(tmp_path):
     assert subprocess.run(dvc, cwd=tmp_path, env=environment, capture_output=True, check=False).returncode == 0
 
 
+def chosen(folder: Path, name: str = "PREFECT_API_URL", **environment: str) -> str:
+    """What is set under `name` once a command in `folder` has looked for a server, in the environment and in Prefect's
+    settings alike; the last line that was printed."""
+    told = f"from prefect.settings import {name}; print(os.environ.get('{name}') == {name}.value(), {name}.value())"
+    printed = after_import(f"from flows.server import find_server; find_server(); {told}", folder, **environment)
+    alike, _, value = printed.splitlines()[-1].partition(" ")
+    assert alike == "True"
+    return value
+
+
 def test_a_server_of_this_project_is_found_where_it_lives_and_left_aside_where_it_is_dead(tmp_path):
     copy_of_flows(tmp_path)
-    with HTTPServer(("127.0.0.1", 0), Healthy) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/api"
-        (tmp_path / "data/.state").mkdir(parents=True)
+    lock = tmp_path / "data/.state/locks/serve.lock"
+    lock.parent.mkdir(parents=True)
+    with HTTPServer(("127.0.0.1", 0), Healthy) as serving:
+        Thread(target=serving.serve_forever, daemon=True).start()
+        url, key = f"http://127.0.0.1:{serving.server_port}/api", "PREFECT_API_AUTH_STRING"
         (tmp_path / "data/.state/server.json").write_text(json.dumps({"api_url": url}))
-        code, lock = "print(os.environ.get('PREFECT_API_URL'))", tmp_path / "data/.state/locks/serve.lock"
-        lock.parent.mkdir()
         with FileLock(lock):
-            assert after_import(code, tmp_path) == url
-            assert after_import(code, tmp_path, PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
-            heard = code.replace("URL", "AUTH_STRING")
-            assert after_import(heard, tmp_path) == "None"  # it was started with --open
+            assert chosen(tmp_path) == url
+            assert chosen(tmp_path, PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
+            assert chosen(tmp_path, key) == "None"  # it was started with --open
             (tmp_path / "data/.state/secret").write_text("ours")
-            assert after_import(heard, tmp_path) == after_import(heard, tmp_path, PREFECT_API_URL=url) == "ours"
-            assert after_import(heard, tmp_path, PREFECT_API_URL=f"{url}?mine") == "None"  # it is told to no other
-        assert after_import(code, tmp_path) == "None"  # whoever answers there now is another project's
-        server.shutdown()
+            assert chosen(tmp_path, key) == chosen(tmp_path, key, PREFECT_API_URL=url) == "ours"
+            assert chosen(tmp_path, key, PREFECT_API_URL=f"{url}?mine") == "None"  # it is sent to no other
+        assert chosen(tmp_path) == "None"  # whoever answers there now is another project's
+        serving.shutdown()
     with FileLock(lock):
-        assert after_import(code, tmp_path) == "None"
+        assert chosen(tmp_path) == "None"
 
 
 class Healthy(BaseHTTPRequestHandler):
@@ -136,10 +156,23 @@ class Healthy(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_a_dead_server_is_said_and_left_aside():
-    printed = after_import("print('PREFECT_API_URL' in os.environ)", PREFECT_API_URL="http://127.0.0.1:9/api")
-    assert printed.splitlines()[0].startswith("no Prefect API answers at http://127.0.0.1:9/api")
-    assert printed.splitlines()[-1] == "False"
+def test_a_dead_server_is_said_and_left_aside(monkeypatch, capsys):
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    server.find_server()
+    assert "PREFECT_API_URL" not in os.environ
+    assert PREFECT_API_URL.value() is None
+    assert capsys.readouterr().out.startswith("no Prefect API answers at http://127.0.0.1:9/api")
+
+
+@pytest.mark.parametrize("lost", [httpx.ConnectError("refused"), httpx.ReadTimeout("too late")])
+def test_a_server_that_is_gone_is_told_in_words(monkeypatch, lost):
+    monkeypatch.setattr(server, "find_server", lambda: None)
+    with (
+        temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}),
+        pytest.raises(RunFailed, match=r"no longer answers \((refused|too late)\).*run the same command again"),
+        server.server_needed(),
+    ):
+        raise lost
 
 
 @pytest.mark.parametrize("package", ["great_expectations", "prefect", "scipy.stats", "torch", "polars"])

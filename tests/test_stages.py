@@ -18,7 +18,7 @@ from tasks.protocol.store import STATE, read_json, write_whole
 from tasks.provenance.declared import declared
 from tasks.provenance.lock import held, is_held
 from tasks.provenance.manifest import read_manifest
-from tasks.provenance.stage import as_stage, ended_in_words, record_file, stage_run
+from tasks.provenance.stage import as_stage, in_a_sentence, record_file, stage_run
 from tests.tiny_project import ROOT, copy_here, edit_params, lay_out, run, work
 
 NAME = "train@wands"
@@ -50,10 +50,10 @@ def test_a_stage_that_finished_has_a_manifest_and_a_record():
     assert told["started"] < told["ended"]
 
 
-def test_while_it_runs_the_record_says_so():
+def test_while_it_runs_the_record_says_so_and_why():
     with stage_run(NAME):
-        assert record()["outcome"] == "running"
-        assert record()["ended"] is None
+        assert (record()["outcome"], record()["ended"]) == ("running", None)
+        assert record()["why"] == "it had not finished on this machine before"
         work(NAME)
 
 
@@ -186,37 +186,36 @@ def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():
     assert (record()["outcome"], record()["process"]) == ("finished", os.getpid())
 
 
-def test_code_that_changed_while_it_waited_is_not_what_runs(monkeypatch):
-    """Its modules were imported before it had the lock, and its manifest would name the new ones."""
-    import tasks.provenance.stage as door
+def waiting(monkeypatch, meanwhile: Callable[[], object]) -> None:
+    """Have the stage wait for its lock while something happens."""
 
     def waits(name):
-        append("tasks/trained/model.py")
+        meanwhile()
         return held(name)
 
-    monkeypatch.setattr(door, "held", waits)
+    monkeypatch.setattr("tasks.provenance.stage.held", waits)
+
+
+def test_code_that_changed_while_it_waited_is_not_what_runs(monkeypatch):
+    """Its modules were imported before it had the lock, and its manifest would name the new ones."""
+    waiting(monkeypatch, lambda: append("tasks/trained/model.py"))
     with pytest.raises(BadInput, match=r"tasks/trained/model\.py"), stage_run(NAME):
         work(NAME)
     assert not declared(NAME).manifest.exists()
 
 
 def test_parameters_are_those_of_the_moment_in_which_it_has_the_lock(monkeypatch):
-    import tasks.provenance.stage as door
-
-    def waits(name):
-        edit_params(lambda params: params["train"].update(seed=99))
-        return held(name)
-
-    monkeypatch.setattr(door, "held", waits)
+    waiting(monkeypatch, lambda: edit_params(lambda params: params["train"].update(seed=99)))
     assert run(NAME).parameters["train"]["seed"] == 99
 
 
-def test_the_lock_is_held_again_by_its_holder_and_free_after_an_error():
-    with pytest.raises(ZeroDivisionError), held("refresh"), held("refresh"):
+def test_the_lock_is_held_again_by_its_holder_since_it_took_it_and_free_after_an_error():
+    with held("refresh") as since, held("refresh") as again:
+        assert since == again
+    with pytest.raises(ZeroDivisionError), held("refresh"):
         stopped(ZeroDivisionError())
-    assert read_json(STATE / "locks" / "refresh.json")["process"] == os.getpid()
-    with held("refresh"):
-        pass
+    with held("refresh") as later:
+        assert later > since
 
 
 def test_a_stage_without_a_data_set_is_told_how_it_is_called(monkeypatch, capsys):
@@ -241,6 +240,12 @@ def test_a_stage_called_by_its_command_runs(monkeypatch):
     assert record()["outcome"] == "finished"
 
 
+def run_by_command(work: Callable[[], object]) -> None:
+    """Run the stage as its command does."""
+    with in_a_sentence("train"), stage_run(NAME):
+        work()
+
+
 def by_the_system() -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/base/wands/table.csv")
 
@@ -262,7 +267,7 @@ def by_quota() -> None:
 )
 def test_a_full_disk_is_told_in_words_whoever_finds_it(fill):
     with pytest.raises(SystemExit, match=r"^train: no room is left .*make room and run the same command again"):
-        ended_in_words("train", NAME, fill)
+        run_by_command(fill)
     assert record()["outcome"] == "failed"
 
 
@@ -272,4 +277,4 @@ def test_what_is_our_fault_keeps_its_traceback(error):
         raise error
 
     with pytest.raises(type(error)):
-        ended_in_words("train", NAME, fail)
+        run_by_command(fail)

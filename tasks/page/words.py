@@ -68,10 +68,10 @@ def facts_in_words(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def provenance_in_words(
-    facts: Sequence[Mapping[str, Any]], *, commit: str, written: str, versions: Mapping[str, str]
+    facts: Sequence[Mapping[str, Any]], *, commit: str, versions: Mapping[str, str]
 ) -> dict[str, str]:
     """Where the data and the code of a report come from, by what it is."""
-    told = {"Written": written, "Commit": commit}
+    told = {"Commit": commit}
     for fact in facts:
         origin = fact.get("origin", {})
         known = (fact["source"], origin.get("origin"), origin.get("revision"), origin.get("licence"))

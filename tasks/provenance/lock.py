@@ -14,31 +14,38 @@ from filelock import FileLock, Timeout
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import STATE, read_json, write_json
 
+LOCKS = STATE / "locks"
+
 
 @contextmanager
-def held(name: str) -> Iterator[None]:
-    """Hold the lock `name` of this project; while another process has it, say which, and wait for it.
+def held(name: str, refusal: str | None = None) -> Iterator[datetime]:
+    """Since when this process holds the lock `name` of this project, and it holds it inside.
 
-    Within one process it can be held again by who holds it.
+    While another process has it, say which, and wait for it; or raise BadInput with the words of a `refusal`. Within
+    one process it can be held again by who holds it.
     """
-    folder = STATE / "locks"
-    folder.mkdir(parents=True, exist_ok=True)
-    lock, holder = FileLock(folder / f"{name}.lock", is_singleton=True, thread_local=False), folder / f"{name}.json"
+    LOCKS.mkdir(parents=True, exist_ok=True)
+    lock, holder = FileLock(LOCKS / f"{name}.lock", is_singleton=True, thread_local=False), LOCKS / f"{name}.json"
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        print(f"{name} is waiting: {_who(name)}", file=sys.stderr, flush=True)
+        if refusal is not None:
+            raise BadInput(refusal) from None
+        print(f"{name} is waiting: {_who(holder)}", file=sys.stderr, flush=True)
         lock.acquire()
     try:
         if lock.lock_counter == 1:
-            write_json(holder, {"process": os.getpid(), "since": datetime.now(UTC).isoformat(timespec="seconds")})
-        yield
+            write_json(holder, {"process": os.getpid(), "since": datetime.now(UTC).isoformat()})
+        yield datetime.fromisoformat(read_json(holder)["since"])
     finally:
         lock.release()
 
 
 def is_held(lock: Path) -> bool:
-    """Does a living process hold the file `lock`? A killed one leaves it there, but does not hold it."""
+    """Whether a living process holds the file `lock`: a killed one leaves it there, but does not hold it.
+
+    One that may not be opened is another user's, and so is whoever holds it.
+    """
     if not lock.exists():
         return False
     try:
@@ -46,12 +53,14 @@ def is_held(lock: Path) -> bool:
             return False
     except Timeout:
         return True
+    except OSError:
+        return False
 
 
-def _who(name: str) -> str:
+def _who(holder: Path) -> str:
     """Who holds a lock, in words; it may have ended, or not have said so yet."""
     try:
-        told = read_json(STATE / "locks" / f"{name}.json")
+        process = read_json(holder)
     except BadInput:
         return "another process runs it"
-    return f"process {told['process']} has been running it since {told['since']}"
+    return f"process {process['process']} has been running it since {process['since'].partition('.')[0]} UTC"

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tasks.protocol.errors import BadInput, mistakes
-from tasks.protocol.store import read_json
+from tasks.protocol.store import read_json, write_json
 from tasks.provenance.declared import Declared
 from tasks.provenance.hashing import sha256_of_file
 
@@ -81,28 +81,29 @@ def hashed_code(paths: Iterable[Path]) -> Files:
     return hashed(file for file in files_in(paths) if file.suffix == ".py")
 
 
-def manifest_of(stage: Declared, inputs: Files, code: Files) -> Manifest:
-    """The manifest of what `stage` has just written from `inputs` and `code`."""
+def manifest_of(stage: Declared, inputs: Files, code: Files, outputs: Files) -> Manifest:
+    """The manifest of `outputs` that `stage` made of `inputs` and `code`, under the parameters and versions of now."""
     return Manifest(
         stage=stage.stage,
         command=stage.command,
         parameters=json.loads(json.dumps(dict(stage.parameters), default=str)),  # as it will be read
         inputs=inputs,
         code=code,
-        outputs=hashed(stage.outputs),
+        outputs=outputs,
         versions=versions(),
     )
 
 
 def manifest_now(stage: Declared) -> Manifest:
     """What the manifest of `stage` would be if its outputs had been made of what is there now."""
-    return manifest_of(stage, hashed(stage.inputs), hashed_code(stage.code))
+    return manifest_of(stage, hashed(stage.inputs), hashed_code(stage.code), hashed(stage.outputs))
 
 
-def sealed(manifest: Manifest) -> dict[str, Any]:
-    """The content of a manifest's file."""
+def write_manifest(manifest: Manifest, *paths: Path) -> None:
+    """Write a manifest with its seal into each of `paths`."""
     content = manifest.model_dump(mode="json")
-    return content | {"sha256": _seal(content)}
+    for path in paths:
+        write_json(path, content | {"sha256": _seal(content)})
 
 
 def _seal(content: dict[str, Any]) -> str:
@@ -111,16 +112,12 @@ def _seal(content: dict[str, Any]) -> str:
 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest's file; BadInput where it is missing, cut off, or not as it was written."""
-    return unsealed(read_json(path), path)
-
-
-def unsealed(content: dict[str, Any], path: Path) -> Manifest:
-    """The manifest in `content`, as `sealed` wrote it into `path`; BadInput where it is not as it was written."""
-    rest = {name: value for name, value in content.items() if name != "sha256"}
+    content = read_json(path)
+    seal = content.pop("sha256", None)
     try:
-        manifest = Manifest.model_validate(rest)
+        manifest = Manifest.model_validate(content)
     except ValidationError as error:
         raise BadInput(f"{path} is no manifest: {'; '.join(mistakes(error, 'the file'))}") from None
-    if _seal(rest) != content.get("sha256"):
+    if _seal(content) != seal:
         raise BadInput(f"{path} is not as it was written: its content does not fit its SHA-256")
     return manifest

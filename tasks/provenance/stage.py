@@ -8,19 +8,20 @@ import shutil
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ValidationError
 
 from tasks.protocol.errors import BadInput, RunFailed, printable
 from tasks.protocol.params import PARAMS_FILE
 from tasks.protocol.store import STATE, read_json, write_json
+from tasks.provenance.changes import why
 from tasks.provenance.declared import Declared, declared
 from tasks.provenance.lock import held
-from tasks.provenance.manifest import Files, hashed, hashed_code, manifest_of, sealed
+from tasks.provenance.manifest import Files, Manifest, hashed, hashed_code, manifest_of, read_manifest, write_manifest
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -31,15 +32,25 @@ def record_file(stage: str) -> Path:
     return STATE / "stages" / f"{stage}.json"
 
 
+def last_manifest_file(stage: str) -> Path:
+    """Where the manifest of the last run of a stage that finished on this machine is kept: DVC removes the stage's."""
+    return STATE / "manifests" / f"{stage}.json"
+
+
 class Record(BaseModel):
     """How the last run of a stage on this machine went."""
 
     stage: str
     process: int
     started: datetime
+    why: str = "it ended before that was known"  # what had changed since the last run that finished
     outcome: Literal["running", "finished", "failed"] = "running"
     ended: datetime | None = None
-    reason: str | None = None
+    reason: str | None = None  # of a failure
+
+    def write(self) -> None:
+        """Write it into its file."""
+        write_json(record_file(self.stage), self.model_dump(mode="json"))
 
 
 def read_record(stage: str) -> Record | None:
@@ -50,33 +61,42 @@ def read_record(stage: str) -> Record | None:
         return None
 
 
-def _write_record(record: Record, **changed: Any) -> None:
-    write_json(record_file(record.stage), record.model_copy(update=changed).model_dump(mode="json"))
-
-
 @contextmanager
 def stage_run(name: str) -> Iterator[None]:
     """Run the stage `name` inside: hold its lock, and hash what it reads before and after; then write its manifest.
 
     Raises BadInput where an input, a parameter or the code was changed meanwhile: DVC would take the results for those
-    of the new one. `data/.state/stages/` keeps how it went: running, finished or failed, and the reason.
+    of the new one. `data/.state/stages/` keeps why it ran and how it went: running, finished or failed, and the reason.
     """
     code = hashed_code(declared(name).code)  # before it waits: it runs what Python has imported
-    with held(name):
+    with held(name) as since:
         stage = declared(name)
-        record = Record(stage=name, process=os.getpid(), started=datetime.now(UTC))
-        _write_record(record)
-        outcome = "failed"
+        record = Record(stage=name, process=os.getpid(), started=since)
+        record.write()
         try:
             _remove_outputs(stage)
             inputs = hashed(stage.inputs)
+            record.why = why(_last_manifest(name), manifest_of(stage, inputs, code, {}))
+            record.write()
             yield
             _check_same(stage, inputs, code)
-            write_json(stage.manifest, sealed(manifest_of(stage, inputs, code)))
-            outcome = "finished"
+            made = manifest_of(stage, inputs, code, hashed(stage.outputs))
+            write_manifest(made, stage.manifest, last_manifest_file(name))
+            record.outcome = "finished"
         finally:
             error = sys.exception()
-            _write_record(record, outcome=outcome, ended=datetime.now(UTC), reason=error and in_words(error))
+            if record.outcome == "running" and error is not None:
+                record.outcome, record.reason = "failed", _in_words(error)
+            record.ended = datetime.now(UTC)
+            record.write()
+
+
+def _last_manifest(name: str) -> Manifest | None:
+    """What the last run of a stage that finished left; None where there was none, or it is spoilt."""
+    try:
+        return read_manifest(last_manifest_file(name))
+    except BadInput:
+        return None
 
 
 def _remove_outputs(stage: Declared) -> None:
@@ -107,7 +127,7 @@ def _check_same(stage: Declared, inputs: Files, code: Files) -> None:
         )
 
 
-def in_words(error: BaseException) -> str:
+def _in_words(error: BaseException) -> str:
     """An error in a line or more: our own as they are, others with their kind."""
     return str(error) if isinstance(error, BadInput | RunFailed) else f"{type(error).__name__}: {error}"
 
@@ -120,13 +140,8 @@ def as_stage(kind: str, work: Callable[[str], object]) -> None:
     parser = ArgumentParser(prog=kind, description=f"The stage {kind} of one data set; `dvc repro {kind}@…` calls it.")
     parser.add_argument("dataset", help="a key of `datasets` in params.yaml")
     dataset = parser.parse_args().dataset
-    ended_in_words(kind, f"{kind}@{dataset}", lambda: work(dataset))
-
-
-def ended_in_words(kind: str, name: str | None, work: Callable[[], object]) -> None:
-    """Run `work`, as the stage `name` if it is one; where it fails by no fault of ours, exit with a sentence."""
-    with in_a_sentence(kind), stage_run(name) if name else nullcontext():
-        work()
+    with in_a_sentence(kind), stage_run(f"{kind}@{dataset}"):
+        work(dataset)
 
 
 @contextmanager

@@ -24,7 +24,6 @@ from tests.project_copy import OWN_PAIRS, ROOT, copy_project, write_own_pairs
 
 INJECTED = Path(__file__).resolve().parent / "injected"
 MADE = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
-OF_THE_RUN = {"written", "calibrators_fitted", "calibrators_reused"}  # fields of run.json that tell how it was made
 LONGEST = 300  # seconds that one command may take on a busy machine
 
 Fault = dict[str, Any]  # see injected/sitecustomize.py
@@ -140,7 +139,6 @@ class SmallProject:
         others = ("PREFECT_", "DVC_", "MRP_", "DATA_MIRROR", "REAL_DATA")
         return {name: value for name, value in os.environ.items() if not name.startswith(others)} | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "SOURCE_DATE_EPOCH": "0",  # the page says when it was written
             "COLUMNS": "400",  # no message is cut in lines
             "DVC_SITE_CACHE_DIR": str(self.folder / ".dvc/site"),
         }
@@ -180,19 +178,8 @@ class SmallProject:
 
 
 def content_of(file: Path) -> str:
-    """SHA-256 of a file, without what tells how it was made: fields of run.json, and its hash in the manifests."""
-    content = file.read_bytes()
-    if file.name == "run.json":
-        told = {name: value for name, value in json.loads(content).items() if name not in OF_THE_RUN}
-        content = json.dumps(told).encode()
-    elif "manifests" in file.parts and file.suffix == ".json":
-        told = json.loads(content)
-        del told["sha256"]
-        for files in (told["inputs"], told["outputs"]):
-            for path in [path for path in files if path.endswith("run.json")]:
-                files[path] = None
-        content = json.dumps(told).encode()
-    return hashlib.sha256(content).hexdigest()
+    """SHA-256 of a file."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def is_whole(kept: Path) -> bool:

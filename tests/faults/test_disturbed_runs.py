@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from flows import answers
+from flows.server import answers
 from tests.faults.small_disk import FULL, on_small_disk
 from tests.faults.small_project import held, killed, wait_for
 

@@ -147,7 +147,7 @@ def scheduler(project) -> Iterator[str]:
 
 def fitted(project: Path) -> tuple[int, int]:
     """How many calibrators the last run has fitted, and how many it found."""
-    told = json.loads((project / "data/runs/wands/run.json").read_text())
+    told = json.loads((project / "data/.state/fits/runs/wands.json").read_text())
     return told["calibrators_fitted"], told["calibrators_reused"]
 
 

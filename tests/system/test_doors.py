@@ -245,7 +245,7 @@ def test_the_server_that_a_run_starts_for_itself_is_shut_too(unserved, command):
 
 
 def answering(port: int) -> bool:
-    from flows import answers
+    from flows.server import answers
 
     return answers(f"http://127.0.0.1:{port}/api")
 

@@ -20,50 +20,45 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def changed_parameters(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Each value that differs: its name, what it was, what it is."""
-    old, new = dict(leaves(before)), dict(leaves(after))
-    shown = {name: (_shown(old, name), _shown(new, name)) for name in old | new}
-    return [f"{name}: {_short(was)} → {_short(is_now)}" for name, (was, is_now) in shown.items() if was != is_now]
-
-
-def _shown(values: Mapping[str, Any], name: str) -> str:
-    return repr(values[name]) if name in values else "nothing"
+def _differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """Each entry that differs: its name, what it was, what it is."""
+    pairs = {name: (before.get(name, "nothing"), after.get(name, "nothing")) for name in before | after}
+    return [f"{name}: {_short(was)} → {_short(is_now)}" for name, (was, is_now) in pairs.items() if was != is_now]
 
 
 def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
 
 
-def changed_files(before: Files, after: Files) -> list[str]:
+def _changed_files(before: Files, after: Files) -> list[str]:
     """Each file that differs: its path, the first digits of its SHA-256 as they were and as they are."""
-    return [
-        f"{path}: {_digits(before, path)} → {_digits(after, path)}"
+    digits = {
+        path: tuple(files[path].sha256[:8] if path in files else "nothing" for files in (before, after))
         for path in sorted(before | after)
         if before.get(path) != after.get(path)
-    ]
+    }
+    return [f"{path}: {was} → {is_now}" for path, (was, is_now) in digits.items()]
 
 
-def _digits(files: Files, path: str) -> str:
-    return files[path].sha256[:8] if path in files else "nothing"
+def _values(parameters: Mapping[str, Any]) -> dict[str, str]:
+    return {name: repr(value) for name, value in leaves(parameters)}
 
 
 def changes(before: Manifest, after: Manifest) -> list[str]:
     """What differs of all that a stage reads and runs: parameters, inputs, code, command, versions of libraries."""
-    found = [
-        *changed_parameters(before.parameters, after.parameters),
-        *changed_files(before.inputs, after.inputs),
-        *changed_files(before.code, after.code),
+    return [
+        *_differences(_values(before.parameters), _values(after.parameters)),
+        *_changed_files(before.inputs, after.inputs),
+        *_changed_files(before.code, after.code),
+        *_differences({"command": before.command}, {"command": after.command}),
+        *(f"version of {change}" for change in _differences(_values(before.versions), _values(after.versions))),
     ]
-    if before.command != after.command:
-        found.append(f"command: {before.command} → {after.command}")
-    return [*found, *(f"version of {one}" for one in changed_parameters(before.versions, after.versions))]
 
 
 def why(before: Manifest | None, after: Manifest) -> str:
     """Why the stage of `after` ran, where `before` is that of its last finished run."""
     if before is None:
-        return "it had not finished before"
+        return "it had not finished on this machine before"
     found = changes(before, after)
     if not found:
         return "nothing that it reads had changed: it was forced, or its outputs were missing or changed"

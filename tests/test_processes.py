@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,11 +12,13 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+import yaml
 
-from flows import repro
-from flows.repro import BUSY_FILE, LOCK_FILE, end, finish, put_aside_what_is_cut_off, start_lanes
+from flows import processes
+from flows.processes import BUSY_FILE, LOCK_FILE, end, finish, put_aside_what_is_cut_off, start_lanes
 from tasks.protocol.store import write_json
 
+ROOT = Path(__file__).resolve().parent.parent
 LOCK = """schema: '2.0'
 stages:
   train@wands:
@@ -38,8 +41,8 @@ stages:
 @pytest.fixture(autouse=True)
 def _project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(repro, "WRITTEN_IN", 0.01)
-    monkeypatch.setattr(repro, "GRACE", 0.4)
+    monkeypatch.setattr(processes, "WRITTEN_IN", 0.01)
+    monkeypatch.setattr(processes, "GRACE", 0.4)
     BUSY_FILE.parent.mkdir(parents=True)
 
 
@@ -131,12 +134,14 @@ def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else():
     left, other, older = (group(GROUPS["a child"]) for _ in range(3))
     for process, off, booted in ((left, 0.0, 0.0), (other, 60.0, 0.0), (older, 0.0, 60.0)):
         began = psutil.Process(process.pid).create_time()
-        write_json(repro.GROUPS / f"{process.pid}.json", {"started": began + off, "boot": psutil.boot_time() - booted})
-    repro.end_left_behind()
+        write_json(
+            processes.GROUPS / f"{process.pid}.json", {"started": began + off, "boot": psutil.boot_time() - booted}
+        )
+    processes.end_left_behind()
     assert members(left) == []
     assert len(members(other)) == len(members(older)) == 2
     end([other, older])
-    assert not list(repro.GROUPS.iterdir())
+    assert not list(processes.GROUPS.iterdir())
     for process in (left, other, older):
         process.communicate()
 
@@ -144,7 +149,7 @@ def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else():
 @pytest.mark.parametrize("lanes", [1, 2, 3, 9])
 def test_every_data_set_is_in_one_lane(monkeypatch, lanes):
     started = []
-    monkeypatch.setattr(repro, "start_repro", lambda targets, **environment: started.append((targets, environment)))
+    monkeypatch.setattr(processes, "start_repro", lambda targets, **environment: started.append((targets, environment)))
     start_lanes([], "train", ["a", "b", "c"], lanes, "--force", PREFECT_API_URL="x")
     assert sorted(target for targets, _ in started for target in targets if target != "--force") == [
         "train@a",
@@ -164,25 +169,21 @@ def test_dvc_runs_in_a_group_of_its_own_with_our_python_first(monkeypatch):
         return SimpleNamespace(pid=os.getpid())
 
     monkeypatch.setattr(subprocess, "Popen", started)
-    repro.start_repro(["report"], PREFECT_API_URL="x")
+    processes.start_repro(["report"], PREFECT_API_URL="x")
     assert seen["start_new_session"]
     assert seen["env"]["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
     assert seen["env"]["PREFECT_API_URL"] == "x"
     assert seen["command"][-2:] == ["--keep-going", "report"]
 
 
-def test_a_whole_file_stays(capsys):
+def test_a_whole_file_stays_and_where_there_is_none_there_is_nothing_to_do(capsys):
+    put_aside_what_is_cut_off()
     LOCK_FILE.write_text(LOCK)
     BUSY_FILE.write_text('{"data/raw/wands": {"read": []}}')
     put_aside_what_is_cut_off()
     assert LOCK_FILE.read_text() == LOCK
     assert BUSY_FILE.exists()
     assert capsys.readouterr().out == ""
-
-
-def test_where_there_is_none_there_is_nothing_to_do():
-    put_aside_what_is_cut_off()
-    assert not list(Path().glob("dvc.lock*"))
 
 
 @pytest.mark.parametrize(
@@ -206,30 +207,44 @@ def test_what_is_cut_off_is_put_aside_and_said(capsys, path, content):
     assert f"{path} was cut off" in capsys.readouterr().out
 
 
-def test_a_file_that_is_being_written_stays(monkeypatch):
+@pytest.mark.parametrize("meanwhile", [lambda: LOCK_FILE.write_text(LOCK), LOCK_FILE.unlink], ids=["ends", "vanishes"])
+def test_a_file_that_is_being_written_is_left_to_its_writer(monkeypatch, meanwhile):
     LOCK_FILE.write_text(LOCK[: LOCK.index("cmd") + 3])
-    monkeypatch.setattr(time, "sleep", lambda _seconds: LOCK_FILE.write_text(LOCK))
+    monkeypatch.setattr(time, "sleep", lambda _seconds: meanwhile())
     put_aside_what_is_cut_off()
-    assert LOCK_FILE.read_text() == LOCK
-
-
-def test_a_file_that_vanishes_meanwhile_is_no_fault(monkeypatch):
-    BUSY_FILE.write_text("")
-    monkeypatch.setattr(time, "sleep", lambda _seconds: BUSY_FILE.unlink())
-    put_aside_what_is_cut_off()
-    assert not list(BUSY_FILE.parent.iterdir())
+    assert not list(Path().glob("*.cut"))
 
 
 @pytest.mark.parametrize(
-    ("told", "stale"), [("{}", set()), ('{"report": [{}], "train@wands": []}', {"report", "train@wands"})]
+    ("answer", "stale"), [("{}", set()), ('{"report": [{}], "train@wands": []}', {"report", "train@wands"})]
 )
-def test_stale_stages_are_those_that_dvc_names_and_it_waits_for_another_dvc(monkeypatch, told, stale):
+def test_stale_stages_are_those_that_dvc_names_and_it_waits_for_another_dvc(monkeypatch, answer, stale):
     asked = []
 
-    def answer(command, **options):
+    def run(command, **options):
         asked.append(command)
-        return subprocess.CompletedProcess(command, 0, told, "")
+        return subprocess.CompletedProcess(command, 0, answer, "")
 
-    monkeypatch.setattr(subprocess, "run", answer)
-    assert repro.stale_stages() == stale
+    monkeypatch.setattr(subprocess, "run", run)
+    assert processes.stale_stages() == stale
     assert "--wait-for-lock" in asked[0]
+
+
+def test_dvc_says_what_runs_and_what_fails_without_its_hints_and_what_it_skips():
+    BUSY_FILE.parent.parent.rename("before")
+    for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
+        subprocess.run(command, check=True)
+    stages = {"made": {"cmd": "echo said; echo > made", "outs": ["made"]}, "bad": {"cmd": "false", "deps": ["made"]}}
+    Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
+    ours = [sys.executable, "-m", "flows.processes", "repro", "--keep-going"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    first, second = (
+        subprocess.run(ours, env=environment, capture_output=True, text=True, check=False) for _ in range(2)
+    )
+    assert first.returncode == second.returncode == 255
+    assert re.findall(r"\S.*", first.stdout) == [
+        *("Running stage 'made':", "> echo said; echo > made", "said"),
+        *("Running stage 'bad':", "> false"),
+    ]
+    assert "failed to reproduce 'bad'" in first.stderr
+    assert re.findall(r"\S.*", second.stdout) == ["Running stage 'bad':", "> false"]

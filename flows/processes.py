@@ -1,26 +1,33 @@
-"""DVC's processes: started in groups of their own, waited for, and ended with all that they have started."""
+"""DVC's processes: started in groups of their own, waited for, and ended with all that they have started.
+
+And what a killed one has left, which the next would stumble over.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 import psutil
 import yaml
+from dvc.cli import main as run_dvc
+from dvc.repo import Repo
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from voluptuous import Invalid
 
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.store import STATE, read_json, write_json
 
-DVC = (sys.executable, "-m", "dvc")
+DVC = (sys.executable, "-m", "flows.processes", "--wait-for-lock")
 LOCK_FILE = Path("dvc.lock")
 BUSY_FILE = Path(".dvc/tmp/rwlock")  # which process of DVC reads or writes what
 WRITTEN_IN = 0.5  # seconds, and more than it takes
@@ -35,7 +42,7 @@ def start_repro(targets: list[str], **environment: str) -> Process:
     """Start `dvc repro --keep-going` in a process group of its own."""
     tools = Path(sys.executable).parent  # holds the `python` that the stages call
     environment["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
-    command = [*DVC, "--wait-for-lock", "repro", "--keep-going", *targets]
+    command = [*DVC, "repro", "--keep-going", *targets]
     process = subprocess.Popen(command, env=os.environ | environment, start_new_session=True)  # noqa: S603 - our own
     write_json(
         GROUPS / f"{process.pid}.json",
@@ -131,8 +138,8 @@ def put_aside_what_is_cut_off() -> None:
 
 def cache_folder() -> Path:
     """Where DVC keeps its cache, as it is configured."""
-    told = subprocess.run([*DVC, "cache", "dir"], check=True, capture_output=True, text=True)  # noqa: S603 - our own
-    return Path(told.stdout.strip())
+    with Repo() as repo:
+        return Path(repo.cache.local_cache_dir)
 
 
 def remove_empty_runs() -> None:
@@ -164,8 +171,22 @@ def _is_json(path: Path) -> bool:
 
 def stale_stages() -> set[str]:
     """The stages that are not up to date, as DVC sees it; RunFailed where it cannot say."""
-    command = [*DVC, "--wait-for-lock", "status", "--json"]
-    told = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - our own
-    if told.returncode:
-        raise RunFailed(f"DVC cannot say what is up to date: {told.stderr.strip()}")
-    return set(json.loads(told.stdout))
+    command = [sys.executable, "-m", "dvc", "--wait-for-lock", "status", "--json"]
+    answer = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - our own
+    if answer.returncode:
+        raise RunFailed(f"DVC cannot say what is up to date: {answer.stderr.strip()}")
+    return set(json.loads(answer.stdout))
+
+
+def main(arguments: list[str]) -> int:
+    """Run DVC's own command in this process, without its hints, and without a line for each stage that it skips."""
+    for name in ("dvc.dvcfile", "dvc.repo.scm_context", "dvc.stage"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("dvc.stage.run", "dvc.stage.cache"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    with redirect_stdout(io.StringIO()):  # of DVC itself: what it logs, and stages, go to where they did
+        return int(run_dvc(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
