@@ -15,14 +15,13 @@ from typing import Annotated, Literal
 import typer
 
 from flows.console import progress, say, show
+from tasks.calibrators import CALIBRATORS
+from tasks.projection.variants import DEPLOYABLE, SIMPLEST_FIRST
 from tasks.protocol.errors import BadInput, printable
 from tasks.protocol.store import check_place
 from tasks.provenance.checkout import now
 
 PARAMS_FILE = Path(__file__).resolve().parent.parent / "params.yaml"  # of the pipeline, whose settings are ours
-CALIBRATORS = "uncal, ts, diag, spline, hcal, smart, vector or matrix"
-VARIANTS = "confidence, shared_1d, label_intercept, label_platt, mrp, label_isotonic, mrp_exact"
-SLOW = ("hcal", "smart")  # the calibrators that are trained step by step
 LIBRARIES = ("numpy", "scipy", "torch")  # that a fit computes with
 
 app = typer.Typer(
@@ -44,8 +43,12 @@ Out = Annotated[Path | None, typer.Option(help="Where to write the JSON, in plac
 def fit(
     predictions: Labelled,
     out: Annotated[Path, typer.Option(help="Where to write the map.")],
-    calibrator: Annotated[str | None, typer.Option(help=f"{CALIBRATORS}. By default ts, without logits uncal.")] = None,
-    variant: Annotated[str, typer.Option(help=f"auto recommends one of the first five of {VARIANTS}.")] = "auto",
+    calibrator: Annotated[
+        str | None, typer.Option(help=f"{', '.join(CALIBRATORS)}. By default ts, without logits uncal.")
+    ] = None,
+    variant: Annotated[
+        str, typer.Option(help=f"auto recommends one of the first {len(SIMPLEST_FIRST)} of {', '.join(DEPLOYABLE)}.")
+    ] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Protocol seed, under which the rows are cut in three.")] = 1,
     group: Group = None,
     labels: Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")] = None,
@@ -66,7 +69,7 @@ def fit(
     names = _names(labels)
     if not (group or "").isprintable():
         raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
-    if calibrator in SLOW:
+    if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings:
         say([f"Fitting the calibrator {calibrator}, which with many labels or rows may take a minute or more."])
     rows, n_labels = read_to_fit(predictions, group=group, names=names)
     params = load_params(PARAMS_FILE)

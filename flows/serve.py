@@ -15,7 +15,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 import typer
 from prefect import Flow, flow, tags
@@ -32,15 +32,19 @@ from flows.console import command
 from flows.engine import alive, mark_crashed, task_runner
 from flows.refresh import refresh
 from flows.server import SECRET, api_server, find_server, own_home
+from tasks.calibrators import CALIBRATORS
+from tasks.projection.variants import DEPLOYABLE
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.store import DATA, STATE, read_json, write_json
 from tasks.provenance.hashing import sha256_of_file
 
-CalibratorName = Literal["ts", "uncal", "diag", "spline", "hcal", "smart", "vector", "matrix"]
-VariantName = Literal[
-    "auto", "confidence", "shared_1d", "label_intercept", "label_platt", "mrp", "mrp_exact", "label_isotonic"
-]
+if TYPE_CHECKING:
+    CalibratorName: TypeAlias = str
+    VariantName: TypeAlias = str
+else:  # a form offers what the registries hold
+    CalibratorName = Literal[tuple(CALIBRATORS)]
+    VariantName = Literal["auto", *DEPLOYABLE]
 Dialect = Literal["duckdb", "postgres", "bigquery", "spark"]
 Share = Annotated[float, Field(gt=0, lt=1)]
 

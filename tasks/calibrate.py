@@ -24,7 +24,7 @@ LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}  # t
 @cache
 def code_of(calibrator: str) -> list[str]:
     """The code that a calibrator's own file reaches, and the versions of the libraries that it computes with."""
-    file = Path(*CALIBRATORS[calibrator].__module__.split(".")).with_suffix(".py")
+    file = Path(*CALIBRATORS[calibrator].fit.__module__.split(".")).with_suffix(".py")
     used = {name.split(".")[0] for reached in reached_files(file, packages=False) for name in imports(reached)}
     return [code_fingerprint(file), *(f"{name}{version(LIBRARIES[name])}" for name in sorted(used & LIBRARIES.keys()))]
 

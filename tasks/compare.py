@@ -8,10 +8,9 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from tasks.metrics.registry import of_reliability
-from tasks.projection.batch import Batch
+from tasks.projection.batch import Batch, project_together
+from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.rows import rows_under
-from tasks.projection.variants import project_together
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.keys import COMPARED
 from tasks.protocol.params import MetricParams, Params
@@ -55,12 +54,13 @@ def compare(
     found: list[tuple[object, ...]] = []
     for asked, fits, rows, curves in zip(steps, few, first, project_together(batches), strict=True):
         counts = parts.seed, asked, len(rows.calibrator_fit), len(rows.projection_fit)
-        for name, at, mrp in zip(names, rows_under(fits, test).confidence_logit, curves, strict=True):
-            found += [(*counts, *one) for one in compared(name, "confidence", at, test, params.metrics)]
-            found += [(*counts, *one) for one in compared(name, "mrp", mrp(at, test.decision), test, params.metrics)]
+        for name, calibrator, mrp in zip(names, fits, curves, strict=True):
+            seen = Decisions.under(calibrator, test)
+            for variant, logit in (("confidence", seen.confidence_logit), ("mrp", mrp(seen))):
+                found += [(*counts, *row) for row in compared(name, variant, logit, test, params.metrics)]
     for fit in both_parts:
         for asked in steps:
-            (at,) = rows_under([fit.few[2 * asked]], test).confidence_logit
+            at = Decisions.under(fit.few[2 * asked], test).confidence_logit
             counts = parts.seed, asked, min(2 * asked, fit.rows), 0
             found += [(*counts, *one) for one in compared(fit.calibrator, "confidence", at, test, params.metrics)]
     return pl.DataFrame(found, schema=SCHEMA, orient="row")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.projection.batch import Batch
+from tasks.projection.batch import Batch, optimality
 from tasks.projection.curves import Curves, SharedCurve
+from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.rows import decision_gap
 from tasks.projection.simplex import project_simplex
-from tasks.projection.variants import Variant, optimality, project_batch
-from tasks.protocol.decisions import FixedDecisions, confidence_logit
+from tasks.projection.variants import Projection, project_batch
+from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
 
 
-def lattices(fitted: dict[str, Variant]) -> dict[str, Curves]:
+def lattices(fitted: dict[str, Projection]) -> dict[str, Curves]:
     """The curves of those variants that are lattices."""
     curves = {name: value.curves if isinstance(value, SharedCurve) else value for name, value in fitted.items()}
     return {name: value for name, value in curves.items() if isinstance(value, Curves)}
@@ -34,11 +34,11 @@ def project(
     variants, optimum = project_batch(batch), optimality(batch)
     rows = []
     for place, fit in enumerate(calibrated):
-        log_probabilities = fit.value(test.logits)
+        seen = Decisions.under(fit.value, test)
+        log_probabilities = seen.log_probabilities
+        assert log_probabilities is not None
         fitted = {name: values[place] for name, values in variants.items() if place < len(values)}
-        confidence = confidence_logit(log_probabilities, test.decision)
-        seen = confidence, test.decision, decision_gap(log_probabilities, test.logits, test.decision)
-        logits = {name: value(*seen) for name, value in fitted.items()}
+        logits = {name: value(seen) for name, value in fitted.items()}
         mrc = log_probabilities, test.decision, logits["mrp"]
         rows.append(
             ProjectedDecisions(

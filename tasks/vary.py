@@ -14,8 +14,8 @@ from tasks.metrics.measured import Measurement, changed_metrics, measured
 from tasks.metrics.probability import accuracy
 from tasks.metrics.registry import Probabilities, Reliability, metrics_of, of_reliability
 from tasks.projection.batch import Batch
+from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.rows import rows_under
 from tasks.projection.simplex import project_simplex
 from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions
@@ -30,7 +30,9 @@ def projected_again(projected: Projected, batch: Batch, settings: LatticeSetting
     """The same calibrators with nothing but MRP, under other settings."""
     fitted = project_batch(replace(batch, settings=settings), ("mrp",))["mrp"]
     return [
-        replace(rows, reliability_logits={"mrp": curves(rows.reliability_logits["confidence"], rows.decision)})
+        replace(
+            rows, reliability_logits={"mrp": curves(Decisions(rows.reliability_logits["confidence"], rows.decision))}
+        )
         for rows, curves in zip(projected.rows, fitted, strict=True)
     ]
 
@@ -49,11 +51,12 @@ def refitted(
     fits = ((name, parts.fit_rows(name)) for name in names)
     calibrators = [fit_on_first(name, one.logits, one.labels, [len(one)], seed=parts.seed)[0] for name, one in fits]
     batch = Batch.under(calibrators, parts, LatticeSettings.chosen(params.projection), device)
-    fitted, rows = project_batch(batch, ("confidence", "mrp")), rows_under(calibrators, test)
-    for place, (name, at) in enumerate(zip(names, rows.confidence_logit, strict=True)):
+    fitted = project_batch(batch, ("confidence", "mrp"))
+    for place, (name, calibrator) in enumerate(zip(names, calibrators, strict=True)):
+        seen = Decisions.under(calibrator, test)
         yield name, ("confidence", "accuracy", accuracy(test.decision, test.labels))
         for variant, values in fitted.items():
-            metrics = of_reliability(values[place](at, test.decision), test.correct, params.metrics)
+            metrics = of_reliability(values[place](seen), test.correct, params.metrics)
             yield from ((name, (variant, metric, metrics[metric])) for metric in COMPARED)
 
 

@@ -18,8 +18,8 @@ from tasks.calibrators import CALIBRATORS
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import of_reliability
 from tasks.projection.batch import Batch
+from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.rows import rows_under
 from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions, decide
 from tasks.protocol.params import load_params
@@ -62,12 +62,13 @@ def differences(request) -> Found:
     for seed in (1, 2, 3):
         parts = validation_rows(validation, seed, PARAMS.protocol)
         rows = {name: parts.fit_rows(name) for name in CALLED}
-        fits = [CALIBRATORS[name](one.logits, one.labels, seed=seed) for name, one in rows.items()]
+        fits = [CALIBRATORS[name].fit(one.logits, one.labels, seed=seed) for name, one in rows.items()]
         batch = Batch.under(fits, parts, LatticeSettings.chosen(alone), "cpu")
-        variants, seen = project_batch(batch, tuple(VARIANTS)), rows_under(fits, test)
+        variants = project_batch(batch, tuple(VARIANTS))
+        seen = [Decisions.under(fit, test) for fit in fits]
         for place, calibrator in enumerate(CALLED):
             for variant, values in variants.items():
-                logit = values[place](seen.confidence_logit[place], seen.decision, seen.gap[place])
+                logit = values[place](seen[place])
                 ours = of_reliability(logit, test.correct, PARAMS.metrics) | {"ece": ece(expit(logit), test.correct)}
                 row = theirs[seed, CALLED[calibrator], VARIANTS[variant]]
                 for metric, column in METRICS.items():

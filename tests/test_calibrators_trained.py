@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fits import logits_and_labels as simulated
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import approx_fprime
 from scipy.special import log_softmax, softmax
 
 from tasks.calibrators.hcalibration import HCalibration, HCalibrationSettings, fit_hcal
-from tasks.calibrators.residuals import event_loss, moving_average, residual_loss
+from tasks.calibrators.residuals import event_loss, moving_average, residual_loss, rising_order
 from tasks.calibrators.scale import floored
-from tasks.calibrators.smart import Smart, SmartSettings, _backward, _forward, first_parameters, fit_smart
+from tasks.calibrators.smart import Smart, SmartSettings, _loss, first_parameters, fit_smart
 from tasks.metrics.probability import nll_of_rows
 from tasks.protocol.adam import Adam
-
-
-def simulated(n: int, n_labels: int, overconfidence: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    true_logits = rng.normal(size=(n, n_labels)) * 1.5
-    labels = (true_logits + rng.gumbel(size=true_logits.shape)).argmax(axis=1)
-    return overconfidence * true_logits, labels
 
 
 def test_adam_steps_by_hand():
@@ -106,15 +103,23 @@ def test_smart_keeps_every_order_and_fits_better_than_nothing(n_labels):
     assert nll_of_rows(fitted, labels).mean() < nll_of_rows(log_softmax(logits, axis=1), labels).mean() - 0.1
 
 
-def test_the_slope_of_the_net_is_that_of_finite_differences():
-    parameters, x = first_parameters(3), np.linspace(-2, 3, 17)
-    weight = np.cos(np.arange(17))
-    first, second, _ = _forward(parameters, x)
-    slope = _backward(parameters, x, first, second, weight)
-    for place in (0, 17, 40, 290, 310, len(parameters) - 1):
-        step = 1e-6 * (np.arange(len(parameters)) == place)
-        up, down = ((_forward(parameters + by, x)[2] * weight).sum() for by in (step, -step))
-        assert slope[place] == pytest.approx((up - down) / 2e-6, abs=1e-6)
+@pytest.mark.parametrize("labels", [2, 4])
+def test_the_gradient_of_the_log_loss_in_the_net_is_that_of_finite_differences(labels):
+    parameters, x, generator = first_parameters(3), np.linspace(-2, 3, 17), np.random.default_rng(0)
+    below = -generator.exponential(2, (labels, 17))
+    below[0] = 0
+    rows = x, below, below[generator.integers(labels, size=17), np.arange(17)]
+    _, gradient = _loss(parameters, *rows)
+    assert gradient == pytest.approx(approx_fprime(parameters, lambda at: _loss(at, *rows)[0], 1e-7), abs=1e-4)
+
+
+@given(values=st.lists(st.integers(0, 9) | st.floats(0, 1), min_size=1, max_size=40))
+@settings(deadline=None, derandomize=True)
+def test_equal_probabilities_keep_their_order_however_many_there_are(values):
+    values = np.array(values, dtype=float)
+    assert (rising_order(values) == np.argsort(values, kind="stable")).all()
+    rare = np.append(values[:3], np.linspace(0, 1, 100))
+    assert (rising_order(np.append(rare, rare[:2])) == np.argsort(np.append(rare, rare[:2]), kind="stable")).all()
 
 
 def test_patience_ends_a_fit_that_gains_nothing_and_the_best_epoch_is_kept():

@@ -18,7 +18,7 @@ from maps import document, predictions
 from flows import reliability
 from tasks.bound import bound
 from tasks.calibrate import calibrate, fit_key
-from tasks.calibrators import FITTERS
+from tasks.calibrators import calibrators_for
 from tasks.compare import compare
 from tasks.maps.apply import apply_map
 from tasks.maps.reliability_map import AT_ONCE, ReliabilityMap
@@ -29,10 +29,9 @@ from tasks.metrics.resampling import resample
 from tasks.predictions import formats
 from tasks.project import project
 from tasks.projection import batch as batch_module
-from tasks.projection.cells import Cells
-from tasks.projection.exact import fit_exact
-from tasks.projection.exact_problem import Problem
-from tasks.projection.lattice import LatticeSettings, fit_lattices
+from tasks.projection.adam_lattice import Cells, fit_lattices
+from tasks.projection.exact import Problem, fit_exact
+from tasks.projection.lattice import FitRows, LatticeSettings
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.splits import ValidationRows
 from tasks.protocol.store import Base
@@ -54,31 +53,32 @@ def counted(patch: pytest.MonkeyPatch, place: Any, name: str, count: Callable[..
     return calls
 
 
-def made_up(fits: int, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Confidence, decision and correct `(B, m)`; each fit has its own base rate and slope."""
+def made_up(fits: int, rows: int) -> list[FitRows]:
+    """Confidence, decision and correct `(m,)` of each fit, which has its own base rate and slope."""
     generator = np.random.default_rng(0)
     confidence = generator.uniform(0.2, 1.0, (fits, rows))
     decision = generator.integers(0, K, (fits, rows))
     right = confidence ** np.linspace(0.5, 3, fits)[:, None] - 0.1 * decision
-    return confidence, decision, generator.random((fits, rows)) < np.clip(right, 0, 1)
+    correct = generator.random((fits, rows)) < np.clip(right, 0, 1)
+    return list(zip(confidence, decision, correct, strict=True))
 
 
 def test_a_hundred_fits_descend_in_as_many_steps_as_one(monkeypatch):
     chosen = LatticeSettings(epochs=20)
-    steps = counted(monkeypatch, Cells, "slope", lambda _cells, values: tuple(values.shape))
-    fit_lattices(*made_up(108, 60), n_labels=K, settings=chosen)
+    steps = counted(monkeypatch, Cells, "gradient", lambda _cells, values: tuple(values.shape))
+    fit_lattices(made_up(108, 60), n_labels=K, settings=chosen)
     assert steps == [(108, K, chosen.knots)] * chosen.epochs
 
 
 def test_a_hundred_optima_take_the_passes_of_the_slowest_and_each_only_its_own(monkeypatch):
     rows = made_up(108, 600)
     curves = counted(monkeypatch, Problem, "derivatives", lambda _problem, theta: len(theta))
-    fit_exact(*rows, n_labels=K, settings=LatticeSettings())
+    fit_exact(rows, n_labels=K, settings=LatticeSettings())
     together = curves.copy()
     alone = []
     for fit in range(0, 108, 12):
         curves.clear()
-        fit_exact(*(part[fit : fit + 12] for part in rows), n_labels=K, settings=LatticeSettings())
+        fit_exact(rows[fit : fit + 12], n_labels=K, settings=LatticeSettings())
         alone.append(curves.copy())
     assert len(together) == max(map(len, alone)) <= 30
     assert sum(together) == sum(map(sum, alone)) <= 12 * 108 * K
@@ -98,8 +98,8 @@ def parts(decisions) -> ValidationRows:
     return ValidationRows(1, *[decisions] * 4)
 
 
-def fits_of(confidence: Any, *_: Any, **__: Any) -> int:
-    return len(confidence)
+def fits_of(fits: Any, **_: Any) -> int:
+    return len(fits)
 
 
 def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monkeypatch, decisions, parts, params):
@@ -179,7 +179,7 @@ def asked_of(patch: pytest.MonkeyPatch, module: ModuleType, *names: str) -> dict
 def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(monkeypatch, decisions, params):
     names = ("calibrate", "project", "unchanged", "measure", "compare", "vary", "bound", "known")
     tasks = asked_of(monkeypatch, reliability, *names)
-    params = reliability.with_calibrators(params, tuple(FITTERS))
+    params = reliability.with_calibrators(params, calibrators_for("paper"))
     base = Base("wands", decisions, decisions, ("a", "b", "c"), "group", ("test",), "simulated", 0.5)
     reliability.submit_all(base, params, "cpu", reliability.cut(base, params, None))
     fits = [

@@ -4,42 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from fits import Rows, batch, fits, simulated
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize, root
+from scipy.optimize import approx_fprime
 from scipy.special import expit, logit
 
 from tasks.projection import exact as exact_module
-from tasks.projection.batch import Batch
+from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.curves import Curves
-from tasks.projection.exact import LEAST_INCREMENT, Exact, fit_exact
-from tasks.projection.exact_problem import RIDGE
-from tasks.projection.exact_rows import DeviceRows, HostRows
-from tasks.projection.lattice import LatticeSettings, fit_lattices, objective
+from tasks.projection.decisions import Decisions
+from tasks.projection.exact import LEAST_INCREMENT, RIDGE, Exact, fit_exact
+from tasks.projection.exact_rows import CellRows
+from tasks.projection.lattice import LatticeSettings, objective
 from tasks.projection.quadrature import nodes
-from tasks.projection.rows import Rows as ProjectionRows
 
 SETTINGS = LatticeSettings()
 DEVICES = ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]  # torch's CPU, for "cpu" means NumPy
 sizes = {"B": st.integers(1, 3), "m": st.integers(1, 300), "K": st.integers(1, 5), "seed": st.integers(0, 2**32 - 1)}
-Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-def simulated(B: int, m: int, K: int, seed: int = 0) -> Rows:
-    """Confidence `(B, m)`, decision and correct `(m,)`; a higher label is right less often at equal confidence."""
-    rng = np.random.default_rng(seed)
-    true = rng.uniform(0.3, 1.0, m)
-    decision = rng.integers(0, K, m)
-    correct = rng.random(m) < np.clip(true - 0.3 * decision / K, 0, 1)
-    return true ** rng.uniform(0.5, 2.0, (B, 1)), decision, correct
 
 
 def fitted(rows: Rows, K: int, chosen: LatticeSettings = SETTINGS, device: str = "cpu") -> Exact:
-    return fit_exact(*rows, n_labels=K, settings=chosen, device=device)
+    return fit_exact(fits(*rows), n_labels=K, settings=chosen, device=device)
+
+
+def adam(rows: Rows, K: int, epochs: int = 30) -> np.ndarray:
+    return fit_lattices(fits(*rows), n_labels=K, settings=LatticeSettings(epochs=epochs))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -92,22 +87,6 @@ class OneFit:
         assert (slope[at_highest] <= tolerance).all()
         assert (np.abs(slope[~at_lowest & ~at_highest]) <= tolerance).all()
 
-    def by_scipy(self) -> np.ndarray:
-        """The optimal theta `(K, J)` by a quasi-Newton method that knows bounds, polished on its free variables."""
-        start = np.maximum(np.diff(self.start, axis=1, prepend=0), self.lowest)
-        options = {"maxiter": 5000, "maxfun": 10_000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 30}
-        bounds = [(low, 1000) for low in self.lowest.ravel()]
-        flat = lambda theta: self.slope(theta).ravel()  # noqa: E731
-        theta = minimize(self.height, start.ravel(), jac=flat, method="L-BFGS-B", bounds=bounds, options=options).x
-        free = theta > self.lowest.ravel() + 1e-9
-
-        def free_slope(part: np.ndarray) -> np.ndarray:
-            theta[free] = part
-            return flat(theta)[free]
-
-        theta[free] = root(free_slope, theta[free].copy(), tol=1e-13).x
-        return theta.reshape(self.K, self.J)
-
 
 @given(**sizes, J=st.integers(3, 12), smoothness=st.sampled_from([0.0, 1e-8, 1e-4, 0.1]))
 @settings(deadline=None, max_examples=40, derandomize=True)
@@ -125,6 +104,24 @@ def test_the_optimum_meets_the_sign_conditions_of_its_slope(B, m, K, seed, J, sm
         np.testing.assert_allclose(exact.objective[b], problem.height(theta), rtol=0, atol=1e-13)
 
 
+def test_the_slope_that_the_certificate_takes_is_that_of_the_stated_objective():
+    problem, theta = OneFit(simulated(1, 60, 2), np.array([[True, False]]), 2), np.linspace(-1, 1, 16)
+    np.testing.assert_allclose(problem.slope(theta).ravel(), approx_fprime(theta, problem.height, 1e-7), atol=1e-6)
+
+
+@pytest.mark.parametrize("label", [0, 1, 2])
+@pytest.mark.parametrize(
+    "values", [lambda rows: fitted(rows, 3).values, lambda rows: adam(rows, 3)], ids=["exact", "adam"]
+)
+def test_labels_are_separable(values, label):
+    confidence, decision, correct = simulated(2, 700, 3)
+    others = decision != label
+    here = values((confidence, decision, correct))
+    there = values((np.where(others, confidence[:, ::-1], confidence), decision, np.where(others, ~correct, correct)))
+    np.testing.assert_array_equal(here[:, label], there[:, label])
+    assert not np.array_equal(here, there)
+
+
 def test_the_certificate_sees_a_curve_that_is_not_the_optimum():
     rows = simulated(1, 500, 2)
     exact = fitted(rows, 2)
@@ -134,25 +131,15 @@ def test_the_certificate_sees_a_curve_that_is_not_the_optimum():
         OneFit(rows, exact.ridged, 2).signs_hold(moved)
 
 
-@pytest.mark.parametrize(("m", "K", "J", "seed"), [(2000, 3, 8, 0), (400, 2, 8, 1), (1000, 1, 12, 3)])
-def test_it_is_scipys_optimum(m, K, J, seed):
-    chosen = LatticeSettings(knots=J)
-    rows = simulated(1, m, K, seed)
-    exact = fitted(rows, K, chosen)
-    problem = OneFit(rows, exact.ridged, K, chosen)
-    theirs = problem.by_scipy()
-    assert not exact.ridged.any()
-    assert exact.objective[0] <= problem.height(theirs) + 1e-9
-    np.testing.assert_allclose(exact.values[0], theirs @ problem.below.T, atol=1e-6)
-
-
 @given(**sizes)
 @settings(deadline=None, max_examples=10, derandomize=True)
 def test_adam_ends_no_lower(B, m, K, seed):
     rows = simulated(B, m, K, seed)
-    adam = fit_lattices(*rows, n_labels=K, settings=LatticeSettings(epochs=100))
     exact = fitted(rows, K)
-    reached, optimum = (objective(values, *rows, SETTINGS.smoothness) for values in (adam, exact.values))
+    reached, optimum = (
+        np.array([objective(own, *fit, SETTINGS.smoothness) for own, fit in zip(values, fits(*rows), strict=True)])
+        for values in (adam(rows, K, epochs=100), exact.values)
+    )
     plain = ~exact.ridged.any(axis=1)
     assert (optimum <= reached + 1e-5).all()  # the ridge and the least increment aside
     assert (optimum[plain] <= reached[plain] + 1e-8).all()
@@ -170,17 +157,6 @@ def test_neither_company_nor_order_matters(B, m, K, seed):
     shuffled = fitted((confidence[:, order], decision[order], correct[order]), K)
     np.testing.assert_allclose(together.values, shuffled.values, rtol=0, atol=1e-10)
     np.testing.assert_array_equal(together.values, fitted((confidence, decision, correct), K).values)
-
-
-@pytest.mark.parametrize("label", [0, 1, 2])
-def test_labels_are_separable(label):
-    confidence, decision, correct = simulated(2, 700, 3)
-    others = decision != label
-    here = fitted((confidence, decision, correct), 3)
-    moved = np.where(others, confidence[:, ::-1], confidence)
-    there = fitted((moved, decision, np.where(others, ~correct, correct)), 3)
-    np.testing.assert_array_equal(here.values[:, label], there.values[:, label])
-    assert not np.array_equal(here.values, there.values)
 
 
 def test_labels_that_are_always_right_always_wrong_or_parted_stay_finite():
@@ -228,33 +204,7 @@ def test_there_is_no_flat_piece():
     curves = Curves(SETTINGS.places, exact.values[0], np.array([3000]), ("none",))
     assert curves.violations() == []
     at = np.linspace(-8, 8, 20_001)
-    assert (np.diff(curves(at, np.zeros(len(at), dtype=int))) > 0).all()
-
-
-def test_known_curves_are_found_again():
-    rng = np.random.default_rng(0)
-    n = 200_000
-    true = np.array([np.linspace(-2, 3, 8), np.r_[np.full(4, -1.0), np.linspace(-1, 1, 4)]])
-    confidence, decision = rng.beta(2, 1, (1, n)), rng.integers(0, 2, n)
-    at = logit(confidence[0])
-    curves = Curves(SETTINGS.places, true, np.array([n, n]), ("none", "none"))
-    correct = rng.random(n) < expit(curves(at, decision))
-    found = Curves(SETTINGS.places, fitted((confidence, decision, correct), 2).values[0], curves.rows, curves.fallback)
-    for label in (0, 1):
-        mine = decision == label
-        share = np.histogram(confidence[0][mine], SETTINGS.places)[0] / mine.sum()
-        query = np.linspace(0.001, 0.999, 999)
-        query = query[share[np.minimum((query * 7).astype(int), 6)] >= 0.01]
-        assert len(query) > 800
-        there = logit(query), np.full(len(query), label)
-        np.testing.assert_allclose(expit(found(*there)), expit(curves(*there)), atol=0.02)
-
-
-def test_the_input_is_not_touched():
-    rows = simulated(2, 60, 2)
-    for array in rows:
-        array.flags.writeable = False
-    fitted(rows, 2)
+    assert (np.diff(curves(Decisions(at, np.zeros(len(at), dtype=int)))) > 0).all()
 
 
 @pytest.mark.parametrize("device", ["cpu", *DEVICES])
@@ -265,10 +215,10 @@ def test_the_input_is_not_touched():
 def test_the_sums_over_cells_are_those_of_each_cell_by_itself(device, lengths, spread, seed):
     rng, counts = np.random.default_rng(seed), np.array(lengths, dtype=np.int64)
     weight = rng.random(counts.sum())
-    host = HostRows(counts, weight, *nodes(weight, counts))
+    host = CellRows(counts, weight, *nodes(weight, counts))
     left, rise = rng.normal(scale=spread, size=(2, len(counts)))
     stays = rng.random(len(counts)) < 0.7
-    rows = host if device == "cpu" else DeviceRows.on(device, host)
+    rows = host if device == "cpu" else host.on(device)
     weights = np.split(host.weight, np.cumsum(counts)[:-1]) if lengths else []
     expected = np.empty((6, len(counts)))
     for cell, weight in enumerate(weights):
@@ -315,15 +265,15 @@ def test_a_batch_is_fitted_on_its_device_when_it_is_its_turn(monkeypatch):
         yield
         seen.append("turn over")
 
-    def on(device: str, rows: HostRows) -> HostRows:
+    def on(rows: CellRows, device: str) -> CellRows:
         seen.append(f"rows on {device}")
         return rows
 
     monkeypatch.setattr(exact_module, "device_turn", turn)
-    monkeypatch.setattr(DeviceRows, "on", on)
+    monkeypatch.setattr(CellRows, "on", on)
     confidence, decision, correct = simulated(2, 60, 2)
-    rows = ProjectionRows(logit(confidence), np.zeros_like(confidence), decision, correct)
-    assert Batch(rows, 2, SETTINGS, device="elsewhere").exact.kkt.max() <= 1e-8
+    of = batch((logit(confidence), decision, correct), 2)
+    assert replace(of, device="elsewhere").exact.kkt.max() <= 1e-8
     assert seen == ["turn on elsewhere", "rows on elsewhere", "turn over"]
-    assert Batch(rows, 2, SETTINGS).exact.kkt.max() <= 1e-8
+    assert of.exact.kkt.max() <= 1e-8
     assert seen[3:] == ["turn on cpu", "turn over"]

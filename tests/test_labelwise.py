@@ -7,6 +7,7 @@ import pickle
 
 import numpy as np
 import pytest
+from fits import Rows, batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression, minimize
@@ -16,28 +17,19 @@ from sklearn.linear_model import LogisticRegression
 from sorts import sorted_values
 
 from tasks.projection.curves import Curves, SharedCurve
+from tasks.projection.decisions import Decisions
 from tasks.projection.label_maps import Intercepts, Isotonic, Lines
 from tasks.projection.labelwise import PENALTIES, RIDGE, WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
-from tasks.projection.rows import Rows
 
 LABELS = 3
 
 
-def fit_shifts(
-    confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, n_labels: int
-) -> list[Intercepts]:
-    """Without selection rows, hence without a penalty."""
-    rows = Rows(confidence_logit, np.zeros_like(confidence_logit), decision, correct)
-    return fit_intercepts(rows, None, n_labels=n_labels)
-
-
-FITS = {"intercepts": fit_shifts, "isotonic": fit_isotonic, "platt": fit_platt}
+FITS = {"intercepts": fit_intercepts, "isotonic": fit_isotonic, "platt": fit_platt}
 every_fit = pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
 sizes = {"m": st.integers(0, 200), "spread": st.floats(0, 40), "seed": st.integers(0, 2**32 - 1)}
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def simulated(B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 0.5, spread: float = 1.5) -> Arrays:
+def simulated(B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 0.5, spread: float = 1.5) -> Rows:
     """logit of the confidence `(B, m)`, decision and correct `(m,)`, right by a line in the logit of the first fit.
 
     The lines of labels 0, 1 and 2 have the same slope and intercepts `shift`, 0 and -`shift`.
@@ -49,7 +41,7 @@ def simulated(B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 
     return confidence_logit * rng.uniform(1, 2, (B, 1)) ** (np.arange(B) > 0)[:, None], decision, correct
 
 
-def one_label(logits: list[float], correct: list[int]) -> Arrays:
+def one_label(logits: list[float], correct: list[int]) -> Rows:
     return np.array([logits], dtype=float), np.zeros(len(logits), dtype=int), np.array(correct, dtype=bool)
 
 
@@ -58,7 +50,7 @@ def one_label(logits: list[float], correct: list[int]) -> Arrays:
 def test_the_reliabilities_of_a_label_sum_to_its_right_rows(m, spread, seed):
     confidence_logit, decision, correct = simulated(2, m, seed, spread=spread)
     for fitted, at in zip(
-        fit_shifts(confidence_logit, decision, correct, n_labels=LABELS), confidence_logit, strict=True
+        fit_intercepts(batch((confidence_logit, decision, correct), LABELS)), confidence_logit, strict=True
     ):
         for label, alpha in enumerate(fitted.alpha):
             mine = decision == label
@@ -72,7 +64,7 @@ def test_the_reliabilities_of_a_label_sum_to_its_right_rows(m, spread, seed):
 
 def test_a_shift_worked_by_hand():
     # at confidence 1/2, three of four right: the shift is log 3, whatever other labels do
-    (fitted,) = fit_shifts(*one_label([0, 0, 0, 0], [1, 1, 1, 0]), n_labels=2)
+    (fitted,) = fit_intercepts(batch(one_label([0, 0, 0, 0], [1, 1, 1, 0]), 2))
     assert fitted.alpha[0] == pytest.approx(np.log(3), abs=1e-14)
     assert fitted.alpha[1] == 0
 
@@ -80,41 +72,42 @@ def test_a_shift_worked_by_hand():
 def test_a_label_always_right_or_always_wrong_ends_at_the_bound():
     confidence_logit, decision = np.array([[0.0, 40, 800, -3, -40, -800]]), np.array([0, 0, 0, 1, 1, 1])
     for right, alpha in (([1, 1, 1, 0, 0, 0], [12, -12]), ([0, 0, 0, 1, 1, 1], [-12, 12])):
-        (fitted,) = fit_shifts(confidence_logit, decision, np.array(right, dtype=bool), n_labels=2)
+        (fitted,) = fit_intercepts(batch((confidence_logit, decision, np.array(right, dtype=bool)), 2))
         assert fitted.alpha.tolist() == alpha
-    (beyond,) = fit_shifts(*one_label([30, 31], [0, 1]), n_labels=1)
+    (beyond,) = fit_intercepts(batch(one_label([30, 31], [0, 1]), 1))
     assert beyond.alpha.tolist() == [-12]
 
 
 def test_a_shift_is_found_where_all_reliabilities_saturate():
-    (fitted,) = fit_shifts(*one_label([-50, 52], [0, 1]), n_labels=1)
+    (fitted,) = fit_intercepts(batch(one_label([-50, 52], [0, 1]), 1))
     assert fitted.alpha[0] == pytest.approx(-1, abs=1e-9)  # half way between -50 and 52
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_penalty_is_the_larger_of_those_that_selection_rows_like_best(seed):
-    made = [simulated(1, 120, seed=10 * seed + part, shift=0.3) for part in range(2)]
-    fit, selection = (Rows(c, np.zeros_like(c), *of) for c, *of in made)
-    (fitted,) = fit_intercepts(fit, selection, n_labels=LABELS)
+    fit, selection = (simulated(1, 120, seed=10 * seed + part, shift=0.3) for part in range(2))
+    (fitted,) = fit_intercepts(batch(fit, LABELS, judge=selection))
 
-    def height(alpha: np.ndarray, penalty: float, rows: Rows) -> float:
-        t = rows.confidence_logit[0] + alpha[rows.decision]
-        return float((np.logaddexp(0, t) - rows.correct * t).mean() + penalty * (alpha**2).mean())
+    def objective(alpha: np.ndarray, penalty: float, rows: Rows) -> float:
+        (at,), decision, correct = rows
+        t = at + alpha[decision]
+        return float((np.logaddexp(0, t) - correct * t).mean() + penalty * (alpha**2).mean())
 
-    tried = [minimize(height, np.zeros(LABELS), (one, fit), tol=1e-12).x for one in PENALTIES]
-    losses = [height(alpha, 0, selection) for alpha in tried]
+    tried = [minimize(objective, np.zeros(LABELS), (penalty, fit), tol=1e-12).x for penalty in PENALTIES]
+    losses = [objective(alpha, 0, selection) for alpha in tried]
     np.testing.assert_allclose(fitted.alpha, tried[int(np.argmin(losses))], atol=1e-5)
-    assert list(PENALTIES) == sorted(PENALTIES, reverse=True)  # of equals, min takes the first
-    certain = Rows(np.full((1, 4), 40.0), np.zeros((1, 4)), np.zeros(4, dtype=int), np.ones(4, dtype=bool))
-    assert fit_intercepts(fit, certain, n_labels=LABELS)[0].alpha == pytest.approx(tried[0], abs=1e-5)
+    assert list(PENALTIES) == sorted(PENALTIES, reverse=True)  # of equals, the first is taken
+    certain = np.full((1, 4), 40.0), np.zeros(4, dtype=int), np.ones(4, dtype=bool)
+    (fitted,) = fit_intercepts(batch(fit, LABELS, judge=certain))
+    assert fitted.alpha == pytest.approx(tried[0], abs=1e-5)
 
 
 def test_a_shift_makes_no_ties_and_keeps_the_order_within_a_label():
     rows = simulated(1, 3000)
-    (fitted,) = fit_shifts(*rows, n_labels=LABELS)
+    (fitted,) = fit_intercepts(batch(rows, LABELS))
     for label in range(LABELS):
         mine = rows[0][0][rows[1] == label]
-        t = fitted(mine, np.full(len(mine), label))
+        t = fitted(Decisions(mine, np.full(len(mine), label)))
         assert len(np.unique(t)) == len(mine)
         np.testing.assert_array_equal(np.argsort(t), np.argsort(mine))
 
@@ -126,7 +119,7 @@ def test_isotonic_is_scikit_learns(m, spread, seed):
     confidence_logit = np.round(confidence_logit, 1)  # equal confidences
     at = np.concatenate([np.linspace(-45, 45, 301), confidence_logit[0]])
     for fitted, logits in zip(
-        fit_isotonic(confidence_logit, decision, correct, n_labels=LABELS), confidence_logit, strict=True
+        fit_isotonic(batch((confidence_logit, decision, correct), LABELS)), confidence_logit, strict=True
     ):
         assert fitted.violations() == []
         for label in np.unique(decision):
@@ -136,14 +129,14 @@ def test_isotonic_is_scikit_learns(m, spread, seed):
                 continue  # scikit-learn takes these for one confidence
             reference = IsotonicRegression(y_min=1e-6, y_max=1 - 1e-6, out_of_bounds="clip")
             expected = reference.fit(expit(logits[mine]), correct[mine]).predict(expit(at))
-            q = expit(fitted(at, np.full(len(at), label)))
+            q = expit(fitted(Decisions(at, np.full(len(at), label))))
             np.testing.assert_allclose(q, expected, rtol=0, atol=1e-12)
 
 
 def test_isotonic_sorts_the_values_of_each_label_once(monkeypatch):
     confidence_logit, decision, correct = simulated(2, 300)
     counted = sorted_values(monkeypatch)
-    fit_isotonic(confidence_logit, decision, correct, n_labels=LABELS)
+    fit_isotonic(batch((confidence_logit, decision, correct), LABELS))
     assert sum(counted) == 2 * (300 + np.count_nonzero(correct))  # of both fits: all values, and those of right rows
 
 
@@ -152,7 +145,7 @@ def test_isotonic_sorts_the_values_of_each_label_once(monkeypatch):
 def test_sorted_values_give_the_steps_of_sorted_rows_to_the_last_bit(m, spread, seed):
     confidence_logit, decision, correct = simulated(1, m, seed, spread=spread)
     confidence_logit = np.round(confidence_logit, 1)
-    (fitted,) = fit_isotonic(confidence_logit, decision, correct, n_labels=LABELS)
+    (fitted,) = fit_isotonic(batch((confidence_logit, decision, correct), LABELS))
     for label in np.unique(decision):
         mine = decision == label
         places, tie, rows = np.unique(expit(confidence_logit[0][mine]), return_inverse=True, return_counts=True)
@@ -164,20 +157,20 @@ def test_sorted_values_give_the_steps_of_sorted_rows_to_the_last_bit(m, spread, 
 
 def test_pools_worked_by_hand():
     # confidences .2 .4 .6 .8, right 1 0 1 1: the first two pool to 1/2
-    (fitted,) = fit_isotonic(*one_label(list(logit([0.2, 0.4, 0.6, 0.8])), [1, 0, 1, 1]), n_labels=1)
-    q = expit(fitted(logit(np.array([0.1, 0.3, 0.5, 0.7, 0.9])), np.zeros(5, dtype=int)))
+    (fitted,) = fit_isotonic(batch(one_label(list(logit([0.2, 0.4, 0.6, 0.8])), [1, 0, 1, 1]), 1))
+    q = expit(fitted(Decisions(logit(np.array([0.1, 0.3, 0.5, 0.7, 0.9])), np.zeros(5, dtype=int))))
     np.testing.assert_allclose(q, [0.5, 0.5, 0.75, 1, 1], atol=1e-6)
 
 
 def test_isotonic_never_says_0_or_1():
-    (fitted,) = fit_isotonic(*one_label([-1, 1], [0, 1]), n_labels=1)
-    q = expit(fitted(np.array([-2.0, 0, 2]), np.zeros(3, dtype=int)))
+    (fitted,) = fit_isotonic(batch(one_label([-1, 1], [0, 1]), 1))
+    q = expit(fitted(Decisions(np.array([-2.0, 0, 2]), np.zeros(3, dtype=int))))
     np.testing.assert_allclose(q, [1e-6, 0.5, 1 - 1e-6], rtol=1e-9)
 
 
 def test_a_label_of_one_confidence_gets_the_mean_of_its_rows():
-    (fitted,) = fit_isotonic(*one_label([2, 2, 2, 2], [1, 0, 0, 0]), n_labels=1)
-    np.testing.assert_allclose(expit(fitted(np.array([-9.0, 2, 9]), np.zeros(3, dtype=int))), 0.25)
+    (fitted,) = fit_isotonic(batch(one_label([2, 2, 2, 2], [1, 0, 0, 0]), 1))
+    np.testing.assert_allclose(expit(fitted(Decisions(np.array([-9.0, 2, 9]), np.zeros(3, dtype=int)))), 0.25)
 
 
 def ridged_loss(line: np.ndarray, logits: np.ndarray, correct: np.ndarray) -> tuple[float, np.ndarray]:
@@ -194,7 +187,7 @@ def ridged_loss(line: np.ndarray, logits: np.ndarray, correct: np.ndarray) -> tu
 def test_a_line_meets_the_sign_conditions_of_its_slope(m, spread, slope, seed):
     confidence_logit, decision, correct = simulated(2, m, seed, slope=slope, spread=spread)
     for fitted, at in zip(
-        fit_platt(confidence_logit, decision, correct, n_labels=LABELS), confidence_logit, strict=True
+        fit_platt(batch((confidence_logit, decision, correct), LABELS)), confidence_logit, strict=True
     ):
         assert fitted.violations() == []
         for label in np.unique(decision):
@@ -207,7 +200,7 @@ def test_a_line_meets_the_sign_conditions_of_its_slope(m, spread, slope, seed):
 def test_a_line_is_scikit_learns_without_penalty():
     confidence_logit, decision, correct = simulated(2, 3000)
     for fitted, at in zip(
-        fit_platt(confidence_logit, decision, correct, n_labels=LABELS), confidence_logit, strict=True
+        fit_platt(batch((confidence_logit, decision, correct), LABELS)), confidence_logit, strict=True
     ):
         for label in range(LABELS):
             mine = decision == label
@@ -218,7 +211,7 @@ def test_a_line_is_scikit_learns_without_penalty():
 
 def test_a_line_that_would_fall_is_flat_at_the_base_rate():
     confidence_logit, decision, correct = simulated(1, 600, slope=-2)
-    (fitted,) = fit_platt(confidence_logit, decision, correct, n_labels=LABELS)
+    (fitted,) = fit_platt(batch((confidence_logit, decision, correct), LABELS))
     for label in range(LABELS):
         mine = decision == label
         assert fitted.slope[label] == 0
@@ -229,7 +222,7 @@ def test_a_line_that_would_fall_is_flat_at_the_base_rate():
 
 
 def test_true_reliabilities_have_the_identity_as_their_line():
-    (fitted,) = fit_platt(*simulated(1, 200_000, slope=1, shift=0), n_labels=LABELS)
+    (fitted,) = fit_platt(batch(simulated(1, 200_000, slope=1, shift=0), LABELS))
     np.testing.assert_allclose(fitted.slope, 1, atol=0.03)
     np.testing.assert_allclose(fitted.intercept, 0, atol=0.03)
 
@@ -239,7 +232,7 @@ def test_true_reliabilities_have_the_identity_as_their_line():
     [([1, 2, 3], [1, 1, 1]), ([1, 2, 3], [0, 0, 0]), ([-40, 0, 1, 40], [0, 0, 1, 1]), ([2, 2], [1, 0]), ([40], [0])],
 )
 def test_a_line_stays_finite_where_the_likelihood_has_no_maximum(logits, correct):
-    (fitted,) = fit_platt(*one_label(logits, correct), n_labels=1)
+    (fitted,) = fit_platt(batch(one_label(logits, correct), 1))
     assert fitted.violations() == []
     line = np.array([fitted.slope[0], fitted.intercept[0]])
     assert np.abs(line).max() < 50
@@ -255,11 +248,11 @@ def test_a_line_stays_finite_where_the_likelihood_has_no_maximum(logits, correct
 def test_within_a_label_reliability_never_falls_with_confidence(fit, m, spread, seed):
     at = np.unique(np.concatenate([np.linspace(-45, 45, 2001), np.nextafter(0.1, [0, 1]), [-np.inf, 0.1, np.inf]]))
     confidence_logit, decision, correct = simulated(1, m, seed, spread=spread)
-    (fitted,) = fit(confidence_logit, decision, correct, n_labels=LABELS)
+    (fitted,) = fit(batch((confidence_logit, decision, correct), LABELS))
     near = confidence_logit[0, :20, None] + np.arange(-3, 4) * np.spacing(confidence_logit[0, :20, None])
     at = np.unique(np.concatenate([at, near.ravel()]))
     for label in range(LABELS):
-        t = fitted(at, np.full(len(at), label))
+        t = fitted(Decisions(at, np.full(len(at), label)))
         assert t.dtype == np.float64
         assert not np.isnan(t).any()
         assert (t[1:] >= t[:-1]).all()
@@ -278,9 +271,9 @@ def contents(fitted: object) -> list:
 def test_infinite_confidence_logits_make_no_nan(fit):
     confidence_logit, decision, correct = simulated(1, 300)
     confidence_logit[0, :30] = np.repeat([-np.inf, np.inf, 900.0], 10)
-    (fitted,) = fit(confidence_logit, decision, correct, n_labels=LABELS)
+    (fitted,) = fit(batch((confidence_logit, decision, correct), LABELS))
     assert fitted.violations() == []
-    assert not np.isnan(fitted(confidence_logit[0], decision)).any()
+    assert not np.isnan(fitted(Decisions(confidence_logit[0], decision))).any()
 
 
 @every_fit
@@ -288,52 +281,27 @@ def test_the_order_of_the_rows_does_not_matter(fit):
     confidence_logit, decision, correct = simulated(1, 700)
     confidence_logit = np.round(confidence_logit, 1)
     order = np.random.default_rng(1).permutation(700)
-    (fitted,) = fit(confidence_logit, decision, correct, n_labels=LABELS)
-    (shuffled,) = fit(confidence_logit[:, order], decision[order], correct[order], n_labels=LABELS)
+    (fitted,) = fit(batch((confidence_logit, decision, correct), LABELS))
+    (shuffled,) = fit(batch((confidence_logit[:, order], decision[order], correct[order]), LABELS))
     assert contents(shuffled) == contents(fitted)
-
-
-@every_fit
-def test_a_batch_equals_its_single_fits(fit):
-    confidence_logit, decision, correct = simulated(3, 500)
-    together = fit(confidence_logit, decision, correct, n_labels=LABELS)
-    alone = [fit(at[None], decision, correct, n_labels=LABELS)[0] for at in confidence_logit]
-    assert [contents(fitted) for fitted in together] == [contents(fitted) for fitted in alone]
 
 
 @every_fit
 def test_a_label_does_not_feel_the_others(fit):
     confidence_logit, decision, correct = simulated(1, 500)
     at, one = np.linspace(-9, 9, 99), np.ones(99, dtype=int)
-    (fitted,) = fit(confidence_logit, decision, correct, n_labels=LABELS)
+    (fitted,) = fit(batch((confidence_logit, decision, correct), LABELS))
     mine = decision == 1
-    (alone,) = fit(confidence_logit[:, mine], decision[mine], correct[mine], n_labels=LABELS)
-    np.testing.assert_array_equal(alone(at, one), fitted(at, one))
-
-
-@every_fit
-def test_nothing_is_written_to_and_a_copy_is_the_same(fit):
-    frozen = simulated(2, 300)
-    for array in frozen:
-        array.flags.writeable = False
-    fitted = fit(*frozen, n_labels=LABELS)[0]
-    name = dataclasses.fields(fitted)[1].name
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(fitted, name, getattr(fitted, name))
-    with pytest.raises(ValueError, match="read-only"):
-        getattr(fitted, name)[0].__setitem__(0, 1) if fit is fit_isotonic else getattr(fitted, name).__setitem__(0, 1)
-    t = fitted(frozen[0][0], frozen[1])
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted))(frozen[0][0], frozen[1]), t)
-    np.testing.assert_array_equal(fitted(frozen[0][0, 5:7], frozen[1][5:7]), t[5:7])
-    assert fitted(frozen[0][0, :0], frozen[1][:0]).shape == (0,)
+    (alone,) = fit(batch((confidence_logit[:, mine], decision[mine], correct[mine]), LABELS))
+    np.testing.assert_array_equal(alone(Decisions(at, one)), fitted(Decisions(at, one)))
 
 
 @every_fit
 def test_without_rows_every_label_has_a_harmless_value(fit):
     nothing = np.empty(0, dtype=int)
     at, decision = np.linspace(-3, 3, 9), np.arange(9) % LABELS
-    for fitted in fit(np.empty((2, 0)), nothing, nothing, n_labels=LABELS):
-        np.testing.assert_allclose(fitted(at, decision), at, atol=1e-12)
+    for fitted in fit(batch((np.empty((2, 0)), nothing, nothing), LABELS)):
+        np.testing.assert_allclose(fitted(Decisions(at, decision)), at, atol=1e-12)
         assert fitted.violations() == []
 
 
@@ -362,19 +330,20 @@ def with_fallbacks() -> WithFallbacks:
 
 def test_a_label_with_few_rows_takes_the_shared_curve_and_one_without_the_identity(with_fallbacks):
     at = np.linspace(-30, 30, 61)
-    for label, expected in enumerate([at + 1.5, with_fallbacks.shared(at, np.zeros(61, dtype=int)), at]):
-        np.testing.assert_array_equal(with_fallbacks(at, np.full(61, label)), expected)
-    mixed = with_fallbacks(np.array([0.0, 0, 0.3]), np.array([2, 0, 1]), np.array([np.nan] * 3))  # no gap is read
-    assert mixed.tolist() == [0, 1.5, with_fallbacks(np.array([0.3]), np.array([1]))[0]]
-    assert with_fallbacks(at[:0], np.empty(0, dtype=int)).shape == (0,)
+    shared = with_fallbacks.shared(Decisions(at, np.zeros(61, dtype=int)))
+    for label, expected in enumerate([at + 1.5, shared, at]):
+        np.testing.assert_array_equal(with_fallbacks(Decisions(at, np.full(61, label))), expected)
+    mixed = with_fallbacks(Decisions(np.array([0.0, 0, at[40]]), np.array([2, 0, 1])))
+    assert mixed.tolist() == [0, 1.5, shared[40]]
+    assert with_fallbacks(Decisions(at[:0], np.empty(0, dtype=int))).shape == (0,)
 
 
 def test_fallbacks_keep_the_contract(with_fallbacks):
     assert with_fallbacks.violations() == []
-    at, decision = np.linspace(-5, 5, 9), np.arange(9) % 3
-    t = with_fallbacks(at, decision)
-    assert not np.shares_memory(t, at)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(with_fallbacks))(at, decision), t)
+    seen = Decisions(np.linspace(-5, 5, 9), np.arange(9) % 3)
+    t = with_fallbacks(seen)
+    assert not np.shares_memory(t, seen.confidence_logit)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(with_fallbacks))(seen), t)
     with pytest.raises(dataclasses.FrozenInstanceError):
         with_fallbacks.own = None
     with pytest.raises(ValueError, match="read-only"):

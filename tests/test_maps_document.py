@@ -61,7 +61,7 @@ def test_the_schema_in_the_repository_is_that_of_the_code():
 
 @pytest.mark.parametrize("name", CALIBRATORS)
 def test_a_calibrator_that_is_read_back_says_the_same_bit_for_bit(name, decisions, tmp_path):
-    fitted = CALIBRATORS[name](decisions.logits[:600], decisions.labels[:600], seed=1)
+    fitted = CALIBRATORS[name].fit(decisions.logits[:600], decisions.labels[:600], seed=1)
     document = maps.document("confidence", calibrator=fitted)
     save_map(document, tmp_path / "map.json")
     read = load_map(tmp_path / "map.json").calibrator.fitted

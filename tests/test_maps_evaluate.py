@@ -28,6 +28,7 @@ from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.labelwise import WithFallbacks, fit_platt
 from tasks.protocol.params import METRIC_DEFAULTS
 from tests import maps
+from tests.fits import batch
 from tests.maps import checked
 
 VIEWS = ("confidence", "reliability")
@@ -37,7 +38,7 @@ def fitted(shift: float = 1.5, n: int = 6000, rows: tuple[int, ...] | None = Non
     """A map with a good curve for each label, where label 1 is off by `shift`."""
     behind = checked(maps.predictions(n, shift=shift, seed=1))
     logits = logit(calibrated_confidence(Identity(), behind))
-    lines = fit_platt(logits[None], behind.decision, behind.correct, n_labels=3)[0]
+    lines = fit_platt(batch((logits[None], behind.decision, behind.correct), 3))[0]
     shared = SharedCurve(Curves(maps.KNOTS, logit(np.clip(maps.KNOTS, 0.01, 0.99))[None], np.array([n]), ("none",)))
     counts = np.bincount(behind.decision, minlength=3) if rows is None else np.array(rows)
     return maps.document("label_platt", WithFallbacks(lines, shared, fallback, counts), calibrator=Identity())

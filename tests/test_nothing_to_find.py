@@ -24,9 +24,11 @@ from tasks.metrics.registry import of_reliability
 from tasks.metrics.reliability import aupr_error, aurc, nll_correct, order_by_risk
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, mean_spread
+from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.batch import Batch
 from tasks.projection.curves import Curves
-from tasks.projection.lattice import LatticeSettings, fit_lattices
+from tasks.projection.decisions import Decisions
+from tasks.projection.lattice import LatticeSettings
 from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
 from tasks.protocol.splits import ValidationRows, validation_rows
@@ -80,7 +82,7 @@ def projected(twin: Twin, rows: ValidationRows) -> Reliability:
     calibrator = fit_temperature(rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1)
     (mrp,) = project_batch(Batch.under([calibrator], rows, SETTINGS, "cpu"), ("mrp",))["mrp"]
     before = confidence_logit(calibrator(twin.test.logits), twin.test.decision)
-    return Reliability(before, mrp(before, twin.test.decision))
+    return Reliability(before, mrp(Decisions(before, twin.test.decision)))
 
 
 def cut(twin: Twin, rows: int) -> ValidationRows:
@@ -100,14 +102,14 @@ def projected_together(twins: list[Twin], rows: int) -> list[Reliability]:
         np.stack([f.correct for f in fits]),
         fits[0].n_labels,
     )
-    lattices = fit_lattices(expit(np.stack(logits)), decision, correct, n_labels=labels, settings=SETTINGS)
+    lattices = fit_lattices([(expit(at), decision, correct) for at in logits], n_labels=labels, settings=SETTINGS)
     found = []
     for twin, scaled, values, of in zip(twins, calibrators, lattices, decision, strict=True):
         behind = np.bincount(of, minlength=labels)
         assert behind.min() >= SETTINGS.minimum_rows  # no label needs a fallback
         before = confidence_logit(scaled(twin.test.logits), twin.test.decision)
         mrp = Curves(SETTINGS.places, values, behind, ("none",) * labels)
-        found.append(Reliability(before, mrp(before, twin.test.decision)))
+        found.append(Reliability(before, mrp(Decisions(before, twin.test.decision))))
     return found
 
 

@@ -7,15 +7,15 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from fits import fits
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from tasks.projection import exact_rows
-from tasks.projection.cells import Cells, sort_into_cells
+from tasks.projection.adam_lattice import Cells, fit_lattices, sort_into_cells
 from tasks.projection.exact import fit_exact
-from tasks.projection.exact_rows import HostRows
-from tasks.projection.lattice import LatticeSettings, fit_lattices
+from tasks.projection.exact_rows import CellRows
+from tasks.projection.lattice import LatticeSettings
 from tasks.projection.quadrature import GENTLE, NODES, nodes
 
 K, SETTINGS = 3, LatticeSettings()
@@ -63,9 +63,9 @@ def test_the_nodes_of_a_cell_do_not_feel_the_other_cells(lengths, seed):
 @pytest.mark.parametrize("sharpness", [0.3, 1.0, 8.0])
 def test_the_optimum_is_that_of_sums_over_all_rows(monkeypatch, sharpness):
     rows = simulated(4000, sharpness)
-    exact = fit_exact(*rows, n_labels=K, settings=SETTINGS)
-    monkeypatch.setattr(HostRows, "sums", HostRows.sums_by_row)
-    slow = fit_exact(*rows, n_labels=K, settings=SETTINGS)
+    exact = fit_exact(fits(*rows), n_labels=K, settings=SETTINGS)
+    monkeypatch.setattr(CellRows, "sums", CellRows.sums_by_row)
+    slow = fit_exact(fits(*rows), n_labels=K, settings=SETTINGS)
     assert (np.diff(slow.values).max() > GENTLE) == (sharpness == 8)  # then some cells are summed by row
     np.testing.assert_allclose(exact.objective, slow.objective, rtol=1e-12)
     np.testing.assert_allclose(exact.values, slow.values, rtol=0, atol=1e-10)
@@ -74,11 +74,10 @@ def test_the_optimum_is_that_of_sums_over_all_rows(monkeypatch, sharpness):
 @pytest.mark.parametrize("steep", [False, True])
 def test_the_slope_is_a_sum_over_all_rows(steep):
     confidence, decision, correct = simulated(4000)
-    fits = [(c, decision, correct) for c in confidence]
-    cells = sort_into_cells(fits, n_labels=K, knots=SETTINGS.places, device="cpu")
+    cells = sort_into_cells(fits(confidence, decision, correct), n_labels=K, knots=SETTINGS.places, device="cpu")
     increments = np.random.default_rng(1).uniform(0, 3 * GENTLE if steep else GENTLE, (2, K, SETTINGS.knots))
     values = np.cumsum(increments, axis=2) - increments.sum(axis=2, keepdims=True) / 2
-    slope = cells.slope(torch.from_numpy(values)).numpy()
+    slope = cells.gradient(torch.from_numpy(values)).numpy()
     for b, c in enumerate(confidence):
         hats = np.clip(1 - np.abs(c[:, None] * (SETTINGS.knots - 1) - np.arange(SETTINGS.knots)), 0, None)
         t = (hats * values[b, decision]).sum(axis=1)
@@ -89,9 +88,9 @@ def test_the_slope_is_a_sum_over_all_rows(steep):
 def test_steep_cells_are_told_by_themselves_and_give_the_bits_that_they_give_alone():
     confidence, decision, correct = simulated(4000, sharpness=8.0)
     chosen = dataclasses.replace(SETTINGS, epochs=60, learning_rate=0.3)
-    together = fit_lattices(confidence, decision, correct, n_labels=K, settings=chosen)
+    together = fit_lattices(fits(confidence, decision, correct), n_labels=K, settings=chosen)
     assert np.diff(together).max() > GENTLE
-    alone = [fit_lattices(c[None], decision, correct, n_labels=K, settings=chosen)[0] for c in confidence]
+    alone = [fit_lattices([(c, decision, correct)], n_labels=K, settings=chosen)[0] for c in confidence]
     np.testing.assert_array_equal(together, alone)
 
 
@@ -99,23 +98,23 @@ def test_steep_cells_are_told_by_themselves_and_give_the_bits_that_they_give_alo
 def test_a_step_costs_the_nodes_of_each_cell_however_many_rows_there_are(monkeypatch, m):
     rows, cells = simulated(m, sharpness=0.5), 2 * K * (SETTINGS.knots - 1)
     evaluated: list[int] = []
-    slope, terms = Cells.slope, exact_rows._terms
+    gradient, terms = Cells.gradient, CellRows._terms
 
-    def counted_slope(self, values):
+    def counted_gradient(self, values):
         assert self.masses.numel() == cells * NODES
         assert (values.diff() < GENTLE).all()
         evaluated.append(self.masses.numel())
-        return slope(self, values)
+        return gradient(self, values)
 
-    def counted_terms(library, t, weight):
+    def counted_terms(self, t, weight):
         evaluated.append(t.size)
-        return terms(library, t, weight)
+        return terms(self, t, weight)
 
-    monkeypatch.setattr(Cells, "slope", counted_slope)
-    fit_lattices(*rows, n_labels=K, settings=SETTINGS)
+    monkeypatch.setattr(Cells, "gradient", counted_gradient)
+    fit_lattices(fits(*rows), n_labels=K, settings=SETTINGS)
     assert len(evaluated) == SETTINGS.epochs
     evaluated.clear()
-    monkeypatch.setattr(exact_rows, "_terms", counted_terms)
-    fit_exact(*rows, n_labels=K, settings=SETTINGS)
+    monkeypatch.setattr(CellRows, "_terms", counted_terms)
+    fit_exact(fits(*rows), n_labels=K, settings=SETTINGS)
     assert max(evaluated) <= cells * NODES
     assert sum(evaluated) <= 12 * cells * NODES

@@ -28,8 +28,8 @@ from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, label_spread, mean_spread
 from tasks.projection.batch import Batch
 from tasks.projection.curves import Curves, place
+from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.rows import Rows
 from tasks.projection.variants import project_batch
 
 SETTINGS = LatticeSettings()
@@ -49,9 +49,9 @@ class Simulated(NamedTuple):
     def fitted(self, name: str) -> np.ndarray:
         """The reliability `(n,)` that the variant `name` learns and gives to the same rows."""
         at = logit(self.confidence)
-        of = Batch(Rows(at[None], at[None], self.decision, self.correct), self.labels, SETTINGS)
+        of = Batch(LabelledDecisions([Decisions(at, self.decision)], self.correct), self.labels, SETTINGS)
         (fit,) = project_batch(of, (name,))[name]
-        return expit(fit(at, self.decision))
+        return expit(fit(Decisions(at, self.decision)))
 
     @property
     def cell(self) -> np.ndarray:
@@ -86,7 +86,7 @@ def simulated(labels: int, rows: int, seed: int, law: tuple[float, float] = (1, 
     values += rng.uniform(-1, 1, (labels, 1)) - values.mean(axis=1, keepdims=True)
     confidence, decision = 1 / labels + (1 - 1 / labels) * rng.beta(*law, rows), rng.integers(labels, size=rows)
     true = Curves(SETTINGS.places, values, np.zeros(labels), ("none",) * labels)
-    truth = expit(true(logit(confidence), decision))
+    truth = expit(true(Decisions(logit(confidence), decision)))
     return Simulated(labels, confidence, decision, rng.random(rows) < truth, truth)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq
 from scipy.special import expit, log_softmax, logit, logsumexp
 
 from tasks.metrics.probability import ece
@@ -73,14 +72,6 @@ def test_a_row_on_its_target_stays_where_it_is(n, K, scale, seed):
     np.testing.assert_allclose(moved.log_probabilities[inside], rows[inside], rtol=0, atol=1e-6)
 
 
-def test_alpha_is_the_root_that_a_bracketing_method_finds():
-    rows, decision, reliability_logit = simulated(40, 5)
-    moved = project_simplex(rows, decision, reliability_logit)
-    for row, d, target, alpha in zip(rows, decision, expit(reliability_logit), moved.alpha, strict=True):
-        reference = brentq(lambda a, row=row, d=d, q=target: np.exp(log_softmax(a * row))[d] - q, 0, 1e4, xtol=1e-13)
-        assert alpha == pytest.approx(reference, rel=1e-6)
-
-
 @given(gap=st.floats(1e-3, 700), target=st.floats(1e-6, float(HIGHEST_LOGIT)))
 @settings(deadline=None, derandomize=True)
 def test_of_two_labels_alpha_is_the_ratio_of_the_logits(gap, target):
@@ -139,12 +130,6 @@ def test_a_tie_of_m_labels_at_the_top_leaves_each_1_in_m_at_most(K):
         if m < K:
             got = confidence_logit(moved.log_probabilities, np.array([0, m - 1, 0]))
             np.testing.assert_allclose(got[0], reliability_logit[0], atol=1e-9)
-
-
-def test_all_labels_tied_reach_the_uniform_share_and_no_more():
-    moved = project_simplex(np.full((2, 2), np.log(0.5)), np.array([0, 1]), np.array([0.0, 1e-9]))
-    assert moved.solved.all()
-    np.testing.assert_allclose(np.exp(moved.log_probabilities), 0.5)
 
 
 def test_a_near_tie_ends_at_the_largest_alpha_short_of_its_target():

@@ -8,8 +8,18 @@ import torch
 from scipy.special import expit, log_softmax, logit
 
 from tasks.projection import surface
+from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings, first_curve
-from tasks.projection.rows import decision_gap
+
+
+def with_gap(decisions: Decisions, gap: np.ndarray) -> Decisions:
+    """The same decisions with a gap that is already known."""
+    decisions.__dict__["gap"] = gap
+    return decisions
+
+
+def gap_of(log_probabilities: np.ndarray, logits: np.ndarray, decision: np.ndarray) -> np.ndarray:
+    return Decisions(np.zeros(len(decision)), decision, log_probabilities, logits).gap
 
 
 def simulated(m: int, K: int, seed: int = 0) -> tuple[np.ndarray, ...]:
@@ -20,7 +30,7 @@ def simulated(m: int, K: int, seed: int = 0) -> tuple[np.ndarray, ...]:
     decision = logits.argmax(axis=1)
     truth = (np.exp(log_probabilities).cumsum(axis=1) > rng.random((m, 1))).argmax(axis=1)
     confidence = np.exp(log_probabilities.max(axis=1))
-    return confidence, decision_gap(log_probabilities, logits, decision), decision, truth == decision
+    return confidence, gap_of(log_probabilities, logits, decision), decision, truth == decision
 
 
 # The gap
@@ -29,14 +39,14 @@ def simulated(m: int, K: int, seed: int = 0) -> tuple[np.ndarray, ...]:
 def test_the_gap_of_two_rows_by_hand():
     probabilities = np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
     logits = np.array([[3.0, 1.0, 2.0], [3.0, 3.0, 1.0]])  # runners-up: label 2, then label 1
-    gap = decision_gap(np.log(probabilities), logits, np.array([0, 0]))
+    gap = gap_of(np.log(probabilities), logits, np.array([0, 0]))
     np.testing.assert_allclose(gap, logit([0.5, 0.1]) - logit([0.2, 0.2]), rtol=1e-12)
 
 
 def test_saturated_probabilities_are_cut():
     with np.errstate(divide="ignore"):
         log_probabilities = np.log(np.array([[1.0, 0.0], [0.0, 1.0]]))
-    gap = decision_gap(log_probabilities, np.array([[9.0, 0.0], [9.0, 0.0]]), np.array([0, 0]))
+    gap = gap_of(log_probabilities, np.array([[9.0, 0.0], [9.0, 0.0]]), np.array([0, 0]))
     np.testing.assert_allclose(gap, [2 * logit(1 - 1e-6), -2 * logit(1 - 1e-6)], rtol=1e-9)
 
 
@@ -52,9 +62,13 @@ def test_a_cell_worked_by_hand():
     # corners 0, 1 along the gap at confidence 0, and 2, 5 at confidence 1/2: a quarter up, half right
     values = np.array([[[0.0, 1.0], [2.0, 5.0], [6.0, 9.0]]])
     of = surface.Surfaces(np.array([0, 0.5, 1]), np.array([-1.0, 3.0]), values)
-    one = np.zeros(1, dtype=int)
-    assert of(logit(np.array([0.25])), one, np.array([0.0])) == pytest.approx((0.25 + 2.75) / 2)
-    assert of(logit(np.array([0.25])), one, np.array([99.0])) == pytest.approx(3)  # beyond the outer knot it stays
+
+    def read(gap: float) -> np.ndarray:
+        seen = Decisions(logit(np.array([0.25])), np.zeros(1, dtype=int))
+        return of(with_gap(seen, np.array([gap])))
+
+    assert read(0.0) == pytest.approx((0.25 + 2.75) / 2)
+    assert read(99.0) == pytest.approx(3)  # beyond the outer knot it stays
 
 
 def plainest_fit(confidence, gap, decision, correct, n_labels: int, chosen: LatticeSettings) -> np.ndarray:
@@ -98,7 +112,7 @@ def test_fitted_surfaces_fall_nowhere_are_found_again_and_do_not_feel_the_order(
     right = rng.uniform(size=2000) < expit(4 * confidence - 2 + gap)
     fitted = surface.fit_surfaces(confidence, gap, decision, right, n_labels=3, settings=LatticeSettings())
     assert fitted.violations() == []
-    said = fitted(logit(confidence), decision, gap)
+    said = fitted(with_gap(Decisions(logit(confidence), decision), gap))
     assert np.abs(expit(said) - expit(4 * confidence - 2 + gap)).mean() < 0.08
     order = rng.permutation(2000)
     again = surface.fit_surfaces(

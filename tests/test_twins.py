@@ -10,10 +10,11 @@ import pytest
 from scipy.special import expit
 from twins import PARAMS, twin_of_files
 
-from tasks.calibrators import FITTERS
+from tasks.calibrators import CALIBRATORS
 from tasks.metrics.reliability import nll_correct
 from tasks.metrics.spread import label_cells, label_spread, label_spread_null, mean_spread
 from tasks.projection.batch import Batch
+from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import confidence_logit
@@ -35,10 +36,10 @@ def run_twin(name: str, folder: Path, residual: float) -> Found:
     """The whole protocol on one twin, protocol seed 1, with the numbers of params.yaml and no orchestrator."""
     validation, test, truth = twin_of_files(name, folder, residual=residual)
     rows = validation_rows(validation, 1, PARAMS.protocol)
-    calibrator = FITTERS["ts"](rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1)
+    calibrator = CALIBRATORS["ts"].fit(rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1)
     (mrp,) = project_batch(Batch.under([calibrator], rows, LatticeSettings(), "cpu"), ("mrp",))["mrp"]
     tested = confidence_logit(calibrator(test.logits), test.decision)
-    return Found(expit(tested), tested, mrp(tested, test.decision), test.decision, test.correct, truth)
+    return Found(expit(tested), tested, mrp(Decisions(tested, test.decision)), test.decision, test.correct, truth)
 
 
 def loss(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:

@@ -1,14 +1,15 @@
-"""The calibrators by name: the paper's in its order of rows, then rivals that its tables never hold.
+"""The calibrators, each a value of this registry: the paper's in its order of rows, then its rivals.
 
-The one contract: `fit_<name>(logits (n, K), labels (n,), *, seed) -> value`, a frozen value that maps logits
-`(n, K)` to log-probabilities `(n, K)` float64. Logarithms, because probabilities saturate: a confidence that rounds
-to 1 no longer ranks. Fitting is a function, the fitted thing never changes, and neither touches its input.
+A new one is a file with `fit_<key>(logits (n, K), labels (n,), *, seed) -> value` and a line here. The value is frozen
+and maps logits `(n, K)` to log-probabilities `(n, K)` float64. Logarithms, because probabilities saturate: a
+confidence that rounds to 1 no longer ranks. Neither the fit nor the value touches its input.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -21,47 +22,39 @@ from tasks.calibrators.spline import fit_spline
 from tasks.calibrators.temperature import fit_temperature
 from tasks.calibrators.vector import fit_vector
 from tasks.protocol.errors import BadInput
+from tasks.protocol.results import Calibrator as FittedCalibrator
 
 
-class Calibrator(Protocol):
-    """A fitted calibrator."""
+@dataclass(frozen=True)
+class Calibrator:
+    """A way to calibrate: what it is called, what it is for, and how it is fitted."""
 
-    def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        ...
+    key: str  # under which its results are filed
+    title: str
+    role: Literal["paper", "rival"]  # the paper's tables hold the first; a rival sees each label apart
+    fit: Callable[..., FittedCalibrator]
+    settings: Callable[..., object] | None = None  # what may be chosen; it is then trained step by step, and takes long
+    of_confidence: bool = False  # can be had from the confidence of the decision alone
 
 
-FITTERS: dict[str, Callable[..., Calibrator]] = {
-    "uncal": fit_identity,
-    "ts": fit_temperature,
-    "diag": fit_diagonal,
-    "spline": fit_spline,
-    "hcal": fit_hcal,
-    "smart": fit_smart,
+CALIBRATORS = {
+    calibrator.key: calibrator
+    for calibrator in (
+        Calibrator("uncal", "Uncal.", "paper", fit_identity, of_confidence=True),
+        Calibrator("ts", "TS", "paper", fit_temperature),
+        Calibrator("diag", "DIAG", "paper", fit_diagonal),
+        Calibrator("spline", "Spline", "paper", fit_spline, of_confidence=True),
+        Calibrator("hcal", "h-cal", "paper", fit_hcal, HCalibrationSettings),
+        Calibrator("smart", "SMART", "paper", fit_smart, SmartSettings),
+        Calibrator("vector", "vector scaling", "rival", fit_vector),
+        Calibrator("matrix", "matrix scaling", "rival", fit_matrix),
+    )
 }
 
-# Class-wise calibrators: they can remove a label-wise residual themselves, but not without changing decisions.
-RIVALS: dict[str, Callable[..., Calibrator]] = {
-    "vector": fit_vector,
-    "matrix": fit_matrix,
-}
 
-CALIBRATORS = FITTERS | RIVALS  # every name that may be asked for; the paper's tables hold FITTERS only
-
-
-SETTINGS: dict[str, Callable[..., object]] = {"hcal": HCalibrationSettings, "smart": SmartSettings}
-
-
-def settings_of(name: str, chosen: Mapping[str, int]) -> dict[str, object]:
-    """What `fit_<name>` takes beside its rows where settings are `chosen`; BadInput where it has no such setting."""
-    if not chosen:
-        return {}
-    try:
-        return {"settings": SETTINGS[name](**chosen)}
-    except (KeyError, TypeError):
-        raise BadInput(
-            f"calibrator_settings: {name} has no settings {', '.join(chosen)}; correct params.yaml"
-        ) from None
+def calibrators_for(role: str) -> tuple[str, ...]:
+    """The keys of the calibrators that are for `role`, in order."""
+    return tuple(key for key, calibrator in CALIBRATORS.items() if calibrator.role == role)
 
 
 def fit_on_first(
@@ -72,12 +65,18 @@ def fit_on_first(
     *,
     seed: int,
     chosen: Mapping[str, int] | None = None,
-) -> list[Calibrator]:
+) -> list[FittedCalibrator]:
     """The calibrator `name` on the first `rows[i]` of these rows, for each i; on all of them where that is more.
 
-    Equal numbers share one value.
+    Equal numbers share one value. BadInput where it has no setting that is `chosen`.
     """
-    settings = settings_of(name, chosen or {})
+    calibrator, settings = CALIBRATORS[name], {}
+    if chosen:
+        try:
+            settings["settings"] = (calibrator.settings or object)(**chosen)  # an object takes none
+        except TypeError:
+            names = ", ".join(chosen)
+            raise BadInput(f"calibrator_settings: {name} has no settings {names}; correct params.yaml") from None
     distinct = {min(n, len(labels)) for n in rows}
-    found = {n: CALIBRATORS[name](logits[:n], labels[:n], seed=seed, **settings) for n in distinct}
-    return [found[min(n, len(labels))] for n in rows]
+    fits = {n: calibrator.fit(logits[:n], labels[:n], seed=seed, **settings) for n in distinct}
+    return [fits[min(n, len(labels))] for n in rows]

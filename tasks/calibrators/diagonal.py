@@ -50,17 +50,17 @@ def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagon
         log_probabilities = from_gaps(factors * gaps)
         mass_above = np.exp(log_probabilities).cumsum(axis=1)[:, :-1]
         log_loss = -np.take_along_axis(log_probabilities, rank[:, None], axis=1).mean()
-        slope = (gaps * (mass_above - above)).mean(axis=0) * factors
-        return log_loss + RIDGE * (log_factors**2).mean(), slope + 2 * RIDGE * log_factors / len(factors)
+        gradient = (gaps * (mass_above - above)).mean(axis=0) * factors
+        return log_loss + RIDGE * (log_factors**2).mean(), gradient + 2 * RIDGE * log_factors / len(factors)
 
-    found = minimize(
+    optimum = minimize(
         loss,
         np.zeros(gaps.shape[1]),
         jac=True,
         method="L-BFGS-B",
         options={"gtol": 1e-9, "ftol": 0, "maxcor": 20, "maxiter": 1000, "maxfun": 2000},
     )
-    return Diagonal(np.exp(found.x))
+    return Diagonal(np.exp(optimum.x))
 
 
 def sorted_gaps(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -66,30 +66,33 @@ def fit_hcal(
     log_factors, adam = np.zeros(settings.segments), Adam(settings.learning_rate)
     best, lowest, stale = log_factors, np.inf, 0
     for _ in range(settings.epochs + 1):
-        loss, slope = _loss(log_factors, surprise, segment, labels, settings.window)
+        loss, gradient = _loss(log_factors, surprise, segment, labels, settings.window)
         if loss < lowest:
             best, lowest, stale = log_factors, loss, 0
         elif (stale := stale + 1) > settings.patience:
             break
         if len(labels) <= settings.batch:
-            log_factors = log_factors + adam.step(slope)
+            log_factors = log_factors + adam.step(gradient)
             continue
         order = generator.permutation(len(labels))
         for rows in np.split(order, range(settings.batch, len(order), settings.batch)):
-            _, slope = _loss(log_factors, surprise[rows], segment[rows], labels[rows], settings.window)
-            log_factors = log_factors + adam.step(slope)
+            _, gradient = _loss(log_factors, surprise[rows], segment[rows], labels[rows], settings.window)
+            log_factors = log_factors + adam.step(gradient)
     return HCalibration(np.exp(best))
 
 
 def _loss(
     log_factors: np.ndarray, surprise: np.ndarray, segment: np.ndarray, labels: np.ndarray, window: int
 ) -> tuple[float, np.ndarray]:
-    """The loss of a mapping on rows of `surprise (n, K)` in `segment (n, K)`, and its slope `(S,)`."""
+    """The loss of a mapping on rows of `surprise (n, K)` in `segment (n, K)`, and its gradient `(S,)`."""
     mapped = np.exp(log_factors)[segment] * surprise
-    p = np.exp(log_softmax(-mapped, axis=1))
-    loss, slope = residual_loss(p, labels=labels, window=window)
-    slope = p * ((p * slope).sum(axis=1, keepdims=True) - slope)  # in the mapped -log p
-    return loss, np.bincount(segment.ravel(), (slope * mapped).ravel(), len(log_factors))
+    by_label = np.ascontiguousarray(mapped.T)  # sums over labels are then sums of whole arrays
+    by_label = by_label.min(axis=0) - by_label
+    p = np.ascontiguousarray(np.exp(by_label - np.log(np.exp(by_label).sum(axis=0))).T)
+    loss, gradient = residual_loss(p, labels=labels, window=window)
+    of_row = (p * gradient).T.sum(axis=0)
+    gradient = p * (of_row[:, None] - gradient)  # in the mapped -log p
+    return loss, np.bincount(segment.ravel(), (gradient * mapped).ravel(), len(log_factors))
 
 
 def _segment(surprise: np.ndarray, segments: int) -> np.ndarray:

@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 import numpy as np
 from scipy.special import log_softmax
 
-from tasks.calibrators.newton import Loss, newton
 from tasks.calibrators.scale import typical_spread
 from tasks.calibrators.temperature import fit_temperature
+from tasks.protocol.newton import Objective, newton
 from tasks.protocol.values import Axes, Value
 
 RIDGE = 1e-6  # on the mean log loss: next to nothing, yet no weight runs away
@@ -56,17 +56,17 @@ def fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, *, see
     def loss(parameters: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         table = start.copy()
         table.flat[moving] = parameters
-        value, slope, hessian = log_loss(table.ravel())
+        value, gradient, hessian = log_loss(table.ravel())
         away = parameters - start.flat[moving]
         ridge = 2 * RIDGE * np.eye(len(moving))
-        return value + RIDGE * float(away @ away), slope[moving] + ridge @ away, hessian[moving][:, moving] + ridge
+        return value + RIDGE * float(away @ away), gradient[moving] + ridge @ away, hessian[moving][:, moving] + ridge
 
     table = start.copy()
     table.flat[moving] = newton(loss, start.flat[moving], 2 * RIDGE)
     return Matrix(table[:, :-1] / unit, table[:, -1])
 
 
-def multinomial_loss(features: np.ndarray, labels: np.ndarray, n_labels: int) -> Loss:
+def multinomial_loss(features: np.ndarray, labels: np.ndarray, n_labels: int) -> Objective:
     """Features `(D, n)` and labels `(n,)` 0..K-1 to the mean log loss of a flattened table of weights `(K, D)`."""
     rows = np.arange(len(labels))
     feature_pair, products = _pairs(features, features)
@@ -83,8 +83,8 @@ def multinomial_loss(features: np.ndarray, labels: np.ndarray, n_labels: int) ->
         moments = spread @ products.T / len(rows)
         hessian = moments[label_pair[:, None, :, None], feature_pair[:, None, :]]
         probabilities[labels, rows] -= 1
-        slope = probabilities @ features.T / len(rows)
-        return value, slope.ravel(), hessian.reshape(table.size, table.size)
+        gradient = probabilities @ features.T / len(rows)
+        return value, gradient.ravel(), hessian.reshape(table.size, table.size)
 
     return loss
 

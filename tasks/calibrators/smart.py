@@ -14,6 +14,7 @@ from tasks.protocol.values import Axes, Number, Positive, Value
 
 HIDDEN = 16  # units of each of two hidden layers
 LOWEST_TEMPERATURE = 0.1
+AT_ONCE = 512  # rows of a matrix product: so few are never shared among threads, which cost more than they save
 
 
 @dataclass(frozen=True)
@@ -60,28 +61,42 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
     settings = settings or SmartSettings()
     logits = floored(logits)
     margin = _margin(logits)
-    mean, deviation = float(margin.mean()), float(margin.std())
-    deviation = max(deviation, 1e-8)
+    mean, deviation = float(margin.mean()), max(float(margin.std()), 1e-8)
     x = (margin - mean) / deviation
-    of_label = np.take_along_axis(logits, np.asarray(labels)[:, None], axis=1)[:, 0]
+    highest = logits.max(axis=1)
+    of_label = np.take_along_axis(logits, np.asarray(labels)[:, None], axis=1)[:, 0] - highest
+    below = np.ascontiguousarray((logits - highest[:, None]).T)  # by label: sums over labels are sums of whole arrays
+    starts = range(AT_ONCE, len(x), AT_ONCE)
+    pieces = list(zip(np.split(x, starts), np.split(below, starts, axis=1), np.split(of_label, starts), strict=True))
     parameters = first_parameters(seed)
     adam = Adam(settings.learning_rate)
     best, lowest, stale = parameters, np.inf, 0
     for _ in range(settings.epochs + 1):
-        first, second, raw = _forward(parameters, x)
-        temperature = _temperature(raw)
-        log_probabilities = log_softmax(logits / temperature[:, None], axis=1)
-        loss = -float(np.take_along_axis(log_probabilities, np.asarray(labels)[:, None], axis=1).mean())
+        losses, gradients = zip(*(_loss(parameters, *piece) for piece in pieces), strict=True)
+        loss = sum(losses) / len(x)
         if loss < lowest:
             best, lowest, stale = parameters, loss, 0
         else:
             stale += 1
             if stale > settings.patience:
                 break
-        expected = (np.exp(log_probabilities) * logits).sum(axis=1)
-        slope = (of_label - expected) / temperature**2 * expit(raw) / len(x)
-        parameters = parameters + adam.step(_backward(parameters, x, first, second, slope))
+        parameters = parameters + adam.step(np.sum(gradients, axis=0) / len(x))
     return Smart(mean, deviation, best)
+
+
+def _loss(parameters: np.ndarray, x: np.ndarray, below: np.ndarray, of_label: np.ndarray) -> tuple[float, np.ndarray]:
+    """The log loss summed over rows, and its gradient in the parameters.
+
+    Standardised margins `(n,)`; logits less the highest of their row: of each label `(K, n)`, of the true one `(n,)`.
+    """
+    first, second, raw = _forward(parameters, x)
+    temperature = _temperature(raw)
+    odds = np.exp(below / temperature)
+    total = odds.sum(axis=0)
+    loss = float((np.log(total) - of_label / temperature).sum())
+    odds *= below
+    in_raw = (of_label - odds.sum(axis=0) / total) / temperature**2 * expit(raw)
+    return loss, _backward(parameters, x, first, second, in_raw)
 
 
 def first_parameters(seed: int) -> np.ndarray:
@@ -103,27 +118,36 @@ def _layers(parameters: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _forward(parameters: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Standardised margins `(n,)` to both hidden layers `(n, H)` and the output `(n,)`."""
+    """Standardised margins `(n,)` to both hidden layers `(H, n)` and the output `(n,)`."""
     weight_1, bias_1, weight_2, bias_2, weight_3, bias_3 = _layers(parameters)
-    first = np.maximum(x[:, None] * weight_1 + bias_1, 0)
-    second = np.maximum(np.einsum("ni,oi->no", first, weight_2) + bias_2, 0)
-    return first, second, second @ weight_3 + bias_3
+    first, second = np.empty((2, len(bias_1), len(x)))
+    np.multiply.outer(weight_1, x, out=first)
+    np.matmul(weight_2, _rectified(first, bias_1), out=second)
+    return first, second, weight_3 @ _rectified(second, bias_2) + bias_3
+
+
+def _rectified(layer: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """A layer `(H, n)` with its bias `(H,)` added and then cut at 0, in place."""
+    layer += bias[:, None]
+    return np.maximum(layer, 0, out=layer)
 
 
 def _backward(
-    parameters: np.ndarray, x: np.ndarray, first: np.ndarray, second: np.ndarray, slope: np.ndarray
+    parameters: np.ndarray, x: np.ndarray, first: np.ndarray, second: np.ndarray, gradient: np.ndarray
 ) -> np.ndarray:
-    """The slope of the loss in the output `(n,)` to that in the parameters."""
+    """The gradient of the loss in the output `(n,)` to that in the parameters."""
     _, _, weight_2, _, weight_3, _ = _layers(parameters)
-    in_second = slope[:, None] * weight_3 * (second > 0)
-    in_first = np.einsum("no,oi->ni", in_second, weight_2) * (first > 0)
+    in_second = np.multiply.outer(weight_3, gradient)
+    in_second *= second > 0
+    in_first = weight_2.T @ in_second
+    in_first *= first > 0
     parts = (
-        x @ in_first,
-        in_first.sum(axis=0),
-        np.einsum("no,ni->oi", in_second, first).ravel(),
-        in_second.sum(axis=0),
-        slope @ second,
-        slope.sum(keepdims=True),
+        np.einsum("hn,n->h", in_first, x),
+        in_first.sum(axis=1),
+        (in_second @ first.T).ravel(),
+        in_second.sum(axis=1),
+        np.einsum("hn,n->h", second, gradient),
+        gradient.sum(keepdims=True),
     )
     return np.concatenate(parts)
 

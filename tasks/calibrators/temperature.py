@@ -17,7 +17,9 @@ SMALL_STEP = 1e-9  # of log beta, by Newton's method, after which the error is a
 SMALLEST_BRACKET = 1e-14
 SMALLEST_SIZE = 1e-300
 
-Slope = Callable[[float], tuple[float, float]]  # log beta to the slope of the loss in beta, and its rise in log beta
+Derivatives = Callable[
+    [float], tuple[float, float]
+]  # log beta to the derivative of the loss in beta, and the derivative of that in log beta
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,11 @@ class Temperature(Value):
 def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Temperature:  # noqa: ARG001 - exact
     """Logits `(n, K)` and labels `(n,)` 0..K-1 to the beta that minimises the mean log loss on these rows.
 
-    The loss is convex in beta (not in the temperature), so the optimum is the root of its slope, and Newton's method,
-    kept within a bracket, reaches it. Gradient steps on the temperature, as first published, stop short of an optimum
-    that is far from their start, and can even end at a negative temperature.
+    The loss is convex in beta (not in the temperature), so the optimum is the root of its derivative, and Newton's
+    method, kept within a bracket, reaches it. Gradient steps on the temperature, as first published, stop short of an
+    optimum that is far from their start, and can even end at a negative temperature.
 
-    Where the slope has one sign between the bounds, that bound is the answer: the lower one for logits that tell
+    Where the derivative has one sign between the bounds, that bound is the answer: the lower one for logits that tell
     nothing or the contrary, the upper one where every row is right. Logits that are equal within each row say
     nothing about beta, which is then 1.
     """
@@ -50,7 +52,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
     top = gaps.max(axis=1)
     below = np.ascontiguousarray((gaps - top[:, None]).T)  # by label: sums over labels are then sums of whole arrays
 
-    def slope(log_beta: float) -> tuple[float, float]:
+    def derivatives(log_beta: float) -> tuple[float, float]:
         beta = math.exp(log_beta)
         weight = np.exp(beta * below)
         total = weight.sum(axis=0)
@@ -61,11 +63,11 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
         return float((mean + top).mean()), beta * float(variance.mean())
 
     size = max(-float(below.mean()), SMALLEST_SIZE)
-    return Temperature(math.exp(_root(slope, start=-math.log(size))))
+    return Temperature(math.exp(_root(derivatives, start=-math.log(size))))
 
 
-def _root(slope: Slope, start: float) -> float:
-    """Where a slope that rises passes 0 between the bounds, or the bound towards which it never does.
+def _root(derivatives: Derivatives, start: float) -> float:
+    """Where a derivative that rises passes 0 between the bounds, or the bound towards which it never does.
 
     Newton's steps begin at `start`. Where one would leave the bracket that holds the root, or be more than half as
     long as the one before it, the bracket is halved instead.
@@ -73,15 +75,15 @@ def _root(slope: Slope, start: float) -> float:
     low, high = LOG_BETA_BOUNDS
     log_beta, before = min(max(start, low), high), high - low
     while high - low > SMALLEST_BRACKET:
-        value, rise = slope(log_beta)
+        value, second = derivatives(log_beta)
         further = value <= 0
         low, high = (log_beta, high) if further else (low, log_beta)
-        step = -value / rise if rise > 0 else math.inf
+        step = -value / second if second > 0 else math.inf
         if abs(step) <= SMALL_STEP:
             return log_beta + step
         if not (low < log_beta + step < high and abs(step) <= before / 2):
             end = high if further else low
-            if end in LOG_BETA_BOUNDS and slope(end)[0] * value >= 0:
+            if end in LOG_BETA_BOUNDS and derivatives(end)[0] * value >= 0:
                 return end
             step = (low + high) / 2 - log_beta
         log_beta, before = log_beta + step, abs(step)

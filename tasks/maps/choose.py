@@ -13,26 +13,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.maps.document import Candidate, Gain
-from tasks.maps.fit import SIMPLEST_FIRST, batch_under, fit_calibrators, fit_variant_on_each
+from tasks.maps.fit import batch_under, fit_calibrators, fit_variant_on_each
 from tasks.maps.labelled import Parts
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.metrics.bounded import FEWEST_GROUPS
 from tasks.metrics.reliability import aurc, nll_correct_of_rows, order_by_risk
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.lattice import LatticeSettings
+from tasks.projection.variants import SIMPLEST_FIRST, VARIANTS
 
 FEWEST_ERRORS = 10  # or right decisions
 MOST_LABELS = 20  # for which matrix scaling is tried; its time grows with the fourth power
 
-IN_WORDS = {
-    "confidence": "the calibrated confidence itself",
-    "shared_1d": "one curve for all labels",
-    "label_intercept": "a shift for each label",
-    "label_platt": "a Platt line for each label",
-    "label_isotonic": "isotonic steps for each label",
-    "mrp": "a monotone curve for each label (MRP)",
-    "mrp_exact": "a monotone curve for each label (MRP at its convex optimum)",
-}
+IN_WORDS = {key: variant.in_words for key, variant in VARIANTS.items()}
 
 
 @dataclass(frozen=True)

@@ -6,25 +6,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks.calibrators import CALIBRATORS, RIVALS, fit_on_first
+from tasks.calibrators import CALIBRATORS, calibrators_for, fit_on_first
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import fit_spline_of_confidence
 from tasks.maps.document import Calibrator, Variant
 from tasks.maps.labelled import Parts
 from tasks.maps.reliability_map import calibrated_logit
 from tasks.predictions.rows import PredictedRows
-from tasks.projection.batch import Batch
+from tasks.projection.batch import Batch, project_together
+from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.rows import Rows
-from tasks.projection.variants import project_batch, project_together
+from tasks.projection.variants import DEPLOYABLE, SIMPLEST_FIRST, VARIANTS, project_batch
 from tasks.protocol.errors import BadInput
 
 AUTO = "auto"
-SIMPLEST_FIRST = ("confidence", "shared_1d", "label_intercept", "label_platt", "mrp")  # what auto chooses from
-DEPLOYABLE = (*SIMPLEST_FIRST, "label_isotonic", "mrp_exact")  # a surface reads the runner-up, which a map does not
-OF_THE_LOGIT = ("label_intercept", "label_platt")
+OF_THE_LOGIT = tuple(key for key, variant in VARIANTS.items() if variant.of_the_logit)
 MOST_LABELS = 50  # for a class-wise calibrator
-OF_CONFIDENCE = ("uncal", "spline")  # the calibrators that need no logits
+OF_CONFIDENCE = tuple(key for key, calibrator in CALIBRATORS.items() if calibrator.of_confidence)
 
 
 def check_names(calibrator: str, variant: str, *, stated: bool, n_labels: int) -> None:
@@ -36,7 +34,7 @@ def check_names(calibrator: str, variant: str, *, stated: bool, n_labels: int) -
             f"the calibrator {calibrator} needs logits or probabilities; "
             f"for a decision and a confidence there are {' and '.join(OF_CONFIDENCE)}"
         )
-    if calibrator in RIVALS and n_labels > MOST_LABELS:
+    if calibrator in calibrators_for("rival") and n_labels > MOST_LABELS:
         raise BadInput(
             f"the calibrator {calibrator} takes too long for {n_labels} labels; ts is for any number of them"
         )
@@ -59,9 +57,8 @@ def fit_calibrators(name: str, rows: PredictedRows, first: Sequence[int], *, see
 def batch_under(calibrator: Calibrator, parts: Parts, settings: LatticeSettings, first: int | None = None) -> Batch:
     """What the variants are fitted on under one calibrator, on the first rows only if `first` says so."""
 
-    def rows_under(rows: PredictedRows) -> Rows:
-        confidence = calibrated_logit(calibrator, rows)[None]
-        return Rows(confidence, np.zeros_like(confidence), rows.decision, rows.correct)
+    def rows_under(rows: PredictedRows) -> LabelledDecisions:
+        return LabelledDecisions([Decisions(calibrated_logit(calibrator, rows), rows.decision)], rows.correct)
 
     fit = rows_under(parts.projection_fit.take(slice(first)))
     selection = rows_under(parts.projection_selection) if parts.paper is not None else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from pydantic import ValidationError
 
-from tasks.calibrators import RIVALS
+from tasks.calibrators import calibrators_for
 from tasks.maps.choose import (
     IN_WORDS,
     Difference,
@@ -83,7 +83,7 @@ def learn_map(
         source=source,
     )
     smallest = params.metrics.smallest_reliability
-    rival = None if calibrator in RIVALS else recalibration(learned, parts, smallest)
+    rival = None if calibrator in calibrators_for("rival") else recalibration(learned, parts, smallest)
     assert rows.label is not None
     met = set(np.intersect1d(rows.decision, rows.label).tolist())
     silent = tuple(name for label, name in enumerate(document.shown_names) if label not in met)

@@ -12,6 +12,7 @@ from tasks.calibrators.spline import Spline
 from tasks.maps.document import Calibrator, MapDocument, Variant
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.curves import Confidence
+from tasks.projection.decisions import Decisions
 from tasks.protocol.decisions import confidence_logit
 
 AT_ONCE = 2**15  # rows that are scored together: what is computed on the way fits in a cache
@@ -77,4 +78,4 @@ def calibrated_logit(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
 
 def reliability_logit(projection: Variant, confidence: np.ndarray, decision: np.ndarray) -> np.ndarray:
     """Calibrated confidence `(n,)` in [0, 1] and decision `(n,)` to the logit of the reliability `(n,)`."""
-    return np.asarray(projection(logit(confidence), decision))
+    return np.asarray(projection(Decisions(logit(confidence), decision)))

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit
 
-from tasks.projection.cells import Triple
+from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.curves import Curves, Fallback, SharedCurve, fallbacks, with_fallbacks
+from tasks.projection.decisions import LabelledDecisions
 from tasks.projection.exact import Exact, fit_exact
-from tasks.projection.lattice import LatticeSettings, Triples, fit_lattices
-from tasks.projection.rows import Rows, rows_under
+from tasks.projection.lattice import FitRows, LatticeSettings, objective
 from tasks.protocol.results import Calibrator
 from tasks.protocol.splits import ValidationRows
 
@@ -22,10 +22,10 @@ from tasks.protocol.splits import ValidationRows
 class Batch:
     """Everything that the variants of one protocol seed are fitted on; what several of them need is fitted once."""
 
-    fit: Rows  # projection-fit
+    fit: LabelledDecisions  # projection-fit
     n_labels: int  # K
     settings: LatticeSettings
-    selection: Rows | None = None  # projection-selection, by which the penalty of label-only shifts is chosen
+    selection: LabelledDecisions | None = None  # projection-selection: chooses the penalty of label-only shifts
     device: str = "cpu"
     surfaces: int | None = None  # how many of the first fits get a surface, which takes the longest; all by default
 
@@ -39,9 +39,9 @@ class Batch:
         surfaces: int | None = None,
     ) -> Batch:
         """The validation rows of one protocol seed under several calibrators."""
-        selection = rows_under(calibrators, parts.projection_selection) if len(parts.projection_selection) else None
-        fit = rows_under(calibrators, parts.projection_fit)
-        return cls(fit, parts.projection_fit.n_labels, settings, selection, device, surfaces)
+        fit, selection = parts.projection_fit, parts.projection_selection
+        judge = LabelledDecisions.of(calibrators, selection) if len(selection) else None
+        return cls(LabelledDecisions.of(calibrators, fit), fit.n_labels, settings, judge, device, surfaces)
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -53,10 +53,10 @@ class Batch:
         """What each label stands on."""
         return fallbacks(self.rows, self.settings.minimum_rows)
 
-    def triples(self, rows: Rows, *, shared: bool) -> list[Triple]:
-        """Confidence, decision and correct of each fit, as the lattice takes them; all of one label if `shared`."""
-        decision = np.zeros_like(rows.decision) if shared else rows.decision
-        return [(confidence, decision, rows.correct) for confidence in expit(rows.confidence_logit)]
+    def fits(self, *, shared: bool = False) -> list[FitRows]:
+        """The rows of each fit as a lattice takes them; all of one label if `shared`."""
+        decision = np.zeros_like(self.fit.decision) if shared else self.fit.decision
+        return [(expit(under.confidence_logit), decision, self.fit.correct) for under in self.fit.under]
 
     @cached_property
     def shared(self) -> np.ndarray:
@@ -66,28 +66,17 @@ class Batch:
     @cached_property
     def stand_in(self) -> np.ndarray:
         """`shared` where a label takes it; where none does nobody reads it, and it is not fitted for that."""
-        return (
-            self.shared
-            if "shared" in self.fallback
-            else np.zeros((len(self.fit.confidence_logit), self.settings.knots))
-        )
+        return self.shared if "shared" in self.fallback else np.zeros((len(self.fit.under), self.settings.knots))
 
     @cached_property
     def adam(self) -> np.ndarray:
         """Values `(B, K, J)` of MRP as published."""
-        return lattices([self], shared=False)[0]
+        return lattices([self])[0]
 
     @cached_property
     def exact(self) -> Exact:
         """The convex optimum of the same problem."""
-        return fit_exact(
-            expit(self.fit.confidence_logit),
-            self.fit.decision,
-            self.fit.correct,
-            n_labels=self.n_labels,
-            settings=self.settings,
-            device=self.device,
-        )
+        return fit_exact(self.fits(), n_labels=self.n_labels, settings=self.settings, device=self.device)
 
     def shared_curves(self) -> list[SharedCurve]:
         """The shared curve of each fit; without any rows it is the identity."""
@@ -101,7 +90,7 @@ class Batch:
         return [with_fallbacks(knots, own, self.rows, shared, least) for own, shared in fits]
 
 
-def lattices(batches: Sequence[Batch], *, shared: bool) -> list[np.ndarray]:
+def lattices(batches: Sequence[Batch], *, shared: bool = False) -> list[np.ndarray]:
     """Of each batch the values `(B, K, J)`, or `(B, 1, J)` of what all labels share: one descent for all.
 
     The batches have their settings, number of labels and device in common.
@@ -109,16 +98,35 @@ def lattices(batches: Sequence[Batch], *, shared: bool) -> list[np.ndarray]:
     if not batches:
         return []
     first = batches[0]
-    fits = [one for batch in batches for one in batch.triples(batch.fit, shared=shared)]
     values = fit_lattices(
-        *_in_columns(fits),
+        [rows for batch in batches for rows in batch.fits(shared=shared)],
         n_labels=1 if shared else first.n_labels,
         settings=first.settings,
         device=first.device,
     )
-    return np.split(values, np.cumsum([len(batch.fit.confidence_logit) for batch in batches])[:-1])
+    return np.split(values, np.cumsum([len(batch.fit.under) for batch in batches])[:-1])
 
 
-def _in_columns(fits: Sequence[Triple]) -> Triples:
-    confidence, decision, correct = zip(*fits, strict=True)
-    return confidence, decision, correct
+def project_together(batches: Sequence[Batch]) -> list[list[Curves]]:
+    """MRP as published for several batches, as `lattices` takes them, which may differ in their rows."""
+    rare = [batch for batch in batches if "shared" in batch.fallback]
+    shared = iter(lattices(rare, shared=True))
+    stand_ins = [next(shared)[:, 0] if "shared" in batch.fallback else None for batch in batches]
+    fits = zip(batches, lattices(batches), stand_ins, strict=True)
+    return [batch.curves(values, stand_in) for batch, values, stand_in in fits]
+
+
+@dataclass(frozen=True, eq=False)
+class Optimality:
+    """How far Adam as published stays above the lowest value of MRP's objective, and what proves that value."""
+
+    excess: np.ndarray  # (B,) objective of Adam's curves less that of the optimum's
+    kkt: np.ndarray  # (B,) largest KKT residual over labels
+
+
+def optimality(batch: Batch) -> Optimality:
+    """Adam's objective beside the optimum, on the projection-fit rows; labels before their fallbacks."""
+    fits, smoothness = batch.fits(), batch.settings.smoothness
+    pairs = zip(batch.adam, batch.exact.values, fits, strict=True)
+    excess = [objective(adam, *rows, smoothness) - objective(best, *rows, smoothness) for adam, best, rows in pairs]
+    return Optimality(np.array(excess), batch.exact.kkt.max(axis=1))

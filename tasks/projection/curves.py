@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 from scipy.special import expit, logit
 
+from tasks.projection.decisions import Decisions
 from tasks.protocol.values import Axes, Count, Share, Value
 
 Fallback = Literal["none", "shared", "identity"]
@@ -30,13 +31,9 @@ class Curves(Value):
     rows: Annotated[np.ndarray, Axes("K", of=Count)]  # projection-fit rows behind each label
     fallback: Fallbacks
 
-    def __call__(
-        self,
-        confidence_logit: np.ndarray,
-        decision: np.ndarray,
-        gap: np.ndarray | None = None,  # noqa: ARG002 - the contract
-    ) -> np.ndarray:
-        """logit of the confidence `(n,)` and decision `(n,)` 0..K-1 to logit of the reliability `(n,)` float64."""
+    def __call__(self, decisions: Decisions) -> np.ndarray:
+        """n decisions to logit of the reliability `(n,)` float64, by confidence and label."""
+        confidence_logit, decision = decisions.confidence_logit, decisions.decision
         interval, weight = place(expit(confidence_logit), self.knots)
         left, right = self.values[decision, interval], self.values[decision, interval + 1]
         # written so, and not as a weighted mean, every rounding keeps the order; only the last one may pass `right`
@@ -64,14 +61,9 @@ class SharedCurve(Value):
     kind: Literal["shared"] = field(default="shared", kw_only=True)
     curves: Curves  # K = 1
 
-    def __call__(
-        self,
-        confidence_logit: np.ndarray,
-        decision: np.ndarray,
-        gap: np.ndarray | None = None,  # noqa: ARG002 - the contract
-    ) -> np.ndarray:
-        """logit of the confidence `(n,)` to logit of the reliability `(n,)`, whatever the decision `(n,)`."""
-        return self.curves(confidence_logit, np.zeros_like(decision))
+    def __call__(self, decisions: Decisions) -> np.ndarray:
+        """n decisions to logit of the reliability `(n,)` float64, by confidence, whatever the label."""
+        return self.curves(replace(decisions, decision=np.zeros_like(decisions.decision)))
 
     def contradictions(self) -> list[str]:
         """What is wrong with the curve; empty if nothing is."""
@@ -84,14 +76,9 @@ class Confidence(Value):
 
     kind: Literal["confidence"] = field(default="confidence", kw_only=True)
 
-    def __call__(
-        self,
-        confidence_logit: np.ndarray,
-        decision: np.ndarray,  # noqa: ARG002 - the contract
-        gap: np.ndarray | None = None,  # noqa: ARG002 - the contract
-    ) -> np.ndarray:
-        """logit of the confidence `(n,)` to the same `(n,)` float64, whatever the decision `(n,)`."""
-        return np.array(confidence_logit, dtype=np.float64)
+    def __call__(self, decisions: Decisions) -> np.ndarray:
+        """n decisions to logit of the confidence `(n,)` float64."""
+        return np.array(decisions.confidence_logit, dtype=np.float64)
 
 
 def place(confidence: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

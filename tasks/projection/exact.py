@@ -13,19 +13,21 @@ published.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tasks.projection.device import device_turn
-from tasks.projection.exact_problem import Problem, state_problem
-from tasks.projection.lattice import LatticeSettings
+from tasks.projection.exact_rows import TERMS, CellRows
+from tasks.projection.lattice import FitRows, LatticeSettings, sort_rows
 
 LEAST_INCREMENT = 1e-6
 LARGEST_INCREMENT = 1e3
+RIDGE = 1e-6
 TOLERANCE = 1e-12  # where Newton stops; rounding allows no less
-ROUNDING = 4e-15  # what a height may rise by: near the optimum its last digits say nothing
-PASSES = 2000  # over the nodes; a fit takes about ten, and some with hardly any wrong (or right) row many hundreds
+ROUNDING = 4e-15  # what the objective may rise by: near the optimum its last digits say nothing
+PASSES = 2000  # over the nodes; a fit takes about ten, and some with hardly any wrong (or correct) row many hundreds
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +40,8 @@ class Exact:
     ridged: np.ndarray  # (B, K) bool, labels that needed the ridge
 
 
-def fit_exact(
-    confidence: np.ndarray,
-    decision: np.ndarray,
-    correct: np.ndarray,
-    *,
-    n_labels: int,
-    settings: LatticeSettings,
-    device: str = "cpu",
-) -> Exact:
-    """Confidence `(B, m)` in [0, 1], decision and correct `(B, m)` or `(m,)`, to the optimal curves of B fits.
+def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: LatticeSettings, device: str = "cpu") -> Exact:
+    """Confidence, decision and correct of B fits, each with rows of its own, to their optimal curves.
 
     Of `settings` only the knots and the smoothness are read. The order of the rows does not matter, nor does a fit
     feel its neighbours. A label without rows keeps its start.
@@ -56,35 +50,130 @@ def fit_exact(
     the host. On torch's own CPU (`cpu:0`) the objectives agree to rounding, and so do the values unless hardly any
     smoothness leaves some of them all but free. We have not run it on CUDA; the tests do where there is one.
     """
-    confidence = np.asarray(confidence, dtype=np.float64)
-    decision, correct = (np.broadcast_to(x, confidence.shape) for x in (decision, correct))
-    problem = state_problem(confidence, decision, correct, n_labels, settings)
-    fits, knots = len(confidence), settings.knots
+    problem = state_problem(fits, n_labels, settings)
+    shape = len(fits), n_labels
     with device_turn(device):
-        theta, height, kkt = _descend(problem.on(device))
+        placed = problem if device == "cpu" else replace(problem, rows=problem.rows.on(device))
+        theta, objective, kkt = _descend(placed)
     return Exact(
-        values=np.cumsum(theta, axis=1).reshape(fits, n_labels, knots),
-        kkt=kkt.reshape(fits, n_labels),
-        objective=height.reshape(fits, n_labels).sum(axis=1),
-        ridged=(problem.ridge > 0).reshape(fits, n_labels),
+        values=np.cumsum(theta, axis=1).reshape(*shape, settings.knots),
+        kkt=kkt.reshape(shape),
+        objective=objective.reshape(shape).sum(axis=1),
+        ridged=(problem.ridge > 0).reshape(shape),
     )
 
 
-def _descend(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The optimal theta `(P, J)`, its height `(P,)` and KKT residual `(P,)`.
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """P = B * K convex problems in J variables: rows in the order of their cells (problem, interval), and a quadratic.
 
-    Bertsekas (1982): a Newton step in the free variables, a scaled gradient step in those held at a bound, both cut
-    to the box, and halved until the height falls enough. Each pass over the nodes tries one step of every problem
+    Objectives, gradients and Hessians are put together on the host from sums over the rows of each cell; only `rows`
+    is as long as the rows, and may lie on a device.
+    """
+
+    cell: np.ndarray  # (C,) the cells that have rows, ascending
+    rows: CellRows  # their rows
+    scale: np.ndarray  # (P,) 1 / m
+    hits: np.ndarray  # (P, J) sum over the correct rows of their weights at the knots
+    start: np.ndarray  # (P, J) values
+    bending: float  # weight of the sum of the squared second differences
+    ridge: np.ndarray  # (P,) weight of the squared distance to the start
+
+    def only(self, kept: np.ndarray) -> Problem:
+        """The problems `kept (P,)` bool, in their order."""
+        intervals = self.start.shape[1] - 1
+        owner = self.cell // intervals
+        stays = kept[owner]
+        renumbered = (np.cumsum(kept) - 1)[owner] * intervals + self.cell % intervals
+        parts = {name: getattr(self, name)[kept] for name in ("scale", "hits", "start", "ridge")}
+        return replace(self, cell=renumbered[stays], rows=self.rows.only(stays), **parts)
+
+    def derivatives(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`theta (P, J)`, b and increments, to the objective `(P,)`, gradient `(P, J)` and Hessian `(P, J, J)`.
+
+        No sum runs over more than one problem, so that none feels its neighbours.
+        """
+        values = np.cumsum(theta, axis=1)
+        softplus, probability, variance = self._moments(values)
+        off, bend = values - self.start, np.diff(values, n=2, axis=1)
+        scale, ridge = self.scale[:, None], self.ridge[:, None]
+        objective = self.scale * (softplus - (self.hits * values).sum(axis=1))
+        objective += self.bending * (bend**2).sum(axis=1) + self.ridge * (off**2).sum(axis=1)
+
+        gradient = -self.hits
+        gradient[:, :-1] += probability[0] - probability[1]
+        gradient[:, 1:] += probability[1]
+        gradient = scale * gradient + 2 * ridge * off
+        for shift, factor in enumerate((1, -2, 1)):
+            gradient[:, shift : shift + bend.shape[1]] += 2 * self.bending * factor * bend
+
+        knots = values.shape[1]
+        second = np.diff(np.eye(knots), n=2, axis=0)
+        hessian = 2 * self.bending * second.T @ second + 2 * ridge[:, None] * np.eye(knots)
+        left, right = np.arange(knots - 1), np.arange(1, knots)
+        hessian[:, left, left] += scale * (variance[0] - 2 * variance[1] + variance[2])
+        hessian[:, right, right] += scale * variance[2]
+        hessian[:, left, right] += scale * (variance[1] - variance[2])
+        hessian[:, right, left] = hessian[:, left, right]
+        return objective, _above(gradient, 1), _above(_above(hessian, 1), 2)
+
+    def _moments(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What `CellRows` sums: softplus(t) by problem, `(P,)`; q w^r `(2, P, J - 1)`; q(1-q) w^r `(3, P, J - 1)`."""
+        shape = (len(values), values.shape[1] - 1)
+        left, rise = values[:, :-1].ravel()[self.cell], np.diff(values, axis=1).ravel()[self.cell]
+        sums = np.zeros((TERMS, shape[0] * shape[1]))
+        sums[:, self.cell] = self.rows.sums(left, rise)
+        sums = sums.reshape(-1, *shape)
+        return sums[0].sum(axis=1), sums[1:3], sums[3:]
+
+
+def state_problem(fits: Sequence[FitRows], n_labels: int, settings: LatticeSettings) -> Problem:
+    """What the exact projection minimises (paper, section 3.4) for each label of each fit, rows sorted into cells."""
+    knots, problems = settings.places, len(fits) * n_labels
+    every = [sort_rows(fit, n_labels, knots) for fit in fits]
+    parts = ("confidence", "correct", "weight", "lengths", "places", "masses")
+    confidence, correct, *of_rows = (np.concatenate([getattr(rows, part) for rows in every]) for part in parts)
+    weight, lengths, places, masses = of_rows
+    cell = np.flatnonzero(lengths)
+    total = lengths.reshape(problems, -1).sum(axis=1)
+    some, starts = total > 0, (np.cumsum(total) - total)[total > 0]
+    hit, parted = np.zeros(problems), np.ones(problems, dtype=bool)
+    if len(starts):
+        hit[some] = np.add.reduceat(correct, starts, dtype=np.float64)
+        highest_wrong = np.maximum.reduceat(np.where(correct, -np.inf, confidence), starts)
+        parted[some] = highest_wrong <= np.minimum.reduceat(np.where(correct, confidence, np.inf), starts)
+    return Problem(
+        cell=cell,
+        rows=CellRows(lengths[cell], weight, places[cell], masses[cell]),
+        scale=np.repeat([1 / max(len(rows.weight), 1) for rows in every], n_labels),
+        hits=np.concatenate([rows.hits for rows in every]),
+        # the start of the published fit: the base rate, on a line of slope 1.4 that crosses it at c = 5/7
+        start=np.log((hit + 1) / (total - hit + 1))[:, None] + 1.4 * (knots - 5 / 7),
+        bending=settings.smoothness / (n_labels * (len(knots) - 2)),
+        ridge=RIDGE * (parted | (settings.smoothness == 0)),
+    )
+
+
+def _above(array: np.ndarray, axis: int) -> np.ndarray:
+    """Sums over each index and all after it: by the chain rule, what is by values becomes by increments."""
+    return np.flip(np.cumsum(np.flip(array, axis), axis), axis)
+
+
+def _descend(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The optimal theta `(P, J)`, its objective `(P,)` and KKT residual `(P,)`.
+
+    Bertsekas (1982): a Newton step in the free variables, a scaled gradient step in those at a bound, both cut
+    to the box, and halved until the objective falls enough. Each pass over the nodes tries one step of every problem
     that is not yet done.
     """
     theta = np.diff(problem.start, axis=1, prepend=0)
     lowest, highest = np.full_like(theta[0], LEAST_INCREMENT), np.full_like(theta[0], LARGEST_INCREMENT)
     lowest[0], highest[0] = -np.inf, np.inf
     theta = np.clip(theta, lowest, highest)
-    height, slope, curvature = problem.derivatives(theta)
-    kkt = _residual(theta, slope, lowest, highest)
-    step = _step(theta, slope, curvature, kkt, lowest, highest)
-    size, alive = np.ones_like(height), np.arange(len(theta))
+    objective, gradient, hessian = problem.derivatives(theta)
+    kkt = _residual(theta, gradient, lowest, highest)
+    step = _step(theta, gradient, hessian, kkt, lowest, highest)
+    size, alive = np.ones_like(objective), np.arange(len(theta))
     for _ in range(PASSES):
         going = (kkt[alive] > TOLERANCE) & (size[alive] > 1e-12)
         if not going.all():
@@ -92,37 +181,37 @@ def _descend(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not len(alive):
             break
         trial = np.clip(theta[alive] + size[alive, None] * step[alive], lowest, highest)
-        trial_height, trial_slope, trial_curvature = problem.derivatives(trial)
-        expected = (slope[alive] * (theta[alive] - trial)).sum(axis=1)
-        taken = trial_height <= height[alive] - 1e-4 * np.maximum(expected, 0) + ROUNDING
+        trial_objective, trial_gradient, trial_hessian = problem.derivatives(trial)
+        expected = (gradient[alive] * (theta[alive] - trial)).sum(axis=1)
+        taken = trial_objective <= objective[alive] - 1e-4 * np.maximum(expected, 0) + ROUNDING
         size[alive[~taken]] /= 2
         now = alive[taken]
-        theta[now], height[now], slope[now] = trial[taken], trial_height[taken], trial_slope[taken]
-        kkt[now] = _residual(theta[now], slope[now], lowest, highest)
-        step[now] = _step(theta[now], slope[now], trial_curvature[taken], kkt[now], lowest, highest)
+        theta[now], objective[now], gradient[now] = trial[taken], trial_objective[taken], trial_gradient[taken]
+        kkt[now] = _residual(theta[now], gradient[now], lowest, highest)
+        step[now] = _step(theta[now], gradient[now], trial_hessian[taken], kkt[now], lowest, highest)
         size[now] = 1
-    return theta, height, kkt
+    return theta, objective, kkt
 
 
-def _residual(theta: np.ndarray, slope: np.ndarray, lowest: np.ndarray, highest: np.ndarray) -> np.ndarray:
-    """The largest part of the slope that the box does not take up, `(P,)`; 0 exactly at an optimum."""
-    return np.asarray(np.abs(theta - np.clip(theta - slope, lowest, highest)).max(axis=1))
+def _residual(theta: np.ndarray, gradient: np.ndarray, lowest: np.ndarray, highest: np.ndarray) -> np.ndarray:
+    """The largest part of the gradient that the box does not take up, `(P,)`; 0 exactly at an optimum."""
+    return np.asarray(np.abs(theta - np.clip(theta - gradient, lowest, highest)).max(axis=1))
 
 
 def _step(
     theta: np.ndarray,
-    slope: np.ndarray,
-    curvature: np.ndarray,
+    gradient: np.ndarray,
+    hessian: np.ndarray,
     kkt: np.ndarray,
     lowest: np.ndarray,
     highest: np.ndarray,
 ) -> np.ndarray:
-    """The Newton step `(P, J)`, in which a variable near a bound that its slope pushes against goes its own way."""
+    """The Newton step `(P, J)`, in which a variable near a bound that its gradient pushes against goes its own way."""
     near = np.minimum(kkt, 1e-3)[:, None]
-    held = ((theta <= lowest + near) & (slope > 0)) | ((theta >= highest - near) & (slope < 0))
-    both_free = ~held[:, :, None] & ~held[:, None, :]
+    at_bound = ((theta <= lowest + near) & (gradient > 0)) | ((theta >= highest - near) & (gradient < 0))
+    both_free = ~at_bound[:, :, None] & ~at_bound[:, None, :]
     diagonal = np.arange(theta.shape[1])
-    own = curvature[:, diagonal, diagonal]
-    curvature = np.where(both_free, curvature, 0)
-    curvature[:, diagonal, diagonal] = own + 1e-14  # never singular, where confidences all but coincide
-    return np.asarray(-np.linalg.solve(curvature, slope[..., None])[..., 0])
+    own = hessian[:, diagonal, diagonal]
+    hessian = np.where(both_free, hessian, 0)
+    hessian[:, diagonal, diagonal] = own + 1e-14  # never singular, where confidences all but coincide
+    return np.asarray(-np.linalg.solve(hessian, gradient[..., None])[..., 0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,12 +20,24 @@ from tasks.projection.quadrature import GENTLE, NODES
 TERMS = 6
 
 
-class Rows(Protocol):
-    """The rows of C cells, of which none is empty."""
+@dataclass(frozen=True, eq=False)
+class CellRows:
+    """The rows of C cells, of which none is empty; arrays of NumPy, or of torch on a device that has float64."""
 
-    def only(self, stays: np.ndarray) -> Rows:
+    lengths: Any  # (C,) int64, rows of each cell
+    weight: Any  # (R,) float64, weight of the upper knot of each row's interval
+    places: Any  # (C, N) float64, weights at the nodes of each cell
+    masses: Any  # (C, N) float64, of the nodes
+
+    def on(self, device: str) -> CellRows:
+        """The same rows in torch on a device; only arrays of a number for each cell come and go from then on."""
+        arrays = (self.lengths, self.weight, self.places, self.masses)
+        return CellRows(*(torch.from_numpy(array).to(device) for array in arrays))
+
+    def only(self, stays: np.ndarray) -> CellRows:
         """The rows of the cells `stays (C,)` bool, in their order."""
-        ...
+        kept = self._beside(stays)
+        return CellRows(self.lengths[kept], self.weight[self._by_row(kept)], self.places[kept], self.masses[kept])
 
     def sums(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
         """Value at the left knot of each cell and its rise to the right one, `(C,)` both, to sums `(6, C)` float64.
@@ -33,87 +45,52 @@ class Rows(Protocol):
         With t the logit of a row's reliability q, and w the weight of the knot on its right, the sums are those of
         softplus(t), of q w^r, r < 2, and of q(1-q) w^r, r < 3.
         """
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class HostRows:
-    """Rows in NumPy."""
-
-    lengths: np.ndarray  # (C,) int64, rows of each cell
-    weight: np.ndarray  # (R,) float64, weight of the knot to the right of each row
-    places: np.ndarray  # (C, N) float64, weights at the nodes of each cell
-    masses: np.ndarray  # (C, N) float64, of the nodes
-
-    def only(self, stays: np.ndarray) -> HostRows:
-        """As the protocol has it."""
-        weight = self.weight[np.repeat(stays, self.lengths)]
-        return HostRows(self.lengths[stays], weight, self.places[stays], self.masses[stays])
-
-    def sums(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
-        """As the protocol has it."""
-        t = left[:, None] + rise[:, None] * self.places
-        sums = np.array([(terms * self.masses).sum(axis=1) for terms in _terms(np, t, self.places)])
-        steep = (np.abs(rise) > GENTLE) & (self.lengths > NODES)
+        t = self._beside(left)[:, None] + self._beside(rise)[:, None] * self.places
+        sums = _on_host([(terms * self.masses).sum(axis=1) for terms in self._terms(t, self.places)])
+        steep = (np.abs(rise) > GENTLE) & (_on_host(self.lengths) > NODES)
         if steep.any():
             sums[:, steep] = self.only(steep).sums_by_row(left[steep], rise[steep])
         return sums
 
     def sums_by_row(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
         """The same by a term for each row; there is at least one cell."""
-        t = np.repeat(rise, self.lengths) * self.weight + np.repeat(left, self.lengths)
-        starts = np.cumsum(self.lengths) - self.lengths
-        return np.array([np.add.reduceat(terms, starts) for terms in _terms(np, t, self.weight)])
+        t = self._by_row(self._beside(rise)) * self.weight + self._by_row(self._beside(left))
+        terms = self._terms(t, self.weight)
+        if self._library is np:
+            starts = np.cumsum(self.lengths) - self.lengths
+            return np.array([np.add.reduceat(of_rows, starts) for of_rows in terms])
+        return _on_host([torch.segment_reduce(part, "sum", lengths=self.lengths, unsafe=True) for part in terms])
+
+    @property
+    def _library(self) -> ModuleType:
+        return torch if isinstance(self.weight, torch.Tensor) else np
+
+    def _beside(self, of_cells: np.ndarray) -> Any:
+        """An array of the host where the rows are."""
+        return of_cells if self._library is np else torch.from_numpy(of_cells).to(self.weight.device)
+
+    def _by_row(self, of_cells: Any) -> Any:
+        """A number for each cell, `(C,)`, as one for each of its rows, `(R,)`."""
+        if self._library is np:
+            return np.repeat(of_cells, self.lengths)
+        return of_cells.repeat_interleave(self.lengths, output_size=len(self.weight))
+
+    def _terms(self, t: Any, weight: Any) -> Iterator[Any]:
+        """What `sums` sums, one array after the other, from t and w of one shape."""
+        library = self._library
+        tail = library.exp(-abs(t))
+        yield t.clip(0) + library.log1p(tail)
+        probability = library.where(t >= 0, 1, tail) / (1 + tail)
+        yield probability
+        yield probability * weight
+        variance = tail / (1 + tail) ** 2
+        yield variance
+        yield variance * weight
+        yield variance * weight * weight
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceRows:
-    """Rows in torch, on any of its devices that has float64; only (C,) arrays come and go."""
-
-    lengths: torch.Tensor  # (C,) int64, rows of each cell
-    weight: torch.Tensor  # (R,) float64, weight of the knot to the right of each row
-    places: torch.Tensor  # (C, N) float64, weights at the nodes of each cell
-    masses: torch.Tensor  # (C, N) float64, of the nodes
-
-    @classmethod
-    def on(cls, device: str, rows: HostRows) -> DeviceRows:
-        """The same rows on a device."""
-        arrays = (rows.lengths, rows.weight, rows.places, rows.masses)
-        return cls(*(torch.from_numpy(array).to(device) for array in arrays))
-
-    def only(self, stays: np.ndarray) -> DeviceRows:
-        """As the protocol has it."""
-        kept = torch.from_numpy(stays).to(self.lengths.device)
-        rows = kept.repeat_interleave(self.lengths, output_size=len(self.weight))
-        return DeviceRows(self.lengths[kept], self.weight[rows], self.places[kept], self.masses[kept])
-
-    def sums(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
-        """As the protocol has it."""
-        at_left, rising = (torch.from_numpy(x).to(self.weight.device)[:, None] for x in (left, rise))
-        by_term = _terms(torch, at_left + rising * self.places, self.places)
-        sums = torch.stack([(terms * self.masses).sum(dim=1) for terms in by_term]).cpu().numpy()
-        steep = (np.abs(rise) > GENTLE) & (self.lengths > NODES).cpu().numpy()
-        if steep.any():
-            sums[:, steep] = self.only(steep).sums_by_row(left[steep], rise[steep])
-        return np.asarray(sums)
-
-    def sums_by_row(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
-        """The same by a term for each row; there is at least one cell."""
-        by_cell = torch.from_numpy(np.stack([left, rise])).to(self.weight.device)
-        at_left, rising = by_cell.repeat_interleave(self.lengths, dim=1, output_size=len(self.weight))
-        by_term = _terms(torch, rising * self.weight + at_left, self.weight)
-        sums = [torch.segment_reduce(terms, "sum", lengths=self.lengths, unsafe=True) for terms in by_term]
-        return np.asarray(torch.stack(sums).cpu().numpy())
-
-
-def _terms(library: ModuleType, t: Any, weight: Any) -> Iterator[Any]:
-    """What `Rows.sums` sums, one array after the other, from t `(..., R)` and w `(R,)` of NumPy or of torch."""
-    tail = library.exp(-abs(t))
-    yield t.clip(0) + library.log1p(tail)
-    probability = library.where(t >= 0, 1, tail) / (1 + tail)
-    yield probability
-    yield probability * weight
-    variance = tail / (1 + tail) ** 2
-    yield variance
-    yield variance * weight
-    yield variance * weight * weight
+def _on_host(arrays: Any) -> np.ndarray:
+    """An array, or several of one shape stacked, in NumPy."""
+    if isinstance(arrays, list) and isinstance(arrays[0], torch.Tensor):
+        arrays = torch.stack(arrays)
+    return arrays.cpu().numpy() if isinstance(arrays, torch.Tensor) else np.asarray(arrays)

@@ -13,6 +13,7 @@ from pydantic import Field
 from scipy.special import expit, logit
 
 from tasks.projection.curves import place
+from tasks.projection.decisions import Decisions
 from tasks.protocol.values import Axes, Share, Value
 
 FARTHEST_SHIFT = 12.0  # where a label that is always right, or always wrong, ends
@@ -31,9 +32,9 @@ class Intercepts(Value):
     kind: Literal["intercepts"] = field(default="intercepts", kw_only=True)
     alpha: Annotated[np.ndarray, Axes("K", of=Shift)]
 
-    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
-        """logit of the confidence `(n,)`, infinite ones too, and decision `(n,)` to logit of the reliability `(n,)`."""
-        return np.asarray(confidence_logit + self.alpha[decision])
+    def __call__(self, decisions: Decisions) -> np.ndarray:
+        """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
+        return np.asarray(decisions.confidence_logit + self.alpha[decisions.decision])
 
     def contradictions(self) -> list[str]:
         """A sentence for each label whose shift lies outside [-12, 12]."""
@@ -49,10 +50,10 @@ class Lines(Value):
     slope: Annotated[np.ndarray, Axes("K", of=Slope)]  # where it is 0 all rows of the label tie
     intercept: Annotated[np.ndarray, Axes("K", of=Intercept)]
 
-    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
-        """logit of the confidence `(n,)`, infinite ones too, and decision `(n,)` to logit of the reliability `(n,)`."""
-        within = np.clip(confidence_logit, -FARTHEST_LOGIT, FARTHEST_LOGIT)
-        return np.asarray(self.slope[decision] * within + self.intercept[decision])
+    def __call__(self, decisions: Decisions) -> np.ndarray:
+        """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
+        within = np.clip(decisions.confidence_logit, -FARTHEST_LOGIT, FARTHEST_LOGIT)
+        return np.asarray(self.slope[decisions.decision] * within + self.intercept[decisions.decision])
 
     def contradictions(self) -> list[str]:
         """A sentence for each label whose line falls or is not finite."""
@@ -76,11 +77,11 @@ class Isotonic(Value):
         for name in ("confidence", "reliability"):
             object.__setattr__(self, name, tuple(Axes("T").read_only(steps) for steps in getattr(self, name)))
 
-    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray) -> np.ndarray:
-        """logit of the confidence `(n,)`, infinite ones too, and decision `(n,)` to logit of the reliability `(n,)`."""
-        confidence, reliability = expit(confidence_logit), np.empty(len(decision))
+    def __call__(self, decisions: Decisions) -> np.ndarray:
+        """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
+        confidence, reliability = expit(decisions.confidence_logit), np.empty(len(decisions.decision))
         for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
-            mine = decision == label
+            mine = decisions.decision == label
             if len(thresholds) == 1:
                 reliability[mine] = values[0]
                 continue

@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from scipy.special import expit
 
 from tasks.projection.curves import place
+from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings, first_curve
 from tasks.protocol.adam import Adam
 from tasks.protocol.values import Axes, Value
@@ -34,14 +35,13 @@ class Surfaces(Value):
     gap_knots: Annotated[np.ndarray, Axes("G")]  # rising, G >= 2
     values: Annotated[np.ndarray, Axes("K", "J", "G")]  # logit of the reliability
 
-    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray, gap: np.ndarray | None = None) -> np.ndarray:
-        """logit of the confidence, decision and gap, `(n,)` each, to logit of the reliability `(n,)` float64."""
-        if gap is None:
-            raise ValueError("a surface needs the gap beside the confidence")
-        below, up = place(_within(gap, self.gap_knots), self.gap_knots)
+    def __call__(self, decisions: Decisions) -> np.ndarray:
+        """n decisions, with their gap, to logit of the reliability `(n,)` float64."""
+        decision = decisions.decision
+        below, up = place(_within(decisions.gap, self.gap_knots), self.gap_knots)
         at_knots = _between(self.values[decision, :, below], self.values[decision, :, below + 1], up[:, None])
         at_knots = np.maximum.accumulate(at_knots, axis=1)  # rounding alone could make a curve of c fall
-        interval, weight = place(expit(confidence_logit), self.knots)
+        interval, weight = place(expit(decisions.confidence_logit), self.knots)
         row = np.arange(len(interval))
         return _between(at_knots[row, interval], at_knots[row, interval + 1], weight)
 

@@ -1,34 +1,35 @@
-"""The variants of the ablation by name: what each makes of a fixed decision and its confidence (paper, section 3.5).
+"""The variants of the ablation, each a value of this registry: what it makes of fixed decisions (paper, section 3.5).
 
-The one contract: `fit(Batch) -> list of B values`, one for each calibrator, each a frozen value that maps logit of the
-confidence `(n,)`, decision `(n,)` and gap `(n,)` to logit of the reliability `(n,)` float64 and names its own
-`violations()`. Everything ranks and compares by that logit: the reliability itself saturates. Only the surfaces read
-the gap. Where the settings ask for it, a label with few projection-fit rows takes the shared curve in every label-wise
-variant but that one, and a label with none the identity.
+A new one is a file with `fit(Batch) -> list of B values`, one for each calibrator, and a line here. A value is frozen,
+maps `Decisions` to logit of the reliability `(n,)` float64 and names its own `violations()`. Everything ranks and
+compares by that logit: the reliability itself saturates. Where the settings ask for it, a label with few
+projection-fit rows takes the shared curve in every label-wise variant but that one, and a label with none the
+identity. Nothing here imports torch: who reads a map does without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from scipy.special import expit
 
-from tasks.projection.batch import Batch, lattices
 from tasks.projection.curves import Confidence, Curves, SharedCurve
-from tasks.projection.label_maps import Intercepts
+from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
-from tasks.projection.lattice import objective
 from tasks.projection.surface import Surfaces, fit_surfaces
 
+if TYPE_CHECKING:
+    from tasks.projection.batch import Batch
 
-class Variant(Protocol):
+
+class Projection(Protocol):
     """A fitted variant."""
 
-    def __call__(self, confidence_logit: np.ndarray, decision: np.ndarray, gap: np.ndarray | None = None) -> np.ndarray:
-        """logit of the confidence, decision and gap, `(n,)` each, to logit of the reliability `(n,)`."""
+    def __call__(self, decisions: Decisions) -> np.ndarray:
+        """n decisions to logit of the reliability `(n,)` float64."""
         ...
 
     def violations(self) -> list[str]:
@@ -36,9 +37,22 @@ class Variant(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Variant:
+    """A way to make a reliability of a fixed decision: what it is called, what it is for, and how it is fitted."""
+
+    key: str  # under which its results are filed
+    title: str
+    role: Literal["paper", "rival", "sensitivity"]  # the paper's tables hold the first
+    fit: Callable[[Batch], list[Any]]  # B fitted values
+    in_words: str = ""  # as a map's page says what it is; empty where a map cannot hold it
+    automatic: bool = False  # whether `auto` chooses from it; the registry has these from simple to complex
+    of_the_logit: bool = False  # whether it can do nothing with a confidence of exactly 0 or 1
+
+
 def fit_confidence(batch: Batch) -> list[Confidence]:
     """No projection at all."""
-    return [Confidence() for _ in batch.fit.confidence_logit]
+    return [Confidence() for _ in batch.fit.under]
 
 
 def fit_shared(batch: Batch) -> list[SharedCurve]:
@@ -46,7 +60,7 @@ def fit_shared(batch: Batch) -> list[SharedCurve]:
     return batch.shared_curves()
 
 
-def fit_labelwise(batch: Batch) -> list[Curves]:
+def fit_mrp(batch: Batch) -> list[Curves]:
     """MRP as published."""
     return batch.curves(batch.adam)
 
@@ -58,25 +72,11 @@ def fit_optimum(batch: Batch) -> list[Curves]:
 
 def fit_surface(batch: Batch) -> list[Surfaces]:
     """Reliability as a surface of confidence and gap; a label without rows keeps its start."""
-    rows, first = batch.fit, slice(batch.surfaces)
-    fits = zip(expit(rows.confidence_logit[first]), rows.gap[first], strict=True)
-    settings, labels = batch.settings, batch.n_labels
-    return [fit_surfaces(*one, rows.decision, rows.correct, n_labels=labels, settings=settings) for one in fits]
-
-
-def fit_shifts(batch: Batch) -> list[Intercepts]:
-    """A shift of the logit for each label, its penalty chosen on projection-selection where that is there."""
-    return fit_intercepts(batch.fit, batch.selection, n_labels=batch.n_labels)
-
-
-def of_rows(fit: Callable[..., list]) -> Callable[[Batch], list]:
-    """A fit that takes the projection-fit rows alone."""
-
-    def fit_of_rows(batch: Batch) -> list:
-        rows = batch.fit
-        return fit(rows.confidence_logit, rows.decision, rows.correct, n_labels=batch.n_labels)
-
-    return fit_of_rows
+    rows = batch.fit.decision, batch.fit.correct
+    return [
+        fit_surfaces(expit(under.confidence_logit), under.gap, *rows, n_labels=batch.n_labels, settings=batch.settings)
+        for under in batch.fit.under[: batch.surfaces]
+    ]
 
 
 def with_stand_in(fit: Callable[[Batch], list]) -> Callable[[Batch], list[WithFallbacks]]:
@@ -95,49 +95,53 @@ def with_stand_in(fit: Callable[[Batch], list]) -> Callable[[Batch], list[WithFa
     return fit_with_fallbacks
 
 
-VARIANTS: dict[str, Callable[[Batch], list]] = {
-    "confidence": fit_confidence,
-    "shared_1d": fit_shared,
-    "label_intercept": with_stand_in(fit_shifts),
-    "label_isotonic": with_stand_in(of_rows(fit_isotonic)),
-    "label_platt": with_stand_in(of_rows(fit_platt)),
-    "mrp": fit_labelwise,
-    "label_2d": fit_surface,
-    "mrp_exact": fit_optimum,
+VARIANTS = {
+    variant.key: variant
+    for variant in (
+        Variant("confidence", "confidence", "paper", fit_confidence, "the calibrated confidence itself", True),
+        Variant("shared_1d", "shared 1D", "paper", fit_shared, "one curve for all labels", True),
+        Variant(
+            "label_intercept",
+            "label intercept",
+            "paper",
+            with_stand_in(fit_intercepts),
+            "a shift for each label",
+            automatic=True,
+            of_the_logit=True,
+        ),
+        Variant(
+            "label_isotonic", "label isotonic", "paper", with_stand_in(fit_isotonic), "isotonic steps for each label"
+        ),
+        Variant(
+            "label_platt",
+            "label Platt",
+            "rival",
+            with_stand_in(fit_platt),
+            "a Platt line for each label",
+            automatic=True,
+            of_the_logit=True,
+        ),
+        Variant("mrp", "MRP", "paper", fit_mrp, "a monotone curve for each label (MRP)", True),
+        Variant("label_2d", "label-wise 2D", "paper", fit_surface),
+        Variant(
+            "mrp_exact",
+            "MRP, optimum",
+            "sensitivity",
+            fit_optimum,
+            "a monotone curve for each label (MRP at its convex optimum)",
+        ),
+    )
 }
+SIMPLEST_FIRST = tuple(key for key, variant in VARIANTS.items() if variant.automatic)  # what `auto` chooses from
+DEPLOYABLE = (
+    *SIMPLEST_FIRST,
+    *(key for key, v in VARIANTS.items() if v.in_words and not v.automatic),
+)  # maps hold them
 
 
-def project_batch(batch: Batch, names: tuple[str, ...] = tuple(VARIANTS)) -> dict[str, list[Variant]]:
+def project_batch(batch: Batch, names: tuple[str, ...] = tuple(VARIANTS)) -> dict[str, list[Projection]]:
     """Fit the variants `names` for B calibrators at once: name to B fitted values, in the order of the calibrators.
 
     Surfaces are as many as the batch asks for.
     """
-    return {name: VARIANTS[name](batch) for name in names}
-
-
-def project_together(batches: Sequence[Batch]) -> list[list[Curves]]:
-    """MRP as published for several batches, as `lattices` takes them, which may differ in their rows."""
-    rare = [batch for batch in batches if "shared" in batch.fallback]
-    shared = iter(lattices(rare, shared=True))
-    stand_ins = [next(shared)[:, 0] if "shared" in batch.fallback else None for batch in batches]
-    fits = zip(batches, lattices(batches, shared=False), stand_ins, strict=True)
-    return [batch.curves(values, stand_in) for batch, values, stand_in in fits]
-
-
-@dataclass(frozen=True, eq=False)
-class Optimality:
-    """How far Adam as published stays above the lowest value of MRP's objective, and what proves that value."""
-
-    excess: np.ndarray  # (B,) objective of Adam's curves less that of the optimum's
-    kkt: np.ndarray  # (B,) largest KKT residual over labels
-
-
-def optimality(batch: Batch) -> Optimality:
-    """Adam's objective beside the optimum, on the projection-fit rows; labels before their fallbacks."""
-    rows, smoothness = batch.fit, batch.settings.smoothness
-    placed = expit(rows.confidence_logit)
-    adam, lowest = (
-        objective(values, placed, rows.decision, rows.correct, smoothness)
-        for values in (batch.adam, batch.exact.values)
-    )
-    return Optimality(adam - lowest, batch.exact.kkt.max(axis=1))
+    return {name: VARIANTS[name].fit(batch) for name in names}

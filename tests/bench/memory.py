@@ -27,9 +27,9 @@ from tasks.calibrators.temperature import fit_temperature
 from tasks.maps.apply import apply_map
 from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import resample
+from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.exact import fit_exact
-from tasks.projection.labelwise import fit_isotonic
-from tasks.projection.lattice import LatticeSettings, fit_lattices
+from tasks.projection.lattice import LatticeSettings
 from tests import maps
 from tests.bench import test_bench_calibrators, test_bench_metrics, test_bench_predictors, test_bench_projection
 from tests.bench.conftest import made_up_predictions
@@ -53,17 +53,17 @@ def bootstrap(rows: int, _folder: Path) -> Ready:
 
 def exact(rows: int, _folder: Path) -> Ready:
     made = test_bench_projection.made_up(FITS, rows // FITS)
-    return lambda: fit_exact(*made, n_labels=K, settings=LatticeSettings())
+    return lambda: fit_exact(made, n_labels=K, settings=LatticeSettings())
 
 
 def adam(rows: int, _folder: Path) -> Ready:
     made = test_bench_projection.made_up(FITS, rows // FITS)
-    return lambda: fit_lattices(*made, n_labels=K, settings=LatticeSettings())
+    return lambda: fit_lattices(made, n_labels=K, settings=LatticeSettings())
 
 
 def isotonic(rows: int, _folder: Path) -> Ready:
-    (confidence,), (decision,), (correct,) = test_bench_projection.made_up(1, rows)
-    return lambda: fit_isotonic(confidence[None], decision, correct, n_labels=K)
+    (made,) = test_bench_projection.made_up(1, rows)
+    return lambda: test_bench_projection.isotonic(*made)
 
 
 def calibrator(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
+from tasks.projection.adam_lattice import fit_lattices
+from tasks.projection.batch import Batch
+from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.exact import fit_exact
+from tasks.projection.label_maps import Isotonic
 from tasks.projection.labelwise import SMALLEST, fit_isotonic
-from tasks.projection.lattice import LatticeSettings, first_curve, fit_lattices, objective
+from tasks.projection.lattice import FitRows, LatticeSettings, first_curve, objective
 from tasks.projection.quadrature import NODES
 
 pytestmark = pytest.mark.bench
@@ -19,16 +23,16 @@ FITS, ROWS, K = 108, 8000, 5
 TIMED = 2  # of the fits, one at a time
 ALONE = f"one at a time, torch autograd ({TIMED} of them, times {FITS // TIMED})"
 SETTINGS = LatticeSettings()
-Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+Rows = list[FitRows]
 
 
 def made_up(fits: int, rows: int) -> Rows:
-    """Confidence, decision and correct `(B, m)`; a higher label is right less often at equal confidence."""
+    """Confidence, decision and correct of each fit; a higher label is correct less often at equal confidence."""
     generator = np.random.default_rng(0)
     confidence = generator.uniform(0.2, 1.0, (fits, rows))
     decision = generator.integers(0, K, (fits, rows))
     correct = generator.random((fits, rows)) < np.clip(confidence - 0.3 * decision / K, 0, 1)
-    return confidence, decision, correct
+    return list(zip(confidence, decision, correct, strict=True))
 
 
 def autograd_adam(confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> np.ndarray:
@@ -70,7 +74,7 @@ def one_at_a_time(rows: Rows, threads: int) -> Callable[[], np.ndarray]:
         took = []
         for _ in range(3):
             start = time.perf_counter()
-            autograd_adam(*(part[0] for part in rows))
+            autograd_adam(*rows[0])
             took.append(time.perf_counter() - start)
         return max(took)
 
@@ -79,29 +83,30 @@ def one_at_a_time(rows: Rows, threads: int) -> Callable[[], np.ndarray]:
 
     def loop() -> np.ndarray:
         torch.set_num_threads(best)
-        return np.stack([autograd_adam(*(part[fit] for part in rows)) for fit in range(TIMED)])
+        return np.stack([autograd_adam(*fit) for fit in rows[:TIMED]])
 
     return loop
 
 
 def tenth(rows: Rows) -> Rows:
-    confidence, decision, correct = (part[:, : ROWS // 10] for part in rows)
-    return confidence, decision, correct
+    first = slice(ROWS // 10)
+    return [(confidence[first], decision[first], correct[first]) for confidence, decision, correct in rows]
 
 
 def heights(values: np.ndarray, rows: Rows) -> np.ndarray:
     """The objective `(B,)` of the first B fits."""
-    confidence, decision, correct = (part[: len(values)] for part in rows)
-    return objective(values, confidence, decision, correct, SETTINGS.smoothness)
+    return np.array([objective(own, *fit, SETTINGS.smoothness) for own, fit in zip(values, rows, strict=False)])
 
 
 def test_exact_fits(race, threads):
     rows = made_up(FITS, ROWS)
     race.beside(ALONE, one_at_a_time(rows, threads), aim=250, times=FITS / TIMED)
-    race.growth(lambda: fit_exact(*tenth(rows), n_labels=K, settings=SETTINGS))
-    race.floor(lambda: np.sort(rows[0]))  # every row is read and sorted once; the steps read a tenth as many nodes
+    race.growth(lambda: fit_exact(tenth(rows), n_labels=K, settings=SETTINGS))
+    race.floor(
+        lambda: np.sort([confidence for confidence, _, _ in rows])
+    )  # every row is read and sorted once; the steps read a tenth as many nodes
     exact, theirs, _ = race.run(
-        "mrp_exact", FITS * ROWS, lambda: fit_exact(*rows, n_labels=K, settings=SETTINGS), rounds=3
+        "mrp_exact", FITS * ROWS, lambda: fit_exact(rows, n_labels=K, settings=SETTINGS), rounds=3
     )
     assert exact.kkt.max() <= 1e-8
     assert (heights(exact.values, rows)[:TIMED] <= heights(theirs, rows)).all()
@@ -110,23 +115,29 @@ def test_exact_fits(race, threads):
 def test_fits_by_adam(race, threads):
     rows = made_up(FITS, ROWS)
     race.beside(ALONE, one_at_a_time(rows, threads), aim=20, times=FITS / TIMED)
-    race.growth(lambda: fit_lattices(*tenth(rows), n_labels=K, settings=SETTINGS))
+    race.growth(lambda: fit_lattices(tenth(rows), n_labels=K, settings=SETTINGS))
     node = np.zeros((FITS * K * (SETTINGS.knots - 1), NODES))
     race.floor(lambda: np.exp(node).sum(), times=SETTINGS.epochs)  # one exponential of each node in each epoch
     values, theirs, _ = race.run(
         "mrp, Adam as published",
         FITS * ROWS,
-        lambda: fit_lattices(*rows, n_labels=K, settings=SETTINGS),
+        lambda: fit_lattices(rows, n_labels=K, settings=SETTINGS),
         rounds=3,
         warm_up=False,
     )
     np.testing.assert_allclose(values[:TIMED], theirs, atol=1e-6)
 
 
+def isotonic(at: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> Isotonic:
+    """The isotonic steps of each label by logit of the confidence `(m,)`."""
+    labelled = LabelledDecisions([Decisions(at, decision)], correct)
+    return fit_isotonic(Batch(labelled, K, SETTINGS))[0]
+
+
 def test_isotonic_of_each_label(race, rows):
     from sklearn.isotonic import IsotonicRegression
 
-    (confidence,), (decision,), (correct,) = made_up(1, rows)
+    ((confidence, decision, correct),) = made_up(1, rows)
     at = logit(confidence)
     confidence = expit(at)  # to the last bit what ours reads
 
@@ -139,7 +150,7 @@ def test_isotonic_of_each_label(race, rows):
         return fits
 
     def ours(n: int = rows):
-        return fit_isotonic(at[None, :n], decision[:n], correct[:n], n_labels=K)[0]
+        return isotonic(at[:n], decision[:n], correct[:n])
 
     race.beside("scikit-learn: isotonic of each label", scikit_learn, aim=1)
     race.growth(lambda: ours(rows // 10))
@@ -147,5 +158,5 @@ def test_isotonic_of_each_label(race, rows):
     found, theirs, _ = race.run("isotonic of each label", rows, ours)
     for label, regression in enumerate(theirs):
         mine = confidence[decision == label]
-        here = expit(found(logit(mine), np.full(len(mine), label)))
+        here = expit(found(Decisions(logit(mine), np.full(len(mine), label))))
         np.testing.assert_allclose(here, regression.predict(mine), rtol=0, atol=1e-10)
