@@ -20,12 +20,14 @@ HOME = ROOT / ".prefect"
 # Prefect's own settings stand in pyproject.toml under [tool.prefect], where its command line finds them too. These are
 # of other libraries, or depend on where the project lies.
 SETTINGS = {
-    # in a checkout that is another's or read-only nowhere, which `flows.server.own_home` says to those that need it
+    # nowhere, where the checkout is another's or read-only; `flows.server.own_home` says so to those that need a home
     "PREFECT_HOME": str(HOME if os.access(HOME if HOME.exists() else ROOT, os.W_OK | os.X_OK) else "/dev/null/none"),
     "DO_NOT_TRACK": "1",
     "GX_ANALYTICS_ENABLED": "false",
     "DVC_NO_ANALYTICS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
+    # data sets and calibrators run side by side; threads within their small matrix products would only take turns
+    "OMP_NUM_THREADS": "1",
     # the console shows our own words; an error is raised there anyway, and all of it is in the UI's Logs tab
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
 }
