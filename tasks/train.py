@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from tasks.datasets import dataset_named
-from tasks.datasets.base import Dataset, Judged
+from tasks.datasets.base import Dataset
 from tasks.expectations.check import GateFailed
 from tasks.expectations.contract import check_contract
 from tasks.expectations.pairs import outline
@@ -53,8 +54,14 @@ def main(name: str) -> None:
     entry = params.dataset(name)
     dataset = dataset_named(name, entry.reader, entry.options)
     judged = dataset.read(raw_folder(name))
-    record = contract(name, dataset, entry, judged)
-    frame, drawn = with_splits(judged.pairs, dataset, entry)
+    record = contract(name, dataset, entry, judged.pairs)
+    frame, drawn = judged.pairs, dataset.drawn
+    if frame["split"].null_count():
+        assert entry.split is not None
+        frame, drawn = (
+            draw_splits(frame, by=entry.split.by, shares=entry.split.shares, seed=entry.seed),
+            tuple(entry.split.shares),
+        )
     parts = by_split(frame, name, TESTED if judged.members else SPLITS)
     decided = saved(name, judged.members) if judged.members else trained(name, dataset, entry, params, parts)
     write_pairs(name, outline(frame))
@@ -62,7 +69,16 @@ def main(name: str) -> None:
         write_json(base_folder(name) / "contract.json", record)
     origin = read_json(raw_folder(name) / INDEX)
     facts = {
-        **described(name, dataset, entry, drawn, parts),
+        "dataset": name,
+        **{fact: getattr(dataset, fact) for fact in ("title", "domain", "task")},
+        "source": entry.source,
+        "preset": entry.preset,
+        "labels": dataset.labels,
+        "split_by": entry.split.by if entry.split else dataset.split_by,
+        "drawn": drawn,
+        "predictor": entry.predictor if entry.reader != "logits" else "saved logits",
+        "class_weight": first_member(dataset, entry, params).class_weight,
+        **counted(dataset, parts),
         "dropped": judged.dropped,
         "origin": {fact: origin[fact] for fact in ("origin", "revision", "licence")},
         "accuracy": {split: accuracy(rows.decision, rows.labels) for split, rows in decided.items()},
@@ -85,66 +101,67 @@ def trained(
     name: str, dataset: Dataset, entry: DatasetParams, params: Params, parts: Mapping[str, pl.DataFrame]
 ) -> dict[str, FixedDecisions]:
     """What run 0, member 0 decides; all other base predictors that params.yaml asks for are trained and written."""
-    fitted: dict[Trained, dict[str, FixedDecisions]] = {}
 
-    def decided(one: Trained) -> dict[str, FixedDecisions]:
-        if one not in fitted:
-            predictor = fit(one, dataset, entry, parts)
-            if not fitted:
-                predictor.save(base_folder(name))
-            fitted[one] = {split: decisions(predictor(parts[split]), parts[split]) for split in TESTED}
-        return fitted[one]
+    @cache
+    def decided(how: Trained) -> dict[str, FixedDecisions]:
+        predictor = fit(how, dataset, entry, parts)
+        if how == first:
+            predictor.save(base_folder(name))
+        return {split: decisions(predictor(parts[split]), parts[split]) for split in TESTED}
 
-    asked = members(dataset, entry, params)
-    first = decided(next(iter(asked.values())))
-    others = {f"members/{key}": one for key, one in asked.items()} if len(asked) > 1 else {}
-    others |= {f"sensitivity/{key}": one for key, one in alternatives(dataset, entry, params).items()}
-    for place, one in others.items():
-        write_decisions(base_folder(name) / f"{place}.parquet", decided(one))
-    return first
+    first = first_member(dataset, entry, params)
+    decided(first)
+    for place, how in (members(first, params) | alternatives(first, entry, params)).items():
+        write_decisions(base_folder(name) / f"{place}.parquet", decided(how))
+    return decided(first)
 
 
-def members(dataset: Dataset, entry: DatasetParams, params: Params) -> dict[str, Trained]:
-    """The base predictors of the tables; their names are those of their files. The first is run 0, member 0."""
-    weight = "balanced" if entry.preset else entry.class_weight
-    seed = dataset.member_seed if entry.preset else params.train.seed
+def first_member(dataset: Dataset, entry: DatasetParams, params: Params) -> Trained:
+    """The base predictor that the tables show: run 0, member 0."""
+    if entry.preset:
+        return Trained(entry.predictor, "balanced", dataset.member_seed)
+    return Trained(entry.predictor, entry.class_weight, params.train.seed)
+
+
+def members(first: Trained, params: Params) -> dict[str, Trained]:
+    """The base predictors of all runs, by the places of their files, where there are more of them than the first."""
+    places = [(run, member) for run in range(params.train.runs) for member in range(params.train.members)]
     return {
-        f"run_{run}_member_{member}": Trained(entry.predictor, weight, seed + RUN * run + member)
-        for run in range(params.train.runs)
-        for member in range(params.train.members)
+        f"members/run_{run}_member_{member}": first._replace(seed=first.seed + RUN * run + member)
+        for run, member in (places if len(places) > 1 else ())
     }
 
 
-def alternatives(dataset: Dataset, entry: DatasetParams, params: Params) -> dict[str, Trained]:
-    """The base predictors that show what a choice of the paper's is worth."""
+def alternatives(first: Trained, entry: DatasetParams, params: Params) -> dict[str, Trained]:
+    """The base predictors that show what a choice of the paper's is worth, by the places of their files."""
     if entry.preset is None or entry.predictor != "linear":
         return {}
-    seed = dataset.member_seed
     known = {
-        "unweighted": Trained("linear", "none", seed),
-        "multinomial": Trained("multinomial", "balanced", seed),
-        "member_1": Trained("linear", "balanced", seed + 1),
-        "member_2": Trained("linear", "balanced", seed + 2),
+        "unweighted": first._replace(class_weight="none"),
+        "multinomial": first._replace(predictor="multinomial"),
+        "member_1": first._replace(seed=first.seed + 1),
+        "member_2": first._replace(seed=first.seed + 2),
     }
-    return {name: known[name] for name in params.train.alternatives}
+    return {f"sensitivity/{name}": known[name] for name in params.train.alternatives}
 
 
-def fit(one: Trained, dataset: Dataset, entry: DatasetParams, parts: Mapping[str, pl.DataFrame]) -> Predictor:
+def fit(how: Trained, dataset: Dataset, entry: DatasetParams, parts: Mapping[str, pl.DataFrame]) -> Predictor:
     """The base predictor; settings are those of the data set, then those of its entry."""
-    own: dict[str, Any] = {"max_features": dataset.terms} if one.predictor != "boosted" else {}
-    own |= {"passes": dataset.passes} if one.predictor == "linear" else {}
+    own = {"max_features": dataset.terms, "passes": dataset.passes if how.predictor == "linear" else None}
+    if how.predictor == "boosted":
+        own = {}
     return fit_predictor(
-        one.predictor,
+        how.predictor,
         parts["train"],
         parts["validation"],
         n_labels=dataset.n_labels,
-        class_weight=one.class_weight,
-        seed=one.seed,
+        class_weight=how.class_weight,
+        seed=how.seed,
         settings={**{key: value for key, value in own.items() if value is not None}, **entry.settings},
     )
 
 
-def contract(name: str, dataset: Dataset, entry: DatasetParams, judged: Judged) -> dict[str, Any] | None:
+def contract(name: str, dataset: Dataset, entry: DatasetParams, pairs: pl.DataFrame) -> dict[str, Any] | None:
     """The record of the gate that released files must pass before anything is trained on them; None for others.
 
     Where it fails, `failed_gates_file` keeps the record.
@@ -153,19 +170,10 @@ def contract(name: str, dataset: Dataset, entry: DatasetParams, judged: Judged) 
     if entry.preset is None or entry.source != "hub":
         return None
     try:
-        return check_contract(judged.pairs, n_labels=dataset.n_labels, coordinates={"dataset": name})
+        return check_contract(pairs, n_labels=dataset.n_labels, coordinates={"dataset": name})
     except GateFailed as error:
         write_json(failed_gates_file(name), {"dataset": name, "source": entry.source, "gates": [error.record]})
         raise
-
-
-def with_splits(frame: pl.DataFrame, dataset: Dataset, entry: DatasetParams) -> tuple[pl.DataFrame, list[str]]:
-    """Judged pairs, each with its split, and the splits that were drawn from one pool."""
-    if not frame["split"].null_count():
-        return frame, list(dataset.drawn)
-    assert entry.split is not None
-    shares = entry.split.shares
-    return draw_splits(frame, by=entry.split.by, shares=shares, seed=entry.seed), list(shares)
 
 
 def by_split(frame: pl.DataFrame, name: str, splits: tuple[str, ...]) -> dict[str, pl.DataFrame]:
@@ -190,27 +198,14 @@ def decisions(logits: np.ndarray, part: pl.DataFrame) -> FixedDecisions:
     )
 
 
-def described(
-    name: str, dataset: Dataset, entry: DatasetParams, drawn: list[str], parts: Mapping[str, pl.DataFrame]
-) -> dict[str, Any]:
-    """What is said of the data set, of how it was trained on, and of the rows, groups and classes of each split."""
+def counted(dataset: Dataset, parts: Mapping[str, pl.DataFrame]) -> dict[str, dict[str, Any]]:
+    """The rows, groups and classes of each split, which are also logged."""
     groups = {split: part["group"].n_unique() for split, part in parts.items()}
     counts = {split: np.bincount(part["label"].to_numpy(), minlength=dataset.n_labels) for split, part in parts.items()}
     for split, classes in counts.items():
         shares = ", ".join(f"{share:.4f}" for share in classes / classes.sum())
         logger.info("%s: %d rows, %d groups, classes %s", split, classes.sum(), groups[split], shares)
     return {
-        "dataset": name,
-        "title": dataset.title,
-        "domain": dataset.domain,
-        "task": dataset.task,
-        "source": entry.source,
-        "preset": entry.preset,
-        "labels": list(dataset.labels),
-        "split_by": entry.split.by if entry.split else dataset.split_by,
-        "drawn": drawn,
-        "predictor": entry.predictor if entry.reader != "logits" else "saved logits",
-        "class_weight": "balanced" if entry.preset else entry.class_weight,
         "rows": {split: len(part) for split, part in parts.items()},
         "groups": groups,
         "class_counts": {split: classes.tolist() for split, classes in counts.items()},

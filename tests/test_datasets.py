@@ -17,8 +17,7 @@ from tasks.datasets.drawing import by_query, capped, documents, lines, shuffled
 from tasks.datasets.raw import ROW
 from tasks.datasets.repository import Rows
 from tasks.protocol.errors import BadInput
-from tasks.simulation import simulate
-from tasks.simulation.card import write_repository
+from tasks.simulation import simulate, write_repository
 
 
 @pytest.fixture(scope="module")

@@ -196,7 +196,7 @@ def twice(path: Path) -> None:
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
 REFUSED = {  # file, its bytes or what makes it, what is said
-    "a file that is not there": ("p.csv", lambda _: None, "p.csv cannot be read: No such file"),
+    "a file that is not there": ("p.csv", lambda _: None, "p.csv is missing; write"),
     "a folder": ("p.csv", Path.mkdir, "p.csv is a folder; name a file"),
     "a pipe that nobody writes to": ("p.csv", os.mkfifo, "p.csv is a pipe or a device"),
     "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), "is a pipe or a device"),

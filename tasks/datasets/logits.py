@@ -18,9 +18,9 @@ import polars as pl
 
 from tasks.datasets.base import Judged
 from tasks.datasets.options import OwnOptions
-from tasks.datasets.raw import FETCH, PARQUET, ROW, forbid, opened, parsing, require
+from tasks.datasets.raw import FETCH, ROW, forbid, opened, require
 from tasks.protocol.errors import BadInput
-from tasks.sources.contents import first_line
+from tasks.sources.contents import PARQUET, first_line, parsing
 from tasks.sources.hub import INDEX
 
 SPLITS = {"validation": "val", "test": "test"}  # and what the names of their arrays begin with
@@ -106,7 +106,7 @@ def _of_arrays(path: Path) -> list[Part]:
 
 def _of_columns(path: Path) -> list[Part]:
     """The parts of a parquet file."""
-    with parsing(path, PARQUET):
+    with parsing(path, PARQUET, FETCH):
         frame = pl.read_parquet(opened(path)).with_row_index(ROW, offset=1)
     require(path, frame.columns, ("split", "label", "logits"))
     if "group" not in frame.columns:

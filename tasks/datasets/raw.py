@@ -1,24 +1,22 @@
-"""The one door for raw files: what is missing, cut off or no data at all is refused here, by name."""
+"""Raw files as columns of the kinds that a reader asks for; what is missing or of another kind is refused by name."""
 
 from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 
 import polars as pl
 
 from tasks.protocol.errors import BadInput
-from tasks.sources.contents import HEAD, bad_line, first_line, no_data
+from tasks.sources.contents import HEAD, JSON_LINES, PARQUET, check_content, parsing, refuse_no_data
 
 ROW = "(row)"  # the column that counts the rows of a raw file from 1, for messages and for pair names
 
-PARQUET = "a whole parquet file"
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 GZIP = b"\x1f\x8b"
-FETCH = "delete it and run the download stage again, or fetch the file anew"
+FETCH = "run the download stage again, or fetch the file anew"
 
 # what a column must hold -> the types that do, and the type it is read as
 KINDS: Mapping[str, tuple[Callable[[pl.DataType], bool], pl.DataType | type[pl.DataType]]] = {
@@ -42,36 +40,17 @@ def opened(path: Path) -> Path | bytes:
 
     Raises BadInput for a file that is missing, empty, a Git LFS pointer, a web page, or a gzip file that is cut off.
     """
-    if not path.is_file():
-        raise BadInput(f"{path} is missing: run the download stage, or put the file there by hand")
-    with path.open("rb") as handle:
-        head = handle.read(HEAD)
-    if head.startswith(GZIP):
-        try:
-            content = gzip.decompress(path.read_bytes())
-        except (EOFError, OSError, zlib.error) as error:
-            raise BadInput(f"{path} is a cut or corrupt gzip file ({error}); {FETCH}") from None
-        _refuse_no_data(path, content[:HEAD])
-        return content
-    _refuse_no_data(path, head)
-    if path.suffix == ".gz":
-        raise BadInput(f"{path} is named .gz but begins with {head[:8]!r}, which is no gzip; {FETCH}")
-    return path
-
-
-def _refuse_no_data(path: Path, head: bytes) -> None:
-    if (instead := no_data(head)) is not None:
-        raise BadInput(f"{path} {instead}; {FETCH}")
-
-
-@contextmanager
-def parsing(path: Path, what: str, lines: Path | bytes = b"") -> Iterator[None]:
-    """What polars cannot read inside is BadInput: `path` is not `what`; of JSON lines it names the first bad one."""
+    head = check_content(path, FETCH)
+    if not head.startswith(GZIP):
+        if path.suffix == ".gz":
+            raise BadInput(f"{path} is named .gz but begins with {head[:8]!r}, which is no gzip; {FETCH}")
+        return path
     try:
-        yield
-    except pl.exceptions.PolarsError as error:
-        place = bad_line(lines.read_bytes() if isinstance(lines, Path) else lines)
-        raise BadInput(f"{path}{place} is not {what} ({first_line(error)}); {FETCH}") from None
+        content = gzip.decompress(path.read_bytes())
+    except (EOFError, OSError, zlib.error) as error:
+        raise BadInput(f"{path} is a cut or corrupt gzip file ({error}); {FETCH}") from None
+    refuse_no_data(path, content[:HEAD], FETCH)
+    return content
 
 
 def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
@@ -82,14 +61,14 @@ def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
     """
     source, ending = opened(path), file_format(path.name)
     if ending == ".parquet":
-        with parsing(path, PARQUET):
+        with parsing(path, PARQUET, FETCH):
             return typed(path, pl.scan_parquet(source).with_row_index(ROW, offset=1), kinds)
     if ending in SEPARATORS:
-        with parsing(path, "a whole table"):
+        with parsing(path, "a whole table", FETCH):
             frame = pl.read_csv(source, separator=SEPARATORS[ending], infer_schema=False)
         rows = frame.lazy().with_row_index(ROW, offset=1)
         return typed(path, rows.filter(~pl.all_horizontal(pl.exclude(ROW).is_null())), kinds)
-    with parsing(path, "one JSON object per line", source):
+    with parsing(path, JSON_LINES, FETCH, source):
         frame = pl.read_ndjson(source, infer_schema_length=None)
     return typed(path, frame.lazy().with_row_index(ROW, offset=1), kinds)
 

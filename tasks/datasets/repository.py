@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from tasks.datasets.raw import PARQUET, ROW, forbid, opened, parsing, require, typed
+from tasks.datasets.raw import FETCH, ROW, forbid, opened, require, typed
 from tasks.protocol.errors import BadInput
+from tasks.sources.contents import PARQUET, parsing
 from tasks.sources.hub import INDEX
 
 
@@ -96,7 +97,7 @@ def opened_repository(folder: Path) -> Iterator[Callable[..., Rows]]:
         if path.suffix != ".md":
             opened(path)
         if path.suffix == ".parquet":
-            with parsing(path, PARQUET):  # what it holds stands at its end
+            with parsing(path, PARQUET, FETCH):  # what it holds stands at its end
                 pl.read_parquet_schema(path)
     library = hub_library()
     with tempfile.TemporaryDirectory() as place:

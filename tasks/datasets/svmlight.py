@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tasks.datasets.raw import FETCH, ROW, forbid, opened, parsing
+from tasks.datasets.raw import FETCH, ROW, forbid, opened
 from tasks.protocol.errors import BadInput
+from tasks.sources.contents import parsing
 
 LINES_AT_ONCE = 5_000  # a token takes some 200 bytes of memory
 GROUP = "qid:"
@@ -24,7 +25,7 @@ def read_svmlight(path: Path, width: int) -> pl.DataFrame:
     `features` is pl.Array(pl.Float32, width). BadInput names the line and what is wrong with it: no label, no group,
     a feature outside 1..width, given twice, or that is no finite number in float32.
     """
-    with parsing(path, "a text file of svmlight lines"):
+    with parsing(path, "a text file of svmlight lines", FETCH):
         lines = pl.read_lines(opened(path)).with_row_index(ROW, offset=1)
     lines = lines.with_columns(pl.col("line").str.replace(r"#.*$", "")).filter(pl.col("line").str.contains(r"\S"))
     if lines.is_empty():

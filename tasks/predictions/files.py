@@ -8,10 +8,9 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from tasks.predictions.formats import CsvPredictions, JsonLinesPredictions, ParquetPredictions, Predictions, reading
+from tasks.predictions.formats import ANEW, CsvPredictions, JsonLinesPredictions, ParquetPredictions, Predictions
 from tasks.protocol.errors import BadInput
-from tasks.protocol.store import check_file
-from tasks.sources.contents import HEAD, no_data
+from tasks.sources.contents import check_content, parsing
 
 FORMATS: dict[str, type[Predictions]] = {
     ".parquet": ParquetPredictions,
@@ -42,16 +41,9 @@ def opened(path: Path) -> Predictions:
     name.
     """
     check_suffix(path)
-    try:
-        check_file(path)
-        with path.open("rb") as handle:
-            head = handle.read(HEAD)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}") from None
-    if (instead := no_data(head)) is not None:
-        raise BadInput(f"{path} {instead}; write the predictions anew")
+    check_content(path, ANEW)
     predictions = FORMATS[path.suffix].of(path)
-    with reading(path, path.suffix[1:]):  # a name may not be UTF-8
+    with parsing(path, f"a whole {path.suffix[1:]} file", ANEW):  # a name may not be UTF-8
         names = predictions.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

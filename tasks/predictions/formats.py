@@ -7,7 +7,6 @@ The columns of a file of json lines, and their types, are those of all its lines
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -18,11 +17,13 @@ from polars.datatypes import DataTypeClass
 from pyarrow import csv, parquet
 
 from tasks.protocol.errors import BadInput
-from tasks.sources.contents import BYTE_ORDER_MARK, bad_line, first_line, is_object
+from tasks.sources.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, is_object, parsing
 
 BLOCK = 2**22  # bytes of text that are read at once
 PIECE = 2**26  # bytes of parquet, unpacked, that are read at once, and so the size of a row group that is written
 PIECE_ROWS = 2**17  # and no more rows than this
+CSV = "a whole csv file"
+ANEW = "write the predictions anew"
 STRING = r'"(?:[^"\\]|\\.)*"[ \t\r]*:?'  # of JSON; a colon follows a key
 
 
@@ -36,12 +37,12 @@ class ParquetPredictions:
     @classmethod
     def of(cls, path: Path) -> ParquetPredictions:
         """The file at `path`, of which only the footer is read yet."""
-        with reading(path, "parquet"), parquet.ParquetFile(path) as file:
+        with parsing(path, PARQUET, ANEW), parquet.ParquetFile(path) as file:
             return cls(path, file.schema_arrow)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in their order; without `columns` every column."""
-        with reading(self.path, "parquet"), self._opened() as file:
+        with parsing(self.path, PARQUET, ANEW), self._opened() as file:
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             rows = PIECE * file.metadata.num_rows // max(size, 1)
             for batch in file.iter_batches(min(max(rows, 1), PIECE_ROWS), columns=columns):
@@ -49,7 +50,7 @@ class ParquetPredictions:
 
     def has_checksums(self) -> bool:
         """Whether every column begins with a page that carries a checksum; all that are there are verified."""
-        with reading(self.path, "parquet"), self._opened() as file, self.path.open("rb") as handle:
+        with parsing(self.path, PARQUET, ANEW), self._opened() as file, self.path.open("rb") as handle:
             groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
             chunks = (group.column(place) for group in groups for place in range(group.num_columns))
             return all(_begins_with_checksum(handle, chunk) for chunk in chunks if chunk.num_values)
@@ -69,12 +70,12 @@ class CsvPredictions:
     @classmethod
     def of(cls, path: Path) -> CsvPredictions:
         """The file at `path`, of which only the header is read yet."""
-        with reading(path, "csv"), cls(path, pa.schema([]))._opened(None) as reader:
+        with parsing(path, CSV, ANEW), cls(path, pa.schema([]))._opened(None) as reader:
             return cls(path, reader.schema)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in their order, without blank lines; without `columns` every column."""
-        with reading(self.path, "csv"), self._opened(columns) as reader:
+        with parsing(self.path, CSV, ANEW), self._opened(columns) as reader:
             yield from reader
 
     def _opened(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
@@ -104,7 +105,7 @@ class JsonLinesPredictions:
         """The file at `path`, all of which is read for its columns and their types."""
         types = pl.DataFrame()
         for line, block in _blocks(path):
-            with _reading_lines(path, line, block):
+            with parsing(path, JSON_LINES, ANEW, block, line):
                 found = pl.scan_ndjson(block, infer_schema_length=None).collect_schema()
                 _refuse_keys_twice(path, line, block)
                 types = pl.concat([types, pl.DataFrame(schema=found)], how="diagonal_relaxed")
@@ -119,7 +120,7 @@ class JsonLinesPredictions:
         """All rows in their order, without blank lines; without `columns` every column. What a line lacks is null."""
         wanted = {name: self.types[name] for name in (self.types if columns is None else columns)}
         for line, block in _blocks(self.path):
-            with _reading_lines(self.path, line, block):
+            with parsing(self.path, JSON_LINES, ANEW, block, line):
                 frame = pl.read_ndjson(block, schema=wanted).rechunk()
             yield from _arrow(frame).to_batches()
 
@@ -190,21 +191,3 @@ def _begins_with_checksum(handle: BinaryIO, chunk: parquet.ColumnChunkMetaData) 
         number += distance
         at += 1 + next(place for place, byte in enumerate(head[at + 1 :], 1) if byte < 128)
     return number == 4
-
-
-@contextmanager
-def reading(path: Path, kind: str) -> Iterator[None]:
-    """What goes wrong inside is BadInput: the file at `path` is not a whole one of its kind."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} is not a whole {kind} file ({first_line(error)}); write it anew") from None
-
-
-@contextmanager
-def _reading_lines(path: Path, first: int, block: bytes) -> Iterator[None]:
-    try:
-        yield
-    except pl.exceptions.PolarsError as error:
-        place = bad_line(block, first)
-        raise BadInput(f"{path}{place} is not one JSON object per line ({first_line(error)}); mend it") from None

@@ -8,15 +8,18 @@ candidates the paper caps by label, it is the truth before the cap.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from tasks.protocol.errors import BadInput
-from tasks.simulation import mslr_web10k, texts
+from tasks.simulation.mslr_web10k import mslr_web10k
+from tasks.simulation.texts import SHAPES, made_up
 
-TWINS = {name: partial(texts.write, name) for name in texts.SHAPES} | {"mslr_web10k": mslr_web10k.write}
+TWINS = {name: partial(made_up, shape) for name, shape in SHAPES.items()} | {"mslr_web10k": mslr_web10k}
 
 
 def simulate(name: str, folder: Path, *, rows: int, residual: float, seed: int) -> None:
@@ -31,7 +34,21 @@ def simulate(name: str, folder: Path, *, rows: int, residual: float, seed: int) 
     """
     if name not in TWINS:
         raise BadInput(f"there is no simulated twin of {name!r}; there is one of {', '.join(TWINS)}")
-    folder.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    truth = TWINS[name](folder, rows, residual, generator)
-    truth.write_parquet(folder / "truth.parquet")
+    tables, pairs = TWINS[name](rows, residual, np.random.default_rng([seed, zlib.crc32(name.encode())]))
+    write_repository(folder, tables)
+    pairs.select("pair", "probabilities").write_parquet(folder / "truth.parquet")
+
+
+def write_repository(folder: Path, tables: Mapping[tuple[str, str], pl.DataFrame]) -> None:
+    """Write each table, (config, split) -> rows, and the card that `datasets` reads its layout from.
+
+    They become `<config>/<split>-00000-of-00001.parquet` (`data/` for the config `default`) and README.md.
+    """
+    configs: dict[str, list[str]] = {}
+    for (config, split), frame in tables.items():
+        place = f"{'data' if config == 'default' else config}/{split}-00000-of-00001.parquet"
+        frame.write_parquet(folder / place, mkdir=True)
+        configs.setdefault(config, []).append(f"  - split: {split}\n    path: {place}\n")
+    listed = "".join(f"- config_name: {name}\n  data_files:\n{''.join(files)}" for name, files in configs.items())
+    card = f"---\nconfigs:\n{listed}---\nMade up: no row of it was ever judged by anybody.\n"
+    (folder / "README.md").write_text(card, encoding="utf-8")

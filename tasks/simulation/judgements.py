@@ -44,25 +44,19 @@ def judge(rows: int, mix: tuple[float, ...], residual: float, generator: np.rand
     return Judgements(candidate, choice, probabilities, draw_labels(probabilities, generator))
 
 
-def queries_by_size(rows: int, sizes: tuple[int, int], generator: np.random.Generator) -> np.ndarray:
-    """Cut `rows` judgements into queries of a size drawn from `sizes` (both ends count): `(rows,)` int64, 0, 0, …"""
-    low, high = sizes
-    drawn = generator.integers(low, high + 1, rows // low + 1)
-    return np.repeat(np.arange(len(drawn)), drawn)[:rows]
+def draw_queries(
+    rows: int, sizes: tuple[int, int], generator: np.random.Generator, label: np.ndarray | None = None
+) -> np.ndarray:
+    """Cut `rows` judgements into queries of a size drawn from `sizes` (both ends count): `(rows,)` int64, 0, 0, …
 
-
-def queries_with_both(label: np.ndarray, sizes: tuple[int, int], generator: np.random.Generator) -> np.ndarray:
-    """As `queries_by_size`, but a query goes on until it has a candidate of each of the two labels.
-
-    Where a query ends says something about its labels, but neither its size nor a place in it stands in any text.
+    With `label (rows,)` 0 or 1, a query goes on until it has a candidate of each label. Where it ends then says
+    something about its labels, but neither its size nor a place in it stands in any text.
     """
-    rows = len(label)
-    low, high = sizes
-    after = {}
-    for value in (0, 1):
+    shortest = np.zeros(rows, dtype=np.int64)  # end of the shortest piece from each row that has each label
+    for value in () if label is None else (0, 1):
         place = np.where(label == value, np.arange(rows), rows)
-        after[value] = np.minimum.accumulate(place[::-1])[::-1] + 1  # end of the shortest piece from here that has it
-    shortest = np.maximum(after[0], after[1])
+        shortest = np.maximum(shortest, np.minimum.accumulate(place[::-1])[::-1] + 1)
+    low, high = sizes
     starts = [0]
     for size in generator.integers(low, high + 1, rows // low + 1):
         start = max(starts[-1] + int(size), int(shortest[starts[-1]]))
@@ -70,9 +64,3 @@ def queries_with_both(label: np.ndarray, sizes: tuple[int, int], generator: np.r
             break
         starts.append(start)
     return np.repeat(np.arange(len(starts)), np.diff(starts, append=rows))
-
-
-def last_queries(query: np.ndarray, share: float) -> np.ndarray:
-    """Which rows `(n,)` bool belong to the last `share` of the queries: those of the official test split."""
-    queries = int(query[-1]) + 1
-    return np.asarray(query >= queries - round(share * queries))

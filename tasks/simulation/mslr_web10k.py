@@ -6,13 +6,10 @@ of what it says with others, and some of it with the other documents of its quer
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import polars as pl
 
-from tasks.simulation.card import write_repository
-from tasks.simulation.judgements import queries_by_size
+from tasks.simulation.judgements import draw_queries
 from tasks.simulation.relevance import draw_labels, probability_lists, solve_relevance
 
 FEATURES = 136
@@ -27,9 +24,11 @@ SPREAD = np.resize([9.0, 0.5, 15.0, 2.0, 80.0], FEATURES)
 COUNT = np.arange(FEATURES) % 2 == 0
 
 
-def write(folder: Path, rows: int, residual: float, generator: np.random.Generator) -> pl.DataFrame:
-    """Write the files; returns the truth, `pair, probabilities`."""
-    query = queries_by_size(rows, (SIZES[0], min(SIZES[1], rows // 20)), generator)
+def mslr_web10k(
+    rows: int, residual: float, generator: np.random.Generator
+) -> tuple[dict[tuple[str, str], pl.DataFrame], pl.DataFrame]:
+    """The tables of a twin, and its truth, `pair, probabilities`."""
+    query = draw_queries(rows, (SIZES[0], min(SIZES[1], rows // 20)), generator)
     queries = int(query[-1]) + 1
     features = draw_features(generator.normal(size=(queries, FACTORS)).astype(np.float32)[query], generator)
     evidence = ((features - CENTRE) / SPREAD) @ generator.normal(size=(FEATURES, len(MIX)))
@@ -52,8 +51,7 @@ def write(folder: Path, rows: int, residual: float, generator: np.random.Generat
         row = lists.select("probabilities", row=pl.int_range(1, pl.len() + 1), place=places)
         pairs = row.explode("probabilities", "place")
         truths.append(pairs.select(pl.format("{}:{}:{}", pl.lit(split), "row", "place").alias("pair"), "probabilities"))
-    write_repository(folder, tables)
-    return pl.concat(truths)
+    return tables, pl.concat(truths)
 
 
 def draw_features(common: np.ndarray, generator: np.random.Generator) -> np.ndarray:

@@ -8,9 +8,7 @@ right: f(x) = bias + evidence(x). Let d = argmax f(x) and g the logit of softmax
 Each decided label has its own sharpness: the commonest is told apart sharply, the others hardly. With residual 0 all
 are 1 and P(y|x) = softmax(f(x)), exactly. Else at one and the same confidence some decided labels are right more often
 than others. A linear model cannot represent that, nor can any calibrator that treats labels alike. The pivot is a
-typical g of the label, so that a linear model finds no constant to absorb. Sharpening about g = 0 in its place (d would
-stay the most likely label) was tried: a line shifted a little hides most of it, with two labels above all, and what is
-left at 16,000 rows is about what a fitted projection costs.
+typical g of the label, so that a linear model finds no constant to absorb.
 """
 
 from __future__ import annotations

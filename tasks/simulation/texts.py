@@ -3,63 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
-from tasks.simulation.card import Tables, write_repository
-from tasks.simulation.judgements import judge, last_queries, queries_by_size, queries_with_both
+from tasks.simulation.judgements import draw_queries, judge
 from tasks.simulation.language import TOPICS, body_texts, make_language, query_texts, title_texts
 from tasks.simulation.relevance import probability_lists
 
-SPLITS_OF_WANDS = ("train", "dev", "test")
+Tables = dict[tuple[str, str], pl.DataFrame]  # (config, split) -> rows
+Layout = Callable[[pl.DataFrame, np.random.Generator], tuple[Tables, pl.DataFrame]]
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What a twin takes over from the official set."""
+class Shape(NamedTuple):
+    """What a twin takes over from the official set; where there are two labels, each query has candidates of both."""
 
     mix: tuple[float, ...]  # shares of the labels
     sizes: Callable[[int], tuple[int, int]]  # rows of the twin -> fewest and most candidates of a query
-    both: bool  # each query has candidates of both labels
     tongue: str
-    layout: Callable[[pl.DataFrame, np.random.Generator], tuple[Tables, pl.DataFrame]]
+    layout: Layout
 
 
-def write(name: str, folder: Path, rows: int, residual: float, generator: np.random.Generator) -> pl.DataFrame:
-    """Write the files of a twin of `name`; returns the truth, `pair, probabilities`."""
-    shape = SHAPES[name]
-    tables, pairs = shape.layout(judged_texts(shape, rows, residual, generator), generator)
-    write_repository(folder, tables)
-    return pairs.select("pair", "probabilities")
-
-
-def judged_texts(shape: Shape, rows: int, residual: float, generator: np.random.Generator) -> pl.DataFrame:
-    """A row for each judgement, query by query: numbers and texts of query and candidate, label, probabilities."""
+def made_up(shape: Shape, rows: int, residual: float, generator: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
+    """The tables of a twin, and its rows, each with its `pair` and `probabilities`, the truth."""
     judgements = judge(rows, shape.mix, residual, generator)
-    sizes = shape.sizes(rows)
-    query = (
-        queries_with_both(judgements.label, sizes, generator) if shape.both else queries_by_size(rows, sizes, generator)
-    )
+    both = judgements.label if len(shape.mix) == 2 else None
+    query = draw_queries(rows, shape.sizes(rows), generator, both)
     language = make_language(shape.tongue, len(judgements.choice), generator)
     topic = generator.integers(TOPICS, size=int(query[-1]) + 1)
     about = topic[query[judgements.first]]
-    candidates = pl.DataFrame(
+    candidates = {
+        "title": title_texts(judgements.choice, language),
+        "body": body_texts(judgements.choice, about, language, generator),
+        "word": language.topics[about],
+    }
+    judged = pl.DataFrame(
         {
-            "title": title_texts(judgements.choice, language),
-            "body": body_texts(judgements.choice, about, language, generator),
-            "word": pl.Series(language.topics).gather(about),
+            **{name: texts[judgements.candidate] for name, texts in candidates.items()},
+            "query_number": query,
+            "query": query_texts(topic, language)[query],
+            "candidate_number": judgements.candidate,
+            "label": judgements.label,
+            "probabilities": probability_lists(judgements.probabilities),
         }
     )
-    return candidates[judgements.candidate].with_columns(
-        query_number=pl.Series(query),
-        query=query_texts(topic, language).gather(query),
-        candidate_number=pl.Series(judgements.candidate),
-        label=pl.Series(judgements.label),
-        probabilities=probability_lists(judgements.probabilities),
-    )
+    return shape.layout(judged, generator)
 
 
 def numbered(parts: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -72,7 +61,8 @@ def numbered(parts: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
 
 def amazon_esci(rows: pl.DataFrame, _: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
     """`train` and `test` of `query, product_title, text, label`; about half of the products have no text."""
-    tested = pl.Series(last_queries(rows["query_number"].to_numpy(), 0.302))
+    queries = int(rows["query_number"][-1]) + 1
+    tested = pl.col("query_number") >= queries - round(0.302 * queries)
     parts = {"train": rows.filter(~tested), "test": rows.filter(tested)}
     text = pl.when(pl.col("candidate_number") % 2 == 0).then("body").alias("text")
     tables = {
@@ -85,7 +75,7 @@ def wands(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables, p
     """`train`, `dev` and `test`, 60 / 20 / 20 % of the rows, so that queries straddle; some fields are null."""
     cut = [len(rows) * tenths // 10 for tenths in (6, 8)]
     drawn = np.split(generator.permutation(len(rows)), cut)
-    parts = {split: rows[np.sort(places)] for split, places in zip(SPLITS_OF_WANDS, drawn, strict=True)}
+    parts = {split: rows[np.sort(places)] for split, places in zip(("train", "dev", "test"), drawn, strict=True)}
 
     def but_every(step: int, column: pl.Expr) -> pl.Expr:
         return pl.when(pl.col("candidate_number") % step != 0).then(column)
@@ -124,40 +114,39 @@ def scidocs(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables,
     return {("default", "test"): lists.drop("query_number")}, pairs
 
 
-def retrieval(prefix: str, ranked: bool) -> Callable[[pl.DataFrame, np.random.Generator], tuple[Tables, pl.DataFrame]]:
+def retrieval(prefix: str, ranked: bool) -> Layout:
     """The layout of a reranking task: `corpus`, `queries`, qrels (`default`), and where `ranked` `top_ranked`."""
 
     def layout(rows: pl.DataFrame, _: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
-        ids = {
-            "query-id": pl.format("query{}", pl.col("query_number").cast(pl.String).str.zfill(6)),
-            "corpus-id": pl.format("document{}", "candidate_number"),
+        query = pl.format("query{}", pl.col("query_number").cast(pl.String).str.zfill(6)).alias("query-id")
+        pairs = rows.with_columns(query, pl.format("document{}", "candidate_number").alias("corpus-id"))
+        pairs = pairs.with_columns(pair=pl.format("{}:{}", "query-id", "corpus-id"))
+        asked, candidates = (
+            pairs.unique(side, keep="first", maintain_order=True) for side in ("query-id", "corpus-id")
+        )
+        tables = {
+            "corpus": candidates.select(pl.col("corpus-id").alias("_id"), "title", text="body"),
+            "queries": asked.select(pl.col("query-id").alias("_id"), text="query"),
+            "qrels" if prefix else "default": pairs.select("query-id", "corpus-id", score="label"),
         }
-        pairs = rows.with_columns(**ids).with_columns(pair=pl.format("{}:{}", "query-id", "corpus-id"))
-        asked, candidates = (pairs.filter(pl.col(each).is_first_distinct()) for each in ids)
-        corpus = candidates.select(pl.col("corpus-id").alias("_id"), "title", text="body")
-        queries = asked.select(pl.col("query-id").alias("_id"), text="query")
-        qrels = pairs.select("query-id", "corpus-id", score="label")
-        names = {"corpus": corpus, "queries": queries, "qrels" if prefix else "default": qrels}
         if ranked:
-            names["top_ranked"] = pairs.group_by("query-id", maintain_order=True).agg(
-                pl.col("corpus-id").alias("corpus-ids")
-            )
-        return {(prefix + name, "test"): frame for name, frame in names.items()}, pairs
+            lists = pairs.group_by("query-id", maintain_order=True).agg(pl.col("corpus-id").alias("corpus-ids"))
+            tables["top_ranked"] = lists
+        return {(prefix + name, "test"): frame for name, frame in tables.items()}, pairs
 
     return layout
 
 
 # Fewer rows of WANDS mean fewer products of a query (of some 486), down to 30, and only then fewer queries.
 SHAPES = {
-    "amazon_esci": Shape((0.1004, 0.0289, 0.2191, 0.6516), lambda _: (8, 32), False, "us", amazon_esci),
-    "alloprof_rerank": Shape((0.8812, 0.1188), lambda _: (8, 8), True, "fr", retrieval("", ranked=False)),
-    "esci_rerank_us": Shape((0.2748, 0.7252), lambda _: (4, 21), True, "us", retrieval("us-", ranked=True)),
+    "amazon_esci": Shape((0.1004, 0.0289, 0.2191, 0.6516), lambda _: (8, 32), "us", amazon_esci),
+    "alloprof_rerank": Shape((0.8812, 0.1188), lambda _: (8, 8), "fr", retrieval("", ranked=False)),
+    "esci_rerank_us": Shape((0.2748, 0.7252), lambda _: (4, 21), "us", retrieval("us-", ranked=True)),
     "wands": Shape(
         (0.2622, 0.6281, 0.1097),
         lambda rows: (max(30, rows // 480) // 2, max(30, rows // 480) * 3 // 2),
-        False,
         "us",
         wands,
     ),
-    "scidocs": Shape((0.8347, 0.1653), lambda _: (26, 33), True, "us", scidocs),
+    "scidocs": Shape((0.8347, 0.1653), lambda _: (26, 33), "us", scidocs),
 }

@@ -1,24 +1,73 @@
-"""What a file holds in place of data is known by its first bytes, and what a library says of it by its first line."""
+"""The door for files that people bring: what is missing, cut off or no data at all is refused here, by name.
+
+What a file holds in place of data is known by its first bytes, and what a library says of it by its first line.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+import polars as pl
+import pyarrow as pa
+
+from tasks.protocol.errors import BadInput
+from tasks.protocol.store import check_file
+
+PARQUET = "a whole parquet file"
+JSON_LINES = "one JSON object per line"
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 HEAD = 1024  # bytes that tell
 
 
-def no_data(head: bytes) -> str | None:
-    """What a file is that begins with `head` and holds no data: empty, a Git LFS pointer, a web page; else None."""
+def check_content(path: Path, advice: str) -> bytes:
+    """The first bytes of the file at `path`.
+
+    Raises
+    ------
+    BadInput: it is missing, no file, cannot be read, or holds no data (see `refuse_no_data`).
+    """
+    check_file(path)
+    try:
+        with path.open("rb") as handle:
+            head = handle.read(HEAD)
+    except FileNotFoundError:
+        raise BadInput(f"{path} is missing; {advice}") from None
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}; {advice}") from None
+    refuse_no_data(path, head, advice)
+    return head
+
+
+def refuse_no_data(path: Path, head: bytes, advice: str) -> None:
+    """BadInput where a file that begins with `head` is empty, a Git LFS pointer or a web page; it ends in `advice`."""
     text = head.removeprefix(BYTE_ORDER_MARK).lstrip()
     if not text:
-        return "is empty"
+        raise BadInput(f"{path} is empty; {advice}")
     if head.startswith(LFS_POINTER):
-        return "is a Git LFS pointer, not the file that it points to (`git lfs pull` fetches that)"
+        raise BadInput(
+            f"{path} is a Git LFS pointer, not the file that it points to (`git lfs pull` fetches that); {advice}"
+        )
     if text.lower().startswith((b"<!doctype html", b"<html")):
-        return f"is a web page (it begins with {text[:15]!r}), not data"
-    return None
+        raise BadInput(f"{path} is a web page (it begins with {text[:15]!r}), not data; {advice}")
+
+
+@contextmanager
+def parsing(path: Path, what: str, advice: str, lines: Path | bytes = b"", first: int = 1) -> Iterator[None]:
+    """What polars and Arrow cannot read inside is BadInput: the file at `path` is not `what`.
+
+    Of JSON `lines`, the first of which is line `first` of the file, it names the first that is bad.
+    """
+    try:
+        yield
+    except (pl.exceptions.PolarsError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the machine failed, not the data
+            raise
+        place = bad_line(lines.read_bytes() if isinstance(lines, Path) else lines, first)
+        raise BadInput(f"{path}{place} is not {what} ({first_line(error)}); {advice}") from None
 
 
 def first_line(error: Exception) -> str:
