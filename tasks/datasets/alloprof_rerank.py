@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
+import polars as pl
 
-from tasks.datasets.base import Dataset, Judged
-from tasks.datasets.drawing import by_query, judged, lines, with_texts
-from tasks.datasets.repository import opened_repository
+from tasks.datasets.base import Dataset
+from tasks.datasets.drawing import by_query, from_repository, with_texts
+from tasks.datasets.repository import OpenedRepository
 from tasks.sources.hub import Repository
 
 SEED = 20260624
 LABELS = ("Non-relevant", "Relevant")
 
 
-def read(folder: Path) -> Judged:
+def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     """Every judged pair that has both texts, 60 / 20 / 20 % by query, the rows of each split in an order of its own."""
-    with opened_repository(folder) as rows:
-        kinds = dict.fromkeys(("query-id", "corpus-id"), "text or number") | {"score": "integer"}
-        qrels = rows("test", "default").frame(kinds, LABELS, label="score")
-        queries, corpus = (rows("test", config).texts_by_id() for config in ("queries", "corpus"))
-    parts = by_query(with_texts(qrels, queries, corpus), SEED)
-    for place, (split, frame) in enumerate(parts.items(), start=1):
-        parts[split] = frame[np.random.default_rng(SEED + place).permutation(len(frame))]
-    return judged(parts, group="query-id", text=lines({"query: ": "query", "document: ": "document"}))
+    kinds = dict.fromkeys(("query-id", "corpus-id"), "text or number") | {"score": "integer"}
+    qrels = rows("test", "default").frame(kinds, LABELS, label="score")
+    return {
+        split: frame[np.random.default_rng(SEED + place).permutation(len(frame))]
+        for place, (split, frame) in enumerate(by_query(with_texts(qrels, rows), SEED).items(), start=1)
+    }
 
 
 ALLOPROF_RERANK = Dataset(
@@ -34,7 +31,7 @@ ALLOPROF_RERANK = Dataset(
     task="Question-document relevance reranking",
     labels=LABELS,
     licence="CC BY-NC-SA 4.0",  # the strictest of several statements that contradict each other
-    read=read,
+    read=from_repository(draw, "query-id", {"query: ": "query", "document: ": "document"}),
     repository=Repository("mteb/AlloprofReranking"),
     split_by="group",
     drawn=("train", "validation", "test"),

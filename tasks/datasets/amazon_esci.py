@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import polars as pl
 
-from tasks.datasets.base import Dataset, Judged
-from tasks.datasets.drawing import judged, lines, shuffled
-from tasks.datasets.repository import opened_repository
+from tasks.datasets.base import Dataset
+from tasks.datasets.drawing import from_repository, shuffled
+from tasks.datasets.repository import OpenedRepository
 from tasks.sources.hub import Repository
 
 SEED = 20260515
 LABELS = ("Irrelevant", "Complement", "Substitute", "Exact")
 
 
-def read(folder: Path) -> Judged:
+def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     """60,000 train and 15,000 validation rows of its train split, 40,000 of its test split."""
-    with opened_repository(folder) as rows:
-        released = {split: rows(split) for split in ("train", "test")}
-        there = released["train"].columns
-        title = "product_title" if "product_title" in there else "title"
-        columns = ["query", title, *(["text"] if "text" in there else [])]
-        kinds = {**dict.fromkeys(columns, "text"), "label": "integer"}
-        frames = {split: some.frame(kinds, LABELS) for split, some in released.items()}
+    frames = {}
+    for split in ("train", "test"):
+        released = rows(split)
+        title = "product_title" if "product_title" in released.columns else "title"
+        texts = ["query", title, *({"text"} & set(released.columns))]
+        frame = released.frame({**dict.fromkeys(texts, "text"), "label": "integer"}, LABELS)
+        text = pl.col("text") if "text" in texts else pl.lit(None, dtype=pl.String)
+        frames[split] = frame.with_columns(title=title, text=text)
     train, validation = shuffled(frames["train"], SEED, 60_000, 15_000)
     (test,) = shuffled(frames["test"], SEED + 1, 40_000)
-    named = {"query: ": "query", "product_title: ": title} | ({"": "text"} if "text" in there else {})
-    return judged({"train": train, "validation": validation, "test": test}, group="query", text=lines(named))
+    return {"train": train, "validation": validation, "test": test}
 
 
 AMAZON_ESCI = Dataset(
@@ -35,7 +35,7 @@ AMAZON_ESCI = Dataset(
     task="Query-product relevance classification",
     labels=LABELS,
     licence="Apache-2.0",
-    read=read,
+    read=from_repository(draw, "query", {"query: ": "query", "product_title: ": "title", "": "text"}),
     repository=Repository("shuttie/esci-us-small"),
     drawn=("train", "validation"),
     member_seed=3001,

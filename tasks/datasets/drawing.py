@@ -6,17 +6,37 @@ Each draw is by NumPy's default generator under a stated seed. Where a repositor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
 from tasks.datasets.base import Judged
 from tasks.datasets.raw import ROW, forbid
-from tasks.datasets.repository import Rows
+from tasks.datasets.repository import OpenedRepository, Rows, opened_repository
 from tasks.protocol.splits import SPLITS
 
+Draw = Callable[[OpenedRepository], Mapping[str, pl.DataFrame]]  # a repository to its rows of each split
 MOST = 5  # candidates of a label that a query gives at most, where they are capped
+
+
+def from_repository(draw: Draw, group: str, text: Mapping[str, str] | None = None) -> Callable[[Path], Judged]:
+    """What reads a folder with a repository: the rows of SCHEMA that `draw` gives for train, validation and test.
+
+    `group` names the column of queries; `text` is as in `lines`, and without it rows have `features`.
+    """
+    inputs = lines(text).alias("text") if text else pl.col("features")
+
+    def read(folder: Path) -> Judged:
+        with opened_repository(folder) as rows:
+            frames = [
+                frame.select("pair", pl.lit(split).alias("split"), pl.col(group).alias("group"), "label", inputs)
+                for split, frame in draw(rows).items()
+            ]
+        return Judged(pl.concat(frames))
+
+    return read
 
 
 def shuffled(frame: pl.DataFrame, seed: int, *sizes: int) -> list[pl.DataFrame]:
@@ -66,15 +86,17 @@ def documents(rows: Rows, labels: tuple[str, ...], width: int, size: int, seed: 
     whole = int(np.searchsorted(ends, size, side="right"))  # so many queries fit
     frame = rows._replace(data=rows.data.select(order[: whole + 1])).table(lists)
     frame = frame.with_columns(pl.Series(ROW, order[: whole + 1] + 1))
-    uneven = pl.col("features").list.len() != pl.col("labels").list.len()
-    _counted(frame, uneven, rows, "there must be as many as labels")
+    count = pl.col("features").list.len()
+    uneven = pl.col("count") != pl.col("labels").list.len()
+    advice = "there must be as many as labels"
+    forbid(frame.with_columns(count=count), uneven, rows.path, "count", advice, called="features")
     frame = frame.with_columns(place=pl.int_ranges(pl.col("labels").list.len())).explode("labels", "features", "place")
     if whole < len(order):
         fits = int(ends[whole - 1]) if whole else 0
         drawn = np.sort(generator.choice(len(frame) - fits, size - fits, replace=False))
         frame = frame[np.concatenate([np.arange(fits), fits + drawn])]
-    wrong = (pl.col("features").list.len() != width).fill_null(True)
-    _counted(frame, wrong, rows, f"there must be {width}")
+    wrong, advice = (pl.col("count") != width).fill_null(True), f"there must be {width}"
+    forbid(frame.with_columns(count=count), wrong, rows.path, "count", advice, called="features")
     known = pl.col("labels").is_between(0, len(labels) - 1).fill_null(False)
     forbid(frame, ~known, rows.path, "labels", f"it must be one of {', '.join(labels)}")
     features = frame["features"].list.to_array(width).to_numpy().astype(np.float32)
@@ -86,19 +108,13 @@ def documents(rows: Rows, labels: tuple[str, ...], width: int, size: int, seed: 
     )
 
 
-def _counted(frame: pl.DataFrame, wrong: pl.Expr, rows: Rows, advice: str) -> None:
-    """BadInput that says how many features there are where `wrong` holds."""
-    counted = frame.filter(wrong).select(ROW, found=pl.col("features").list.len())
-    forbid(counted, pl.lit(True), rows.path, "found", advice, called="features")
-
-
-def with_texts(pairs: pl.DataFrame, queries: pl.DataFrame, corpus: pl.DataFrame) -> pl.DataFrame:
+def with_texts(pairs: pl.DataFrame, rows: OpenedRepository, prefix: str = "") -> pl.DataFrame:
     """`pairs` (`query-id`, `corpus-id`) that have both texts, with `pair`, `query` and `document`."""
-    found = pairs.with_columns(pair=pl.format("{}:{}", "query-id", "corpus-id"))
-    for side, texts, name in (("query-id", queries, "query"), ("corpus-id", corpus, "document")):
-        named = texts.rename({"text": name})
-        found = found.join(named, left_on=side, right_on="id", how="inner", maintain_order="left")
-    return found
+    pairs = pairs.with_columns(pair=pl.format("{}:{}", "query-id", "corpus-id"))
+    for side, config, name in (("query-id", "queries", "query"), ("corpus-id", "corpus", "document")):
+        texts = rows("test", prefix + config).texts_by_id().rename({"text": name})
+        pairs = pairs.join(texts, left_on=side, right_on="id", how="inner", maintain_order="left")
+    return pairs
 
 
 def lines(columns: Mapping[str, str]) -> pl.Expr:
@@ -108,14 +124,3 @@ def lines(columns: Mapping[str, str]) -> pl.Expr:
         for before, column in columns.items()
     ]
     return pl.concat_str(texts, separator="\n", ignore_nulls=True)
-
-
-def judged(parts: Mapping[str, pl.DataFrame], group: str, text: pl.Expr | None = None) -> Judged:
-    """The rows of SCHEMA of train, validation and test; `text` is made here, of the rows that were drawn."""
-    inputs = pl.col("features") if text is None else text.alias("text")
-    return Judged(
-        pl.concat(
-            frame.select("pair", pl.lit(split).alias("split"), pl.col(group).alias("group"), "label", inputs)
-            for split, frame in parts.items()
-        )
-    )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import polars as pl
 
-from tasks.datasets.base import Dataset, Judged
-from tasks.datasets.drawing import documents, judged
-from tasks.datasets.repository import opened_repository
+from tasks.datasets.base import Dataset
+from tasks.datasets.drawing import documents, from_repository
+from tasks.datasets.repository import OpenedRepository
 from tasks.sources.hub import Repository
 
 SEED = 20260620
@@ -15,14 +15,12 @@ LABELS = ("0", "1", "2", "3", "4")
 FEATURES = 136
 
 
-def read(folder: Path) -> Judged:
+def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     """250,000 train, 80,000 validation and 100,000 test documents, each of its own released split."""
-    with opened_repository(folder) as rows:
-        drawn = {
-            split: documents(rows(split), LABELS, FEATURES, size, SEED + place)
-            for place, (split, size) in enumerate(SIZES.items())
-        }
-    return judged(drawn, group="group")
+    return {
+        split: documents(rows(split), LABELS, FEATURES, size, SEED + place)
+        for place, (split, size) in enumerate(SIZES.items())
+    }
 
 
 MSLR_WEB10K = Dataset(
@@ -32,7 +30,7 @@ MSLR_WEB10K = Dataset(
     task="Learning-to-rank relevance prediction",
     labels=LABELS,
     licence="Microsoft Research terms, for research",
-    read=read,
+    read=from_repository(draw, "group"),
     repository=Repository("philipphager/MSLR-WEB10k"),
     split_by="group",
     member_seed=7101,

@@ -70,6 +70,9 @@ class Rows(NamedTuple):
         return told.select(pl.col(key).alias("id"), text=pl.concat_str(titled, separator="\n", ignore_nulls=True))
 
 
+OpenedRepository = Callable[..., Rows]  # (split, config=None) -> its rows
+
+
 def hub_library() -> Any:
     """The library `datasets`, quiet; importing it takes seconds, so only those who read with it do.
 
@@ -85,7 +88,7 @@ def hub_library() -> Any:
 
 
 @contextmanager
-def opened_repository(folder: Path) -> Iterator[Callable[..., Rows]]:
+def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
     """`rows(split, config=None)` of the repository whose files lie in `folder`, as its card says.
 
     Raises

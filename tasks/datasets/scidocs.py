@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import polars as pl
 
-from tasks.datasets.base import Dataset, Judged
-from tasks.datasets.drawing import by_query, capped, judged, lines
+from tasks.datasets.base import Dataset
+from tasks.datasets.drawing import by_query, capped, from_repository
 from tasks.datasets.raw import ROW
-from tasks.datasets.repository import opened_repository
+from tasks.datasets.repository import OpenedRepository
 from tasks.sources.hub import Repository
 
 SEED = 20260622
 LABELS = ("Non-relevant", "Relevant")
 
 
-def read(folder: Path) -> Judged:
+def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     """At most five positive and as many negative candidates of a query, 60 / 20 / 20 % by query.
 
     Inferred: a query is a row of the file, so a title that stands in two rows may be in two splits.
     """
-    with opened_repository(folder) as rows:
-        lists = rows("test").table({"query": "text", "positive": "list of texts", "negative": "list of texts"})
+    lists = rows("test").table({"query": "text", "positive": "list of texts", "negative": "list of texts"})
     pairs = pl.concat(
         lists.select("query", ROW, candidate=side, label=pl.lit(label, dtype=pl.Int8))
         .explode("candidate")
@@ -30,8 +27,7 @@ def read(folder: Path) -> Judged:
         for label, side in enumerate(("negative", "positive"))
     )
     there = pairs.drop_nulls("candidate").rename({ROW: "query-id"})  # a list may be empty
-    parts = by_query(capped(there.sort("query-id", maintain_order=True)), SEED)
-    return judged(parts, group="query", text=lines({"query: ": "query", "candidate: ": "candidate"}))
+    return by_query(capped(there.sort("query-id", maintain_order=True)), SEED)
 
 
 SCIDOCS = Dataset(
@@ -41,7 +37,7 @@ SCIDOCS = Dataset(
     task="Candidate document reranking",
     labels=LABELS,
     licence="CC BY 4.0",
-    read=read,
+    read=from_repository(draw, "query", {"query: ": "query", "candidate: ": "candidate"}),
     repository=Repository("mteb/scidocs-reranking"),
     drawn=("train", "validation", "test"),
     member_seed=9101,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import polars as pl
 
-from tasks.datasets.base import Dataset, Judged
-from tasks.datasets.drawing import judged, lines, shuffled
-from tasks.datasets.repository import opened_repository
+from tasks.datasets.base import Dataset
+from tasks.datasets.drawing import from_repository, shuffled
+from tasks.datasets.repository import OpenedRepository
 from tasks.sources.hub import Repository
 
 SEED = 20260623
@@ -22,13 +22,13 @@ TEXT = {
 }
 
 
-def read(folder: Path) -> Judged:
+def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     """90,000 train, 25,000 validation and 40,000 test rows, each of its own released split."""
     kinds = {**dict.fromkeys(TEXT.values(), "text"), "label": "integer"}
-    with opened_repository(folder) as rows:
-        frames = {split: rows(split).frame(kinds, LABELS) for split in SIZES}
-    drawn = [shuffled(frames[split], SEED + place, size)[0] for place, (split, size) in enumerate(SIZES.items())]
-    return judged(dict(zip(("train", "validation", "test"), drawn, strict=True)), group="query", text=lines(TEXT))
+    return {
+        {"dev": "validation"}.get(split, split): shuffled(rows(split).frame(kinds, LABELS), SEED + place, size)[0]
+        for place, (split, size) in enumerate(SIZES.items())
+    }
 
 
 WANDS = Dataset(
@@ -38,7 +38,7 @@ WANDS = Dataset(
     task="Product search relevance prediction",
     labels=LABELS,
     licence="MIT",
-    read=read,
+    read=from_repository(draw, "query", TEXT),
     repository=Repository("napsternxg/wands", revision="f60bd9f0bb488ab25ef990c8ebd61434754340f5"),
     drawn=("train", "validation", "test"),  # by row, by those who released it
     member_seed=10101,

@@ -1,19 +1,23 @@
-"""Linear classifiers of scikit-learn: one against rest by stochastic gradient, as the paper's, and multinomial."""
+"""Linear classifiers of scikit-learn: one against rest by stochastic gradient, as the paper's, and multinomial.
+
+They read texts as TF-IDF, or standardised features; both are scikit-learn's too.
+"""
 
 from __future__ import annotations
 
 import io
 import warnings
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import polars as pl
 from pydantic import BaseModel, Field
 
-from tasks.predictors.inputs import Standardised, Tfidf, fit_standardised, fit_tfidf, read_inputs
 from tasks.protocol.errors import BadInput
 
+BETWEEN = "\n"  # parts the saved terms: no word holds one
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 
@@ -51,6 +55,74 @@ class MultinomialOnText(MultinomialOnFeatures, Terms, frozen=True):
     """How `multinomial` is fitted on TF-IDF."""
 
 
+@dataclass(frozen=True, eq=False)
+class Tfidf:
+    """The words and word pairs that count, and how much."""
+
+    terms: tuple[str, ...]  # in lower case, in the order of the columns
+    idf: np.ndarray  # (V,)
+
+    def __call__(self, texts: pl.Series) -> Any:
+        """`n` texts to a sparse matrix `(n, V)` float64, whose rows have length 1, or 0 where no term occurs."""
+        return _by_terms(self, tuple(texts))
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is saved."""
+        return {"terms": np.frombuffer(BETWEEN.join(self.terms).encode(), dtype=np.uint8), "idf": self.idf}
+
+
+@dataclass(frozen=True)
+class Standardised:
+    """The mean and the deviation of each feature over the training rows."""
+
+    mean: np.ndarray  # (F,)
+    scale: np.ndarray  # (F,), 1 for a feature that is constant there
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """Features `(n, F)` to `(n, F)` float64."""
+        return np.asarray((features - self.mean) / self.scale)
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What is saved."""
+        return {"mean": self.mean, "scale": self.scale}
+
+
+# The base predictors of a data set read the same texts, and taking these apart is most of what a fit costs: each text
+# is taken apart once, for all of them.
+@lru_cache(maxsize=2)  # validation and test
+def _by_terms(tfidf: Tfidf, texts: tuple[str, ...]) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415 (takes a second to import)
+
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, vocabulary=tfidf.terms)
+    vectorizer.idf_ = tfidf.idf
+    return vectorizer.transform(texts)
+
+
+@lru_cache(maxsize=1)  # train
+def fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tuple[Tfidf, Any]:
+    """The commonest words and word pairs of those in at least `min_rows` of the `n` texts; and the texts by them.
+
+    The order of the texts does not matter to the former.
+
+    Raises
+    ------
+    BadInput: there is no such word.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415
+
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=min_rows, max_features=max_features, sublinear_tf=True)
+    try:
+        rows = vectorizer.fit_transform(texts)
+    except ValueError:  # how scikit-learn says it, in three ways
+        raise BadInput(
+            f"no word stands in {min_rows} of the {len(texts)} training texts; check the columns that the text is made"
+            " of, or give more rows"
+        ) from None
+    return Tfidf(tuple(vectorizer.get_feature_names_out().tolist()), vectorizer.idf_), rows
+
+
 @dataclass(frozen=True)
 class Linear:
     """A fitted linear classifier of V inputs."""
@@ -79,7 +151,11 @@ def read_linear(content: bytes) -> Linear:
     """The classifier whose file has this content."""
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = dict(stored)
-    return Linear(read_inputs(arrays), arrays["coefficients"], arrays["intercept"])
+    if "terms" in arrays:
+        inputs: Tfidf | Standardised = Tfidf(tuple(arrays["terms"].tobytes().decode().split(BETWEEN)), arrays["idf"])
+    else:
+        inputs = Standardised(arrays["mean"], arrays["scale"])
+    return Linear(inputs, arrays["coefficients"], arrays["intercept"])
 
 
 def fit_gradient(
@@ -144,7 +220,11 @@ def _as_inputs(rows: Any, order: np.ndarray | slice, settings: Any) -> tuple[Tfi
     if isinstance(rows, pl.Series):
         tfidf, matrix = fit_tfidf(tuple(rows), settings.max_features, settings.min_rows)
         return tfidf, matrix[order]
-    return fit_standardised(rows[order])
+    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
+
+    scaler = StandardScaler().fit(rows[order])
+    standardised = Standardised(scaler.mean_, scaler.scale_)
+    return standardised, standardised(rows[order])
 
 
 def _linear(inputs: Tfidf | Standardised, classifier: Any, of_two: float = 1.0) -> Linear:

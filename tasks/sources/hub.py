@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tasks.protocol.errors import BadInput
 from tasks.provenance.hashing import sha256_of_file
@@ -46,7 +47,7 @@ def revision_now(name: str, repository: Repository) -> str | None:
 
     if constants.is_offline_mode():
         return None
-    with _told(name, repository):
+    with _asking(name, repository):
         return str(HfApi().dataset_info(repository.id).sha)
 
 
@@ -63,7 +64,7 @@ def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[st
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
 
-    with _told(name, repository):
+    with _asking(name, repository):
         snapshot = Path(
             snapshot_download(
                 repository.id,
@@ -72,10 +73,11 @@ def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[st
                 allow_patterns=list(repository.files),
             )
         )
-        online = not constants.is_offline_mode()
-        told = HfApi().dataset_info(repository.id, revision=snapshot.name, files_metadata=True) if online else None
+        shown: Any = None
+        if not constants.is_offline_mode():
+            shown = HfApi().dataset_info(repository.id, revision=snapshot.name, files_metadata=True)
     copy_files(name, repository, snapshot, folder)
-    stated = {one.rfilename: one.lfs.sha256 for one in (told and told.siblings) or [] if one.lfs}
+    stated = {file.rfilename: file.lfs.sha256 for file in (shown and shown.siblings) or [] if file.lfs}
     there = sorted(path for path in stated if (folder / path).is_file())
     wrong = [path for path in there if sha256_of_file(folder / path) != stated[path]]
     if wrong:
@@ -103,37 +105,30 @@ def copy_files(name: str, repository: Repository, source: Path, folder: Path) ->
 
 
 @contextmanager
-def _told(name: str, repository: Repository) -> Iterator[None]:
-    """What the library raises, as one sentence."""
+def _asking(name: str, repository: Repository) -> Iterator[None]:
+    """What the library raises inside is BadInput, in one sentence."""
     import httpx2  # noqa: PLC0415 - huggingface_hub's own
     from huggingface_hub import errors  # noqa: PLC0415
 
-    what = f"{name}: {repository.homepage}"
+    uncached = (
+        "is not whole in the cache of huggingface_hub, and nothing is downloaded while HF_HUB_OFFLINE is set; unset it,"
+        " or put the files into DATA_MIRROR"
+    )
+    reasons: dict[type[Exception], str] = {  # the first that fits
+        errors.GatedRepoError: "is gated: accept its terms there, then `hf auth login` or set HF_TOKEN",
+        errors.RepositoryNotFoundError: "is not there, or is private; mend its id, or set HF_TOKEN if it is yours",
+        errors.RevisionNotFoundError: f"has no revision {repository.revision}; its page lists them under History",
+        errors.LocalEntryNotFoundError: uncached,
+        errors.OfflineModeIsEnabled: uncached,
+        errors.HfHubHTTPError: "is not shown: the hub answers {error.response.status_code}; try again later",
+        httpx2.HTTPError: "cannot be reached ({error.__class__.__name__}: {error}); try again, or without a network set"
+        " DATA_MIRROR, or HF_HUB_OFFLINE=1 for what is in the cache",
+        ValueError: "cannot be asked for: {error}",  # an id that no repository can have
+    }
     try:
         yield
-    except errors.GatedRepoError:
-        raise BadInput(f"{what} is gated: accept its terms there, then `hf auth login` or set HF_TOKEN") from None
-    except errors.RepositoryNotFoundError:
-        raise BadInput(f"{what} is not there, or is private; mend its id, or set HF_TOKEN if it is yours") from None
-    except errors.RevisionNotFoundError:
-        raise BadInput(f"{what} has no revision {repository.revision}; its page lists them under History") from None
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        if isinstance(error.__cause__, httpx2.HTTPError):
-            raise _unreached(what, error.__cause__) from None
-        raise BadInput(
-            f"{what} is not whole in the cache of huggingface_hub, and nothing is downloaded while HF_HUB_OFFLINE is"
-            " set; unset it, or put the files into DATA_MIRROR"
-        ) from None
-    except errors.HfHubHTTPError as error:
-        raise BadInput(f"{what}: the hub answers {error.response.status_code}; try again later") from None
-    except httpx2.HTTPError as error:
-        raise _unreached(what, error) from None
-    except ValueError as error:  # an id that no repository can have
-        raise BadInput(f"{what}: {' '.join(str(error).split())[:200]}") from None
-
-
-def _unreached(what: str, error: Exception) -> BadInput:
-    return BadInput(
-        f"{what} cannot be reached ({type(error).__name__}: {error}); try again, or without a network set DATA_MIRROR,"
-        " or HF_HUB_OFFLINE=1 for what is in the cache"
-    )
+    except tuple(reasons) as error:
+        unreached = isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, httpx2.HTTPError)
+        cause = error.__cause__ if unreached else error
+        reason = next(said for kind, said in reasons.items() if isinstance(cause, kind)).format(error=cause)
+        raise BadInput(f"{name}: {repository.homepage} {' '.join(reason.split())[:300]}") from None
