@@ -43,15 +43,13 @@ def columns(**other: object) -> pl.DataFrame:
     return frame.with_columns(**other)
 
 
-def saved(folder: Path, **made: np.ndarray) -> Path:
-    path = folder / "logits.npz"
-    np.savez_compressed(path, **made)
-    return path
-
-
-def written(folder: Path, frame: pl.DataFrame) -> Path:
-    path = folder / "logits.parquet"
-    frame.write_parquet(path)
+def saved(folder: Path, made: dict[str, np.ndarray] | pl.DataFrame) -> Path:
+    """A file with these arrays (a `.npz`) or columns (parquet)."""
+    path = folder / ("logits.parquet" if isinstance(made, pl.DataFrame) else "logits.npz")
+    if isinstance(made, pl.DataFrame):
+        made.write_parquet(path)
+    else:
+        np.savez_compressed(path, **made)
     return path
 
 
@@ -61,7 +59,7 @@ def written(folder: Path, frame: pl.DataFrame) -> Path:
 @pytest.mark.parametrize("members", [1, 3, None])
 def test_each_member_is_read_as_it_was_saved(members, tmp_path):
     made = arrays(members)
-    found = read_saved_logits(saved(tmp_path, **made, temperatures=np.ones(members or 1), other=np.ones(2)))
+    found = read_saved_logits(saved(tmp_path, {**made, "temperatures": np.ones(members or 1), "other": np.ones(2)}))
     assert len(found) == (members or 1)
     for member, frame in enumerate(found):
         kinds = {"split": pl.String, "group": pl.String, "label": pl.Int8, "logits": pl.Array(pl.Float64, K)}
@@ -73,35 +71,33 @@ def test_each_member_is_read_as_it_was_saved(members, tmp_path):
 
 
 def test_rows_without_a_query_are_each_a_group_of_their_own(tmp_path):
-    (frame,) = read_saved_logits(saved(tmp_path, **arrays(None)))
+    (frame,) = read_saved_logits(saved(tmp_path, arrays(None)))
     assert frame["group"].to_list() == [str(row) for row in range(15)]
-    (frame,) = read_saved_logits(written(tmp_path, columns().drop("group")))
+    (frame,) = read_saved_logits(saved(tmp_path, columns().drop("group")))
     assert frame["group"].n_unique() == len(frame)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.str_])
 def test_query_ids_are_the_groups(kind, tmp_path):
     queries = {f"{short}_query_ids": (np.arange(n) // 2).astype(kind) for short, n in N.items()}
-    found = read_saved_logits(saved(tmp_path, **arrays(), **queries))
+    found = read_saved_logits(saved(tmp_path, arrays() | queries))
     for frame in found:
         assert frame["group"].to_list() == [str(row // 2) for n in N.values() for row in range(n)]
 
 
 def test_a_parquet_file_says_the_same_whatever_the_order_of_its_splits(tmp_path):
-    (expected,) = read_saved_logits(saved(tmp_path, **arrays(None)))
-    for frame in (columns(), columns().reverse().sort("split", maintain_order=True).reverse(), columns()[::-1][::-1]):
-        (found,) = read_saved_logits(written(tmp_path, frame))
+    (expected,) = read_saved_logits(saved(tmp_path, arrays(None)))
+    for frame in (columns(), pl.concat([columns()[9:], columns()[:9]])):
+        (found,) = read_saved_logits(saved(tmp_path, frame))
         assert_frame_equal(found.drop("group"), expected.drop("group"))
         assert found["group"].to_list() == columns()["group"].to_list()
-    mixed = pl.concat([columns()[9:], columns()[:9]])
-    assert_frame_equal(read_saved_logits(written(tmp_path, mixed))[0], found)
 
 
 @pytest.mark.parametrize("kind", [pl.List(pl.Float32), pl.Array(pl.Float64, K), pl.Array(pl.Float32, K)])
 def test_lists_and_arrays_of_either_precision_are_read(kind, tmp_path):
     single = columns(logits=pl.col("logits").cast(pl.List(pl.Float32)))
-    found = read_saved_logits(written(tmp_path, single.with_columns(pl.col("logits").cast(kind))))
-    assert_frame_equal(found[0], read_saved_logits(written(tmp_path, single))[0])
+    found = read_saved_logits(saved(tmp_path, single.with_columns(pl.col("logits").cast(kind))))
+    assert_frame_equal(found[0], read_saved_logits(saved(tmp_path, single))[0])
 
 
 @pytest.mark.real_data
@@ -112,74 +108,12 @@ def test_logits_in_the_format_of_the_release_are_read(name, k, rows):
     assert [frame["logits"].to_numpy().shape for frame in found] == [(rows, k)]
 
 
-# ------------------------------------------------------------------ arrays that cannot be
-
-
-def changed(name: str, change) -> dict[str, np.ndarray]:
-    made = arrays()
-    return made | {name: change(made[name])}
-
-
-def with_cell(array: np.ndarray, place: object, value: object) -> np.ndarray:
-    array = array.copy()
-    array[place] = value
-    return array
-
-
-WRONG_ARRAYS = {
-    "no logits of a split": ({**arrays(), "test_logits": None}, "has no array test_logits; it has val_logits"),
-    "no labels": ({**arrays(), "val_labels": None}, "has no array val_labels"),
-    "query ids of one split": ({**arrays(), "val_query_ids": np.arange(9)}, "has val_query_ids only"),
-    "pickled": (changed("val_labels", lambda x: x.astype(object)), "an array of no plain type"),
-    "one axis": (changed("val_logits", np.ravel), r"val_logits: found float32 of shape \(54,\)"),
-    "four axes": (changed("test_logits", lambda x: x[None]), r"test_logits: found .* shape \(1, 2, 6, 3\)"),
-    "no numbers": (changed("val_logits", lambda x: x.astype(str)), "val_logits: found <U"),
-    "another K": (changed("test_logits", lambda x: np.dstack([x, x])), "val_logits has 3 logits in each row, .* has 6"),
-    "fewer members": (changed("test_logits", lambda x: x[:1]), "val_logits has 2 members, .*test_logits has 1"),
-    "one label": ({name: a[..., :1] if a.ndim == 3 else a * 0 for name, a in arrays().items()}, "each row has 1;"),
-    "too few labels": (changed("val_labels", lambda x: x[:-1]), r"val_labels: found int64 of shape \(8,\); .* 9 rows"),
-    "labels with two axes": (changed("test_labels", lambda x: x[None]), r"test_labels: found .* shape \(1, 6\)"),
-    "labels that are floats": (changed("val_labels", lambda x: x.astype(float)), "val_labels: found float64"),
-    "NaN": (
-        changed("test_logits", lambda x: with_cell(x, (1, 4, 2), np.nan)),
-        "test_logits, row 4: found nan for label 2 of member 1",
-    ),
-    "infinite": (changed("val_logits", lambda x: with_cell(x, (0, 8, 0), -np.inf)), "val_logits, row 8: found -inf"),
-    "a label too high": (changed("val_labels", lambda x: with_cell(x, 5, 3)), "val_labels, row 5: found 3; .* 0 to 2"),
-    "a label below 0": (changed("test_labels", lambda x: with_cell(x, 0, -1)), "test_labels, row 0: found -1"),
-    "a class missing": (changed("test_labels", lambda x: x % 2), "test_labels: no row has the label 2"),
-    "an empty split": (
-        {name: a[:, :0] if a.ndim == 3 else a[:0] for name, a in arrays().items()},
-        "val_logits: no row is there",
-    ),
-    "no members": (changed("val_logits", lambda x: x[:0]), "val_logits: no row is there"),
-    "too few query ids": (
-        {**arrays(), "val_query_ids": np.arange(8), "test_query_ids": np.arange(6)},
-        r"val_query_ids: found int64 of shape \(8,\)",
-    ),
-    "query ids that are floats": (
-        {**arrays(), "val_query_ids": np.ones(9), "test_query_ids": np.ones(6)},
-        "val_query_ids: found float64",
-    ),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG_ARRAYS)
-def test_arrays_that_cannot_be_are_refused_by_file_and_name(wrong, tmp_path):
-    made, told = WRONG_ARRAYS[wrong]
-    path = saved(tmp_path, **{name: array for name, array in made.items() if array is not None})
-    with pytest.raises(BadInput, match=told) as refused:
-        read_saved_logits(path)
-    assert str(path) in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
 # ------------------------------------------------------------------ files that are none
 
 
 @pytest.mark.parametrize("kind", ["npz", "parquet"])
 def test_a_file_that_is_missing_cut_or_no_data_is_refused_by_name(kind, tmp_path):
-    path = saved(tmp_path, **arrays()) if kind == "npz" else written(tmp_path, columns())
+    path = saved(tmp_path, arrays() if kind == "npz" else columns())
     whole = path.read_bytes()
     middle = len(whole) // 3
     wrong = {
@@ -209,14 +143,61 @@ def test_a_single_array_or_another_kind_of_file_is_refused(tmp_path):
         read_saved_logits(tmp_path / "logits.pt")
 
 
-# ------------------------------------------------------------------ columns that cannot be
+# ------------------------------------------------------------------ arrays and columns that cannot be
 
-ROWS = sum(N.values())
-first_of_three = pl.int_range(ROWS) == 3
-WRONG_COLUMNS = {
-    "no logits": (columns().drop("logits"), "has no column 'logits'; it has split, label, group"),
+
+def changed(change, *names: str) -> dict[str, np.ndarray]:
+    made = arrays()
+    return made | {name: change(made[name]) for name in names}
+
+
+def with_cell(name: str, place: object, value: object) -> dict[str, np.ndarray]:
+    made = arrays()
+    made[name][place] = value
+    return made
+
+
+def with_row_4(column: str, value: object) -> pl.DataFrame:
+    return columns(**{column: pl.when(pl.int_range(len(columns())) == 3).then(value).otherwise(column)})
+
+
+def without(name: str) -> dict[str, np.ndarray]:
+    return {other: array for other, array in arrays().items() if other != name}
+
+
+def with_queries(kind: type, rows: int = 9) -> dict[str, np.ndarray]:
+    return {**arrays(), "val_query_ids": np.arange(rows).astype(kind), "test_query_ids": np.arange(6).astype(kind)}
+
+
+WRONG: dict[str, tuple[dict[str, np.ndarray] | pl.DataFrame, str]] = {
+    "no logits of a split": (without("test_logits"), "has no array test_logits; it has val_logits"),
+    "no labels": (without("val_labels"), "has no array val_labels"),
+    "query ids of one split": ({**arrays(), "val_query_ids": np.arange(9)}, "has val_query_ids only"),
+    "pickled": (changed(lambda x: x.astype(object), "val_labels"), "an array of no plain type"),
+    "one axis": (changed(np.ravel, "val_logits"), r"val_logits: found float32 of shape \(54,\)"),
+    "four axes": (changed(lambda x: x[None], "test_logits"), r"test_logits: found .* shape \(1, 2, 6, 3\)"),
+    "no numbers": (changed(lambda x: x.astype(str), "val_logits"), "val_logits: found <U"),
+    "another K": (changed(lambda x: np.dstack([x, x]), "test_logits"), "val_logits has 3 logits in each row, .* has 6"),
+    "fewer members": (changed(lambda x: x[:1], "test_logits"), "val_logits has 2 members, .*test_logits has 1"),
+    "one label": (changed(lambda x: x[..., :1], "val_logits", "test_logits"), "each row has 1;"),
+    "too few labels": (changed(lambda x: x[:-1], "val_labels"), r"val_labels: found int64 of shape \(8,\); .* 9 rows"),
+    "labels with two axes": (changed(lambda x: x[None], "test_labels"), r"test_labels: found .* shape \(1, 6\)"),
+    "labels that are floats": (changed(lambda x: x.astype(float), "val_labels"), "val_labels: found float64"),
+    "NaN": (with_cell("test_logits", (1, 4, 2), np.nan), "test_logits, row 4: found nan for label 2 of member 1"),
+    "infinite": (with_cell("val_logits", (0, 8, 0), -np.inf), "val_logits, row 8: found -inf"),
+    "a label too high": (with_cell("val_labels", 5, 3), "val_labels, row 5: found 3; .* 0 to 2"),
+    "a label below 0": (with_cell("test_labels", 0, -1), "test_labels, row 0: found -1"),
+    "a class missing": (changed(lambda x: x % 2, "test_labels"), "test_labels: no row has the label 2"),
+    "an empty split": (
+        changed(lambda x: x[:, :0], "val_logits") | {"val_labels": np.arange(0)},
+        "val_logits: no row is there",
+    ),
+    "no members": (changed(lambda x: x[:0], "val_logits"), "val_logits: no row is there"),
+    "too few query ids": (with_queries(int, rows=8), r"val_query_ids: found int64 of shape \(8,\)"),
+    "query ids that are floats": (with_queries(float), "val_query_ids: found float64"),
+    "no column of logits": (columns().drop("logits"), "has no column 'logits'; it has split, label, group"),
     "a split of another name": (
-        columns(split=pl.when(first_of_three).then(pl.lit("train")).otherwise("split")),
+        with_row_4("split", pl.lit("train")),
         "row 4, column 'split': found 'train'; it is validation or test",
     ),
     "no test rows": (columns()[:9], "logits of test: no row is there"),
@@ -225,32 +206,28 @@ WRONG_COLUMNS = {
     "lists of texts": (columns(logits=pl.col("logits").cast(pl.List(pl.String))), "column 'logits' is List"),
     "lists without numbers": (columns(logits=pl.col("logits").list.head(0)), "logits of validation: each row has 0"),
     "a shorter list": (
-        columns(logits=pl.when(first_of_three).then(pl.col("logits").list.head(2)).otherwise("logits")),
+        with_row_4("logits", pl.col("logits").list.head(2)),
         "row 4, column 'logits': found 2; so many numbers; the first row has 3",
     ),
-    "no logits in a row": (
-        columns(logits=pl.when(~first_of_three).then("logits")),
-        "row 4, column 'logits': found None",
-    ),
     "no number in a list": (
-        columns(logits=pl.when(first_of_three).then(pl.lit([1.0, None, 2.0])).otherwise("logits")),
+        with_row_4("logits", pl.lit([1.0, None, 2.0])),
         "logits of validation, row 4: found nan for label 1",
     ),
-    "no label": (columns(label=pl.when(~first_of_three).then("label")), "row 4, column 'label': found None"),
-    "labels that are floats": (columns(label=pl.col("label").cast(pl.Float64)), "label of validation: found float64"),
-    "labels that are texts": (columns(label=pl.col("label").cast(pl.String)), "label of validation: found object"),
-    "a label too high": (columns(label=pl.int_range(ROWS) % 4), "label of validation, row 4: found 3; .* 0 to 2"),
-    "a class missing": (columns(label=pl.int_range(ROWS) % 2), "label of validation: no row has the label 2"),
-    "no group": (columns(group=pl.when(~first_of_three).then("group")), "row 4, column 'group': found None"),
+    "no logits in a row": (with_row_4("logits", None), "row 4, column 'logits': found None"),
+    "no label": (with_row_4("label", None), "row 4, column 'label': found None"),
+    "no group": (with_row_4("group", None), "row 4, column 'group': found None"),
+    "a column of floats for labels": (columns(label=pl.lit(1.0)), "label of validation: found float64"),
+    "labels that are texts": (columns(label=pl.lit("1")), "label of validation: found object"),
+    "a label of a row too high": (with_row_4("label", 3), "label of validation, row 4: found 3; .* 0 to 2"),
+    "a class without a row": (columns(label=pl.lit(0)), "label of validation: no row has the label 1, 2"),
     "groups that are floats": (columns(group=pl.lit(0.5)), "group of validation: found float64"),
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG_COLUMNS)
-def test_columns_that_cannot_be_are_refused_by_file_and_name(wrong, tmp_path):
-    frame, told = WRONG_COLUMNS[wrong]
-    path = written(tmp_path, frame)
-    with pytest.raises(BadInput, match=told) as refused:
+@pytest.mark.parametrize(("made", "message"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_is_refused_by_file_and_name(made, message, tmp_path):
+    path = saved(tmp_path, made)
+    with pytest.raises(BadInput, match=message) as refused:
         read_saved_logits(path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
