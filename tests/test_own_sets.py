@@ -25,6 +25,7 @@ ROWS = [
     {"n": 7, "q": "red rug", "name": "Rug", "about": "red", "grade": "exact", "part": "test"},
 ]
 LABELS = ["irrelevant", "partial", "exact"]
+LOOKUP = {"path": "d.csv", "id": "id", "text": "text"}
 COLUMNS = {"group": "q", "query": "q", "candidate": ["name", "about"], "label": "grade"}
 
 
@@ -75,16 +76,12 @@ def test_the_data_set_is_what_its_options_say():
     assert dataset_named("shop", "files", options).files == dataset.files == ("a.csv",)
     with pytest.raises(BadInput, match="no reader 'shop'"):
         dataset_named("shop", "shop", options)
-
-
-def test_paths_are_all_files_that_the_options_name():
-    def paths(options: dict[str, Any]) -> list[str]:
-        return list(dataset_named("mine", "files", options).files)
-
-    assert paths(pairs({"drawn": ["x/a.csv", "b.csv"], "test": "c.csv"})) == ["x/a.csv", "b.csv", "c.csv"]
-    looked_up = {"path": "d.jsonl", "id": "id", "text": "text"}
-    assert paths(pairs("a.csv", query="q", queries=looked_up)) == ["a.csv", "d.jsonl"]
-    assert paths({"labels": [0, 1], "features": {"path": "a.txt", "width": 3}}) == ["a.txt"]
+    for named, files in (
+        (pairs({"drawn": ["x/a.csv", "b.csv"], "test": "c.csv"}), ("x/a.csv", "b.csv", "c.csv")),
+        (pairs("a.csv", query="q", queries=LOOKUP), ("a.csv", "d.csv")),
+        ({"labels": [0, 1], "features": {"path": "a.txt", "width": 3}}, ("a.txt",)),
+    ):
+        assert dataset_named("mine", "files", named).files == files
 
 
 @pytest.mark.parametrize("values", [["exact", "irrelevant"], [2, 0], [2.0, 0.0], ["2", "0"]])
@@ -105,16 +102,12 @@ def test_numbers_are_names_or_codes_in_all_files_alike(tmp_path: Path, later: li
     assert frame["pair"].to_list() == ["a.jsonl:1", "a.jsonl:2", "b.jsonl:1", "b.jsonl:2"]
 
 
-def test_a_blank_line_of_a_table_is_no_row(tmp_path: Path):
-    (tmp_path / "a.csv").write_bytes(b"q,name,about,grade\nx,y,z,exact\n\nx,y,z,partial\n\n")
-    assert read(tmp_path, pairs("a.csv"))["label"].to_list() == [2, 1]
-
-
-def test_files_can_be_splits_and_some_rows_wait_to_be_drawn(tmp_path: Path):
+def test_files_can_be_splits_some_rows_wait_to_be_drawn_and_a_blank_line_is_no_row(tmp_path: Path):
     for name in ("a.csv", "b.csv", "c.csv"):
-        (tmp_path / name).write_bytes(bytes_of(name, ROWS[:2]))
+        (tmp_path / name).write_bytes(HEADER + b"x,y,z,exact\n\nx,y,z,partial\n\n")
     frame = read(tmp_path, pairs({"drawn": ["a.csv", "b.csv"], "test": "c.csv"}))
     assert frame["split"].to_list() == [None] * 4 + ["test"] * 2
+    assert frame["label"].to_list() == [2, 1] * 3
 
 
 def test_queries_and_candidates_are_looked_up_by_id(tmp_path: Path):
@@ -262,7 +255,6 @@ def hub_options(**changes: Any) -> dict[str, Any]:
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SPLITS = {"train": "drawn", "dev": "validation", "test": "test"}
-LOOKUP = {"path": "d.csv", "id": "id", "text": "text"}
 BAD_OPTIONS: dict[str, tuple[str, dict[str, Any], str]] = {  # reader, options, what is said
     "an unknown name": ("files", pairs("a.csv", groups="q"), r"pairs\.groups: Extra inputs are not permitted"),
     "a missing name": ("files", pairs("a.csv", label=None), r"pairs\.label: Field required"),
