@@ -16,8 +16,7 @@ from tasks.datasets.base import Dataset
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import DatasetParams, load_params
 from tasks.protocol.store import downloads_folder, raw_folder, read_json, write_json
-from tasks.provenance.hashing import sha256_of_file
-from tasks.provenance.manifest import files_in
+from tasks.provenance.manifest import hashed
 from tasks.provenance.stage import as_stage
 from tasks.simulation import simulate
 from tasks.sources.hub import INDEX, Repository, copy_files, fetch, revision_now
@@ -119,9 +118,9 @@ def held_revision(name: str, repository: Repository) -> tuple[str | None, bool]:
 def listed(folder: Path) -> list[dict[str, Any]]:
     """Path, size and SHA-256 of each raw file."""
     return [
-        {"path": path.relative_to(folder).as_posix(), "size": path.stat().st_size, "sha256": sha256_of_file(path)}
-        for path in files_in([folder])
-        if path != folder / INDEX
+        {"path": Path(path).relative_to(folder).as_posix(), **file.model_dump()}
+        for path, file in hashed([folder]).items()
+        if Path(path) != folder / INDEX
     ]
 
 
