@@ -218,11 +218,12 @@ FAILURES = {
 }
 
 
+@pytest.mark.parametrize("revision", [None, FIRST])
 @pytest.mark.parametrize("fail", FAILURES, ids=lambda fail: fail.__name__)
 def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(
-    project, served, monkeypatch, tmp_path, fail
+    project, served, monkeypatch, tmp_path, fail, revision
 ):
-    project(**SCIDOCS)
+    project(**SCIDOCS, revision=revision)
     raw_folder("scidocs").mkdir(parents=True)
     (raw_folder("scidocs") / "of_before.csv").write_text("whole\n")
     fail(served, monkeypatch, tmp_path / "empty")

@@ -172,8 +172,8 @@ def test_a_candidate_is_judged_once_or_twice_never_twice_near_by_and_of_the_same
 @settings(deadline=None, max_examples=60)
 @given(
     label=st.lists(st.integers(0, 1), min_size=1, max_size=300),
-    low=st.integers(1, 20),
-    more=st.integers(0, 20),
+    low=st.integers(1, 5),
+    more=st.integers(0, 5),
     both=st.booleans(),
     seed=st.integers(0, 99),
 )

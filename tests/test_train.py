@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tasks import download, train
+from tasks.datasets import DATASETS
 from tasks.predictors import load_predictor
 from tasks.protocol.decisions import decide
 from tasks.protocol.errors import BadInput
@@ -97,6 +98,7 @@ def test_other_base_predictors_are_trained_to_show_what_a_choice_is_worth(run):
     names = ("unweighted", "multinomial", "member_1", "member_2")
     assert {path.stem for path in (folder / "sensitivity").iterdir()} == set(names)
     assert not (folder / "members").exists()
+    assert load_predictor(folder).header["seed"] == DATASETS["wands"].member_seed  # the first, not the last
     first = pl.read_parquet(folder / "logits.parquet")
     found = [logits("logits.parquet"), *(logits(f"sensitivity/{name}.parquet") for name in names)]
     for place, one in enumerate(found):
