@@ -39,7 +39,7 @@ from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, WatchedMap, load_params
 from tasks.protocol.store import REPORT, STATE, failed_gates_file, read_csv, read_json, read_text, write_json
 from tasks.provenance.changes import leaves
-from tasks.provenance.declared import declared, stage_names
+from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, failed_since, happened
 from tasks.provenance.lock import held
 from tasks.provenance.stage import read_record
@@ -110,13 +110,6 @@ def ended(datasets: list[str], since: datetime) -> set[str]:
     last = {name: read_record(f"reliability@{name}") for name in datasets}
     finished = {name for name, run in last.items() if run and run.started >= since and run.outcome == "finished"}
     return finished | (failed_since(since) & set(datasets))
-
-
-def check_targets(targets: list[str]) -> None:
-    """BadInput where one is no stage of dvc.yaml."""
-    unknown = [name for name in targets if name not in stage_names()]
-    if unknown:
-        raise BadInput(f"no stage {', '.join(unknown)}; there are {', '.join(stage_names())}")
 
 
 def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
@@ -247,7 +240,8 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     wrong, once all else is done.
     """
     params = load_params()
-    check_targets(targets or [])
+    for target in targets or []:
+        declared(target)  # BadInput where it is no stage of dvc.yaml
     with alive(), held("refresh") as since:
         clear_away(since)
         mark_crashed()
@@ -270,7 +264,8 @@ def main(
     for ending in (signal.SIGTERM, signal.SIGHUP):  # also of a terminal that is closed: what we started has its own
         signal.signal(ending, lambda number, _frame: sys.exit(128 + number))
     params = load_params()  # a mistake is said before a server starts
-    check_targets(targets or [])
+    for target in targets or []:
+        declared(target)  # BadInput where it is no stage of dvc.yaml
     early: list[Process] = []
     with held("refresh") as since:
         try:

@@ -12,8 +12,8 @@ import hashlib
 import inspect
 import logging
 import signal
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
@@ -46,7 +46,19 @@ else:  # a form offers what the registries hold
     CalibratorName = Literal[tuple(CALIBRATORS)]
     VariantName = Literal["auto", *DEPLOYABLE]
 Dialect = Literal["duckdb", "postgres", "bigquery", "spark"]
+Seed = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
+STRICTER: dict[str, Any] = {  # than the commands of rerank, which say what is wrong in a sentence
+    "out": Path,
+    "calibrator": CalibratorName | None,
+    "variant": VariantName,
+    "dialect": Dialect,
+    "seed": Seed,
+    "coverage": Share | None,
+    "cut": Share | None,
+    "target_accuracy": Share | None,
+    "confidence": Share,
+}
 
 FOLDER = DATA / "served"
 CHOSEN = STATE / "served.json"  # runs are processes of their own, which read here what was chosen
@@ -92,7 +104,7 @@ def named() -> str:
 @flow(name="reliabilities", flow_run_name=named)
 def reliabilities(
     datasets: Annotated[list[str], Field(min_length=1)],
-    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None,
+    seeds: Annotated[list[Seed], Field(min_length=1)] | None = None,
     calibrators: Annotated[list[CalibratorName], Field(min_length=1)] | None = None,
 ) -> None:
     """Calibrate, project, check and measure data sets that are trained, under seeds and calibrators of your choice.
@@ -122,68 +134,42 @@ def reliabilities(
         raise RunFailed("\n  ".join(["not every data set finished:", *wrong]))
 
 
-@flow(name="rerank-fit", flow_run_name="fit/{out}")
-def rerank_fit(
-    predictions: Path,
-    out: Path,
-    calibrator: CalibratorName | None = None,
-    variant: VariantName = "auto",
-    seed: Annotated[int, Field(ge=0)] = 1,
-    group: str | None = None,
-    labels: str | None = None,
-    protocol: rerank.Protocol = "own",
-) -> None:
-    """Fit a reliability map on labelled predictions, and recommend what to deploy."""
-    with alive(), written(out, ".json") as place:
-        post("fit", rerank.fit(predictions, place, calibrator, variant, seed, group, labels, protocol))
+def form(command: Callable[..., list[str] | str], run_name: str, *endings: str) -> Flow[..., None]:
+    """The flow of a command of rerank, with its parameters and words; what it writes has one of the `endings`.
+
+    What the command said stands on the page of its run; the artifact's own page keeps what it said before.
+    """
+
+    def run(**given: Any) -> None:
+        if given.get("coverage") is not None:
+            given["coverage"] = str(given["coverage"])  # the command takes it as it is typed
+        with alive(), written(given["out"], *endings) if endings else nullcontext() as place:
+            told = command(**(given | {"out": place} if endings else given))
+            lines = told if isinstance(told, list) else ["```sql", told, "```"]
+            create_markdown_artifact(key=key, markdown="\n".join(f"{line}  " for line in lines))
+
+    key, asked = f"rerank-{command.__name__}", inspect.signature(command, eval_str=True)
+    run.__name__ = run.__qualname__ = key.replace("-", "_")  # under which the runner looks for it here
+    run.__doc__ = command.__doc__
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            parameter.replace(
+                annotation=STRICTER.get(name, parameter.annotation),
+                kind=inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if name == "out" else parameter.default,
+            )
+            for name, parameter in asked.parameters.items()
+        ]
+    )
+    return flow(name=key, flow_run_name=run_name)(run)
 
 
-@flow(name="rerank-apply", flow_run_name="apply/{out}")
-def rerank_apply(
-    map_file: Path, predictions: Path, out: Path, coverage: Share | None = None, cut: Share | None = None
-) -> None:
-    """Add decision, confidence, reliability, review_rank and route to every row; a coverage (0.7), or a cut."""
-    share = None if coverage is None else str(coverage)
-    with alive(), written(out, ".parquet", ".csv", ".jsonl") as place:
-        post("apply", rerank.apply(map_file, predictions, place, share, cut))
-
-
-@flow(name="rerank-evaluate", flow_run_name="evaluate/{predictions}")
-def rerank_evaluate(map_file: Path, predictions: Path, out: Path, group: str | None = None) -> None:
-    """Hold the reliability against the confidence on labelled rows: a verdict, metrics in `out`, and drift."""
-    with alive(), written(out, ".json") as place:
-        post("evaluate", rerank.evaluate(map_file, predictions, group, place))
-
-
-@flow(name="rerank-thresholds", flow_run_name="thresholds/{predictions}")
-def rerank_thresholds(
-    map_file: Path,
-    predictions: Path,
-    out: Path,
-    target_accuracy: Share | None = None,
-    coverage: Share | None = None,
-    confidence: Share = 0.95,
-    group: str | None = None,
-) -> None:
-    """The cut on reliability for a target accuracy, or for a coverage, with its guarantee."""
-    share = None if coverage is None else str(coverage)
-    with alive(), written(out, ".json") as place:
-        post("thresholds", rerank.thresholds(map_file, predictions, target_accuracy, share, confidence, group, place))
-
-
-@flow(name="rerank-sql", flow_run_name="sql/{dialect}")
-def rerank_sql(map_file: Path, dialect: Dialect = "duckdb") -> None:
-    """One SQL expression of the columns decision and confidence that gives the reliability."""
-    with alive():
-        post("sql", ["```sql", rerank.sql(map_file, dialect), "```"])
-
-
+rerank_fit = form(rerank.fit, "fit/{out}", ".json")
+rerank_apply = form(rerank.apply, "apply/{out}", ".parquet", ".csv", ".jsonl")
+rerank_evaluate = form(rerank.evaluate, "evaluate/{predictions}", ".json")
+rerank_thresholds = form(rerank.thresholds, "thresholds/{predictions}", ".json")
+rerank_sql = form(rerank.sql, "sql/{dialect}")
 RERANK = (rerank_fit, rerank_apply, rerank_evaluate, rerank_thresholds, rerank_sql)
-
-
-def post(command: str, lines: list[str]) -> None:
-    """What a command said, on the page of its run; the artifact's own page keeps what it said before."""
-    create_markdown_artifact(key=f"rerank-{command}", markdown="\n".join(f"{line}  " for line in lines))
 
 
 def deployments(params: Params) -> list[RunnerDeployment]:

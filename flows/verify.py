@@ -21,13 +21,20 @@ from flows.processes import LOCK_FILE, cache_folder, is_lock_file
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.protocol.store import DATA
-from tasks.provenance.cache import objects_in, objects_of_stage, rotted_objects
 from tasks.provenance.changes import changes
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.lock import LOCKS, held, is_held
 from tasks.provenance.manifest import Manifest, manifest_now
-from tasks.provenance.verification import Problem, problems_of_inputs, problems_of_outputs
+from tasks.provenance.verification import (
+    Problem,
+    is_rotted,
+    objects_in,
+    objects_of_stage,
+    problems_of_inputs,
+    problems_of_outputs,
+)
 
+SCREEN = Console(stderr=True)
 REFRESH = "python -m flows.refresh"
 OF_STAGES = ("raw", "base", "runs", "manifests")  # folders under data/ with a folder for each data set
 
@@ -53,11 +60,11 @@ def locked_stages() -> Mapping[str, Any]:
     return stages or {}
 
 
-def read_cache(folder: Path, screen: Console) -> Cache:
+def read_cache(folder: Path) -> Cache:
     """Read every object of DVC's cache in `folder`."""
     objects, stages = objects_in(folder), locked_stages()
-    looked_at = track(rotted_objects(objects), "DVC's cache", len(objects), console=screen)
-    rotted = frozenset(path for path, bad in looked_at if bad)
+    looked_at = track(objects, "DVC's cache", console=SCREEN)
+    rotted = frozenset(path for path in looked_at if is_rotted(path))
     return Cache(rotted, {name: objects_of_stage(stages.get(name) or {}, folder, rotted) for name in stage_names()})
 
 
@@ -68,9 +75,8 @@ def shown(path: Path) -> str:
 
 def verify() -> tuple[list[str], list[str]]:
     """What does not hold, and the commands that mend it; both empty where all holds."""
-    screen = Console(stderr=True)
-    found = {name: problems_of_outputs(name) for name in track(stage_names(), "files under data/", console=screen)}
-    cache = read_cache(cache_folder() / "files" / "md5", screen)
+    found = {name: problems_of_outputs(name) for name in track(stage_names(), "files under data/", console=SCREEN)}
+    cache = read_cache(cache_folder() / "files" / "md5")
     manifests = {name: manifest for name, (manifest, _) in found.items() if manifest}
     problems = [*(one for _, some in found.values() for one in some), *problems_of_inputs(manifests)]
     states = dict.fromkeys(cache.missing, "is missing") | dict.fromkeys(sorted(cache.rotted), "has rotted")

@@ -1,8 +1,11 @@
-"""A copy of the project's code with a params.yaml of its own, for tests that run its commands."""
+"""A copy of the project with a params.yaml of its own, as `make setup` leaves it without git, and its commands."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,15 +27,61 @@ OWN_PAIRS = {  # an entry of `datasets` for what `write_own_pairs` writes into m
 }
 
 
-def copy_project(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def copy_project(folder: Path, change: Callable[[dict[str, Any]], object] = lambda _params: None) -> None:
     """Copy code and settings into `folder`; `change` is called on what params.yaml holds."""
     for name in ("flows", "tasks"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    shutil.copy(ROOT / "params.yaml", folder / "params.yaml")
+    edit_params(folder, change)
+    (folder / ".dvc").mkdir()
+    shutil.copy(ROOT / ".dvc/config", folder / ".dvc/config")
+    (folder / ".dvc/config.local").write_text("[core]\n    no_scm = true\n")
+
+
+def small(params: dict[str, Any], rows: int = 3000) -> None:
+    """Leave little to compute: a twin of wands, and what `write_own_pairs` writes into mine.csv."""
+    params |= {
+        "seeds": [1, 2],
+        "calibrators": ["uncal", "ts"],
+        "rivals": {"calibrators": ["vector"], "rows": [100]},
+        "sensitivity": {"calibrators": [], "alternatives": {"ece_25_bins": {"metrics": {"ece_bins": 25}}}},
+        "metrics": params["metrics"] | {"spread_permutations": 20, "resamples": 300},
+        "datasets": {"wands": params["datasets"]["wands"] | {"rows": rows}, "mine": OWN_PAIRS},
+    }
+
+
+def edit_params(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change params.yaml in `folder`."""
+    params = yaml.safe_load((folder / "params.yaml").read_text())
     change(params)
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Of a person who has set nothing, in the Python of the tests; what DVC remembers stays in `folder`."""
+    others = ("PREFECT_", "DVC_", "MRP_", "DATA_MIRROR", "REAL_DATA", "PYTHONPATH")
+    return {name: value for name, value in os.environ.items() if not name.startswith(others)} | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "COLUMNS": "400",  # no message is cut in lines
+        "DVC_SITE_CACHE_DIR": str(folder / ".dvc/site"),
+    }
+
+
+def run(folder: Path, *command: str, status: int = 0, **variables: str) -> str:
+    """Run `python -m command` in `folder`; returns what it printed, and fails with it on another status."""
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env=environment(folder) | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    printed = done.stdout + done.stderr
+    assert done.returncode == status, printed
+    return printed
 
 
 def write_own_pairs(path: Path, seed: int = 0) -> None:

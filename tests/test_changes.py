@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasks.protocol.errors import RunFailed
-from tasks.protocol.store import write_json
+from tasks.protocol.store import read_json, write_json
 from tasks.provenance.changes import MOST_NAMED, changes, why
 from tasks.provenance.checkout import NO_CHECKOUT, commit
 from tasks.provenance.declared import declared
@@ -134,7 +134,11 @@ def test_a_stage_that_ran_says_why_and_the_others_were_skipped(before):
     since = now()
     reseed()
     run(NAME)
+    record = read_record(NAME)
+    record.ended = record.started + timedelta(hours=25)
+    record.write()
     stages = happened(since)
+    assert stages[0].seconds == 25 * 3600  # of a day and more, in full
     assert [stage.stage for stage in stages] == [NAME, "train@scidocs", "report"]
     assert of(NAME, stages) == ("ran", "train.seed: 0 → 7")
     assert of("train@scidocs", stages) == ("skipped", "nothing that it reads has changed")
@@ -183,7 +187,7 @@ def test_what_dvc_brought_back_from_its_cache_is_restored(before, tmp_path, link
     assert of(NAME, happened(since))[0] == "restored"
 
 
-def test_a_stage_that_failed_says_its_reason_and_why_it_ran(before):
+def test_a_stage_that_failed_or_was_killed_says_its_reason_and_why_it_ran(before):
     since = now()
     PATH.unlink()  # as DVC does before it runs a stage
     reseed()
@@ -191,15 +195,10 @@ def test_a_stage_that_failed_says_its_reason_and_why_it_ran(before):
     assert of(NAME, happened(since, {NAME})) == ("failed", "wands: no descent (why it ran: train.seed: 0 → 7)")
     assert failed_since(since) == {"wands"}
     assert failed_since(now()) == set()  # it is not this run's
-
-
-def test_a_stage_that_was_killed_has_failed(before):
-    since = now()
-    PATH.unlink()
-    record = {"stage": NAME, "process": 1, "started": datetime.now(UTC).isoformat(), "outcome": "running"}
-    write_json(record_file(NAME), record | {"why": "train.seed: 0 → 7"})
+    record = read_json(record_file(NAME))
+    write_json(record_file(NAME), record | {"outcome": "running", "reason": None})
     how, reason = of(NAME, happened(since, {NAME}))
-    assert how == "failed"
+    assert (how, reason.partition(":")[0]) == ("failed", "its process ended without a word")
     assert "killed" in reason
     assert "(why it ran: train.seed: 0 → 7)" in reason
 
@@ -211,14 +210,6 @@ def test_a_stage_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_
     stages = happened(since, {"report", NAME})
     assert of("report", stages) == ("not started", "a stage before it failed, or DVC could not start it")
     assert of(NAME, stages)[0] == "failed"
-
-
-def test_a_run_of_a_day_and_more_is_counted_in_full(before):
-    record = read_record(NAME)
-    record.ended = record.started + timedelta(hours=25)
-    record.write()
-    (stage,) = [stage for stage in happened(record.started) if stage.stage == NAME]
-    assert stage.seconds == 25 * 3600
 
 
 @pytest.mark.parametrize(

@@ -67,16 +67,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)
-@pytest.mark.parametrize("method", [*METHODS, "OPTIONS"])
-def test_pages_and_names_of_others_are_refused_in_a_sentence(wrong, method):
-    answer = client().request(method, "/", headers=JSON | wrong)
-    assert answer.status_code == 403
-    assert "this server" in answer.text
-    assert not [name for name in answer.headers if name.startswith("access-control")]
-
-
-@pytest.mark.parametrize("wrong", WRONG, ids=str)
-def test_a_websocket_of_others_is_closed_before_it_opens(wrong):
+def test_pages_and_names_of_others_are_refused_in_a_sentence_and_their_websockets_are_closed(wrong):
+    for method in (*METHODS, "OPTIONS"):
+        answer = client().request(method, "/", headers=JSON | wrong)
+        assert answer.status_code == 403
+        assert "this server" in answer.text
+        assert not [name for name in answer.headers if name.startswith("access-control")]
     headers = {"host": "127.0.0.1:4200"} | wrong
     with (
         pytest.raises((WebSocketDisconnect, WebSocketDenialResponse)),

@@ -15,12 +15,12 @@ from threading import Thread
 import httpx
 import pytest
 from filelock import FileLock
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.context import refresh_global_settings_context
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from flows import SETTINGS, prefect_settings, server
 from tasks.protocol.errors import RunFailed
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests.project_copy import ROOT, copy_project
 
 
 def after_import(code: str, folder: Path = ROOT, **environment: str) -> str:
@@ -37,39 +37,23 @@ def after_import(code: str, folder: Path = ROOT, **environment: str) -> str:
     return done.stdout.strip()
 
 
-def copy_of_flows(folder: Path) -> None:
-    """As much of the project as `import flows` reads."""
-    for part in ("flows", "tasks/protocol", "tasks/provenance"):
-        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", folder)
+QUIET = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "False",
+    "DO_NOT_TRACK": "1",
+    "GX_ANALYTICS_ENABLED": "false",
+    "DVC_NO_ANALYTICS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "PREFECT_SERVER_API_HOST": "127.0.0.1",
+    "PREFECT_HOME": str(ROOT / ".prefect"),
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("PREFECT_SERVER_ANALYTICS_ENABLED", "False"),
-        ("DO_NOT_TRACK", "1"),
-        ("GX_ANALYTICS_ENABLED", "false"),
-        ("DVC_NO_ANALYTICS", "1"),
-        ("HF_HUB_DISABLE_TELEMETRY", "1"),
-        ("PREFECT_SERVER_API_HOST", "127.0.0.1"),
-        ("PREFECT_HOME", str(ROOT / ".prefect")),
-    ],
-)
-def test_nothing_is_told_to_anybody_and_all_state_is_the_projects_own(name, value):
-    assert after_import(f"print(os.environ['{name}'])") == value
-
-
-def test_dvc_tells_nobody_anything_either():
+def test_nothing_is_told_to_anybody_and_all_state_is_the_projects_own_unless_a_person_has_set_it():
+    code = "import json; print(json.dumps(dict(os.environ)))"
+    assert json.loads(after_import(code)).items() >= QUIET.items()
+    own = {"PREFECT_HOME": "elsewhere"}
+    assert json.loads(after_import(code, **own)).items() >= (QUIET | own).items()
     assert "analytics = false" in (ROOT / ".dvc/config").read_text()
-
-
-def test_what_a_person_has_set_wins():
-    assert after_import("print(os.environ['PREFECT_HOME'])", PREFECT_HOME="elsewhere") == "elsewhere"
-
-
-def test_prefect_is_not_imported_by_the_settings():
-    assert after_import("print('prefect' in sys.modules)") == "False"
 
 
 def test_the_recorder_flushes_in_whole_seconds():
@@ -85,9 +69,12 @@ def test_prefect_reads_every_setting_of_pyproject_under_its_name():
 
 
 def test_importing_sets_defaults_and_does_nothing_else(tmp_path):
-    copy_of_flows(tmp_path)
+    copy_project(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    assert after_import("pass", tmp_path, PREFECT_API_URL="http://127.0.0.1:9/api", PYTHONDONTWRITEBYTECODE="1") == ""
+    code = "print('prefect' in sys.modules)"
+    assert (
+        after_import(code, tmp_path, PREFECT_API_URL="http://127.0.0.1:9/api", PYTHONDONTWRITEBYTECODE="1") == "False"
+    )
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -114,35 +101,41 @@ def test_setting_up_a_copy_without_git_lets_dvc_work_there(tmp_path):
     assert subprocess.run(dvc, cwd=tmp_path, env=environment, capture_output=True, check=False).returncode == 0
 
 
-def chosen(folder: Path, name: str = "PREFECT_API_URL", **environment: str) -> str:
-    """What is set under `name` once a command in `folder` has looked for a server, in the environment and in Prefect's
-    settings alike; the last line that was printed."""
-    told = f"from prefect.settings import {name}; print(os.environ.get('{name}') == {name}.value(), {name}.value())"
-    printed = after_import(f"from flows.server import find_server; find_server(); {told}", folder, **environment)
-    alike, _, value = printed.splitlines()[-1].partition(" ")
-    assert alike == "True"
-    return value
+def chosen(name: str = "PREFECT_API_URL", **environment: str) -> str | None:
+    """What is set under `name` once a command has looked for a server, in the environment and in Prefect's settings."""
+    with pytest.MonkeyPatch.context() as patch:
+        for asked in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
+            patch.setenv(asked, "")  # so that what is found is taken back
+            patch.delenv(asked)
+        for asked, value in environment.items():
+            patch.setenv(asked, value)
+        server.find_server()
+        settings = {"PREFECT_API_URL": PREFECT_API_URL, "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING}
+        assert os.environ.get(name) == settings[name].value()
+        found = os.environ.get(name)
+    refresh_global_settings_context()
+    return found
 
 
-def test_a_server_of_this_project_is_found_where_it_lives_and_left_aside_where_it_is_dead(tmp_path):
-    copy_of_flows(tmp_path)
-    lock = tmp_path / "data/.state/locks/serve.lock"
+def test_a_server_of_this_project_is_found_where_it_lives_and_left_aside_where_it_is_dead(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lock = server.LOCKS / "serve.lock"
     lock.parent.mkdir(parents=True)
     with HTTPServer(("127.0.0.1", 0), Healthy) as serving:
         Thread(target=serving.serve_forever, daemon=True).start()
         url, key = f"http://127.0.0.1:{serving.server_port}/api", "PREFECT_API_AUTH_STRING"
-        (tmp_path / "data/.state/server.json").write_text(json.dumps({"api_url": url}))
+        server.FOUND.write_text(json.dumps({"api_url": url}))
         with FileLock(lock):
-            assert chosen(tmp_path) == url
-            assert chosen(tmp_path, PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
-            assert chosen(tmp_path, key) == "None"  # it was started with --open
-            (tmp_path / "data/.state/secret").write_text("ours")
-            assert chosen(tmp_path, key) == chosen(tmp_path, key, PREFECT_API_URL=url) == "ours"
-            assert chosen(tmp_path, key, PREFECT_API_URL=f"{url}?mine") == "None"  # it is sent to no other
-        assert chosen(tmp_path) == "None"  # whoever answers there now is another project's
+            assert chosen() == url
+            assert chosen(PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
+            assert chosen(key) is None  # it was started with --open
+            server.SECRET.write_text("ours")
+            assert chosen(key) == chosen(key, PREFECT_API_URL=url) == "ours"
+            assert chosen(key, PREFECT_API_URL=f"{url}?mine") is None  # it is sent to no other
+        assert chosen() is None  # whoever answers there now is another project's
         serving.shutdown()
     with FileLock(lock):
-        assert chosen(tmp_path) == "None"
+        assert chosen() is None
 
 
 class Healthy(BaseHTTPRequestHandler):

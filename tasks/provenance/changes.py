@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tasks.provenance.manifest import Files, Manifest
 
+Entries = dict[str, str]
 LONGEST = 80  # characters of a value that are shown
 MOST_NAMED = 5  # changes of a stage that are named one by one
 
@@ -20,24 +21,20 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _differences(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """Each entry that differs: its name, what it was, what it is."""
-    pairs = {name: (before.get(name, "nothing"), after.get(name, "nothing")) for name in before | after}
-    return [f"{name}: {_short(was)} → {_short(is_now)}" for name, (was, is_now) in pairs.items() if was != is_now]
-
-
 def _short(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
 
 
-def _changed_files(before: Files, after: Files) -> list[str]:
+def _differences(before: Entries, after: Entries, shown: Callable[[str], str] = _short) -> list[str]:
+    """Each entry that differs: its name, what it was, what it is."""
+    pairs = {name: (before.get(name, "nothing"), after.get(name, "nothing")) for name in sorted(before | after)}
+    return [f"{name}: {shown(was)} → {shown(is_now)}" for name, (was, is_now) in pairs.items() if was != is_now]
+
+
+def _changed_files(*before_and_after: Files) -> list[str]:
     """Each file that differs: its path, the first digits of its SHA-256 as they were and as they are."""
-    digits = {
-        path: tuple(files[path].sha256[:8] if path in files else "nothing" for files in (before, after))
-        for path in sorted(before | after)
-        if before.get(path) != after.get(path)
-    }
-    return [f"{path}: {was} → {is_now}" for path, (was, is_now) in digits.items()]
+    before, after = ({path: file.sha256 for path, file in files.items()} for files in before_and_after)
+    return _differences(before, after, lambda digits: digits[:8])
 
 
 def _values(parameters: Mapping[str, Any]) -> dict[str, str]:

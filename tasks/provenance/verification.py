@@ -1,14 +1,18 @@
-"""Everything that the stages have written, held against their manifests."""
+"""Everything that the stages have written, and DVC's cache, held against manifests and names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from tasks.protocol.errors import BadInput
 from tasks.provenance.declared import declared
+from tasks.provenance.hashing import digest_of_file
 from tasks.provenance.manifest import Files, Manifest, hashed, read_manifest
 
 APART = 2.0  # seconds: a checkout may bring the outputs of one stage back in any order
@@ -71,3 +75,33 @@ def problems_of_inputs(manifests: Mapping[str, Manifest]) -> Iterator[Problem]:
         if other:
             where = ", ".join(map(str, declared(name).outputs))
             yield Problem(name, where, f"was made of another {', '.join(other)} than is there now", lost=False)
+
+
+def is_rotted(stored: Path) -> bool:
+    """Whether the bytes of an object of DVC's cache are not those that it is named for; DVC trusts it for ever."""
+    return digest_of_file(stored, "md5") != stored.parent.name + stored.name.removesuffix(".dir")
+
+
+def objects_in(cache: Path) -> list[Path]:
+    """Every object of DVC's cache; not what a DVC is writing, or was when it was killed."""
+    return sorted(path for path in cache.glob("??/*") if re.fullmatch(r"[0-9a-f]{30}(\.dir)?", path.name))
+
+
+def objects_of_stage(locked: Mapping[str, Any], cache: Path, rotted: Collection[Path]) -> set[Path]:
+    """The objects that hold the outputs of a stage; `locked` is its entry in dvc.lock.
+
+    Where the list of a folder has rotted, or is missing, what it lists is unknown and left out.
+    """
+    found: set[Path] = set()
+    for out in locked.get("outs", []):
+        if not out.get("md5"):  # dvc.lock is cut off here
+            continue
+        top = _object(cache, out["md5"])
+        found.add(top)
+        if top.suffix == ".dir" and top.exists() and top not in rotted:
+            found |= {_object(cache, entry["md5"]) for entry in json.loads(top.read_text(encoding="utf-8"))}
+    return found
+
+
+def _object(cache: Path, md5: str) -> Path:
+    return cache / md5[:2] / md5[2:]

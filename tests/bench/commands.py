@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import yaml
 
 from tasks.protocol.store import read_json
-from tests.project_copy import copy_project
+from tests.project_copy import copy_project, run
 
 
 @dataclass(frozen=True)
@@ -35,47 +32,22 @@ class Copy:
         folder.mkdir(parents=True, exist_ok=True)
         copy_project(folder, change)
         self.folder = folder
-        self.run("-m", "dvc", "init", "-q", "--no-scm")
         (folder / ".prefect").mkdir()
-        self.run("-m", "prefect", "server", "database", "upgrade", "-y")  # as `make setup` does
-
-    def run(self, *command: str) -> str:
-        paths = {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": str(self.folder),
-        }
-        known = {name: value for name, value in os.environ.items() if "PREFECT" not in name}
-        done = subprocess.run(
-            [sys.executable, *command],
-            cwd=self.folder,
-            env=known | paths,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        run(folder, "prefect", "server", "database", "upgrade", "-y")  # as `make setup` does
 
     def refresh(self) -> None:
         """What `make repro` runs."""
-        self.run("-m", "flows.refresh")
+        run(self.folder, "flows.refresh")
 
     def bare(self) -> None:
         """The same as plain function calls in one process."""
-        self.run(str(Path(__file__).with_name("bare.py")))
+        run(self.folder, "bare", PYTHONPATH=f"{self.folder}{os.pathsep}{Path(__file__).parent}")
 
     def took(self, call: Callable[[], object]) -> Took:
         """Time what runs commands."""
         start, cpu = time.perf_counter(), _cpu()
         call()
         return Took(time.perf_counter() - start, _cpu() - cpu)
-
-    def edit(self, change: Callable[[dict[str, Any]], object]) -> None:
-        """Change params.yaml."""
-        path = self.folder / "params.yaml"
-        params = yaml.safe_load(path.read_text())
-        change(params)
-        path.write_text(yaml.safe_dump(params, sort_keys=False))
 
     def stage_seconds(self) -> dict[str, float]:
         """What each stage took when it ran last, without the start of its process."""

@@ -11,6 +11,7 @@ import pytest
 
 from tests.bench.commands import Copy, Took
 from tests.bench.conftest import ALL_CORES
+from tests.project_copy import edit_params, run
 
 pytestmark = [pytest.mark.bench, ALL_CORES]
 
@@ -57,16 +58,16 @@ def test_everything_from_nothing(race, project, plain):
 
 def test_nothing_to_do(race, project):
     copy = project.copy
-    race.beside("dvc status", partial(copy.run, "-m", "dvc", "status"), aim=1 / 1.5)
-    race.floor(partial(copy.run, "-m", "dvc", "--version"))
-    race.run("dvc repro, nothing to do", len(project.stages), partial(copy.run, "-m", "dvc", "repro"), rounds=3)
+    race.beside("dvc status", partial(run, copy.folder, "dvc", "status"), aim=1 / 1.5)
+    race.floor(partial(run, copy.folder, "dvc", "--version"))
+    race.run("dvc repro, nothing to do", len(project.stages), partial(run, copy.folder, "dvc", "repro"), rounds=3)
 
 
 def test_one_data_set_changed(race, project):
     """Beside what it should take: the start, and of all that a whole run takes beyond it the share of what ran anew."""
     copy = project.copy
     nothing = copy.took(copy.refresh)
-    copy.edit(lambda params: params["datasets"]["wands"].update(seed=1))
+    edit_params(copy.folder, lambda params: params["datasets"]["wands"].update(seed=1))
     changed = copy.took(copy.refresh)
     anew = {name: took for name, took in project.stages.items() if name.endswith("@wands") or name == "report"}
     share = sum(anew.values()) / sum(project.stages.values())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -20,7 +18,7 @@ from typing import Any
 import psutil
 import yaml
 
-from tests.project_copy import OWN_PAIRS, ROOT, copy_project, write_own_pairs
+from tests.project_copy import copy_project, environment, small, write_own_pairs
 
 INJECTED = Path(__file__).resolve().parent / "injected"
 MADE = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
@@ -125,7 +123,7 @@ class SmallProject:
             process = subprocess.Popen(
                 [*within, sys.executable, "-m", *command],
                 cwd=self.folder,
-                env=self.environment() | injected | variables,
+                env=environment(self.folder) | injected | variables,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -133,15 +131,6 @@ class SmallProject:
             )
         self.started.append(Running(process, log, counted))
         return self.started[-1]
-
-    def environment(self) -> dict[str, str]:
-        """Of a person who has set nothing."""
-        others = ("PREFECT_", "DVC_", "MRP_", "DATA_MIRROR", "REAL_DATA")
-        return {name: value for name, value in os.environ.items() if not name.startswith(others)} | {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "COLUMNS": "400",  # no message is cut in lines
-            "DVC_SITE_CACHE_DIR": str(self.folder / ".dvc/site"),
-        }
 
     def run(self, *command: str, faults: tuple[Fault, ...] = (), status: int = 0, **how: Any) -> str:
         """As `start`, to its end: it must reach every fault and end with `status`; returns what it printed."""
@@ -200,28 +189,11 @@ def wait_for(holds: Callable[[], bool], what: str, seconds: float = 120) -> None
 
 
 def make_project(folder: Path) -> None:
-    """Lay out the project in `folder`, with a twin of wands and a csv of judged pairs, small in everything.
+    """Lay out the project in `folder`, with a twin of wands and a csv of judged pairs, small in everything."""
 
-    It is a copy without `.git`, set up as `make setup` does it.
-    """
-    copy_project(folder, small)
-    (folder / ".dvc").mkdir()
-    shutil.copy(ROOT / ".dvc/config", folder / ".dvc/config")
-    (folder / ".dvc/config.local").write_text("[core]\n    no_scm = true\n")
+    def quick(params: dict[str, Any]) -> None:
+        small(params)
+        params["projection"]["epochs"] = 40
+
+    copy_project(folder, quick)
     write_own_pairs(folder / "mine.csv")
-
-
-def small(params: dict[str, Any]) -> None:
-    """Leave little to compute."""
-    params |= {
-        "seeds": [1, 2],
-        "calibrators": ["uncal", "ts"],
-        "rivals": {"calibrators": ["vector"], "rows": [100]},
-        "sensitivity": {"calibrators": [], "alternatives": {"ece_25_bins": {"metrics": {"ece_bins": 25}}}},
-        "metrics": params["metrics"] | {"spread_permutations": 20, "resamples": 300},
-        "projection": params["projection"] | {"epochs": 40},
-        "datasets": {
-            "wands": params["datasets"]["wands"] | {"rows": 3000},
-            "mine": OWN_PAIRS,
-        },
-    }

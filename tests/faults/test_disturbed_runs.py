@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import socket
 
 import pytest
 
 from flows.server import answers
 from tests.faults.small_disk import FULL, on_small_disk
 from tests.faults.small_project import held, killed, wait_for
+from tests.system.served import free_port
 
 pytestmark = pytest.mark.faults
-
-
-def free_port() -> int:
-    """One on which nothing listens."""
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
 
 
 def test_a_full_disk_is_named_and_the_same_command_goes_on_with_room(project, finished):

@@ -10,9 +10,15 @@ from tests.faults.small_project import edited, held, killed, wait_for
 TRAIN = ("dvc", "repro", "train@mine")
 
 
-def test_a_stage_that_dies_in_the_middle_of_a_write_ends_with_the_same_bytes(young_project, trained):
+def test_a_stage_that_dies_and_one_whose_raw_file_is_edited_end_with_the_same_bytes(young_project, trained):
     moment = killed("write", "data/base/mine/.base.json.*")
     young_project.run(*TRAIN, faults=(moment,), status=-signal.SIGKILL)
+    raw = young_project.folder / "data/raw/mine/mine.csv"
+    edit = edited("replace", "data/base/mine/pairs.parquet", raw, "query 1,lamp of another day,good")
+    printed = young_project.run(*TRAIN, faults=(edit,), status=255)
+    assert "data/raw/mine/mine.csv changed while train@mine was running" in printed
+    assert "Traceback" not in printed
+    assert young_project.locked() == {"download@mine"}
     young_project.run(*TRAIN)
     assert young_project.results() == trained.results()
 
@@ -43,17 +49,6 @@ def test_an_own_file_that_is_edited_while_it_is_copied_is_named_and_not_taken(yo
     assert young_project.locked() == set()
     young_project.run(*download)
     assert (young_project.folder / "data/raw/mine/mine.csv").read_bytes() == own.read_bytes()
-
-
-def test_a_raw_file_that_is_edited_while_it_is_learned_from_is_named_and_not_taken(young_project, trained):
-    raw = young_project.folder / "data/raw/mine/mine.csv"
-    edit = edited("replace", "data/base/mine/pairs.parquet", raw, "query 1,lamp of another day,good")
-    printed = young_project.run(*TRAIN, faults=(edit,), status=255)
-    assert "data/raw/mine/mine.csv changed while train@mine was running" in printed
-    assert "Traceback" not in printed
-    assert young_project.locked() == {"download@mine"}
-    young_project.run(*TRAIN)
-    assert young_project.results() == trained.results()
 
 
 def test_a_full_disk_is_named_and_the_same_command_goes_on_with_room(young_project, trained):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.small_project import SmallProject
+from tests.project_copy import environment
 
 pytestmark = pytest.mark.faults
 
@@ -54,7 +55,7 @@ def follow(project: SmallProject, printed: str) -> None:
                 command,
                 shell=True,
                 cwd=project.folder,
-                env=project.environment(),
+                env=environment(project.folder),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

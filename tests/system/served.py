@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -14,19 +13,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from flows.server import answers
+from tests.project_copy import environment
 from tests.system.browser import PATIENCE, eventually
-
-
-def environment() -> dict[str, str]:
-    """That of a user with nothing set, in the project's environment."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return free.getsockname()[1]
+
+
+def answering(port: int) -> bool:
+    """Whether a Prefect API answers on a port of this machine."""
+    return answers(f"http://127.0.0.1:{port}/api")
 
 
 class Served:
@@ -39,7 +39,7 @@ class Served:
             self.process = subprocess.Popen(
                 [sys.executable, "-u", "-m", "flows.serve", "--port", str(self.port), *options],
                 cwd=project,
-                env=environment(),
+                env=environment(project),
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
-import yaml
 
-from tests.project_copy import copy_project
+from tests.project_copy import copy_project, edit_params, environment, run, small
+from tests.system.browser import PATIENCE, eventually
+from tests.system.served import answering, free_port
 
 pytestmark = pytest.mark.system
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-FITS = 3 * (2 + 2)  # seeds; calibrators, and a rival on one part and on both
-PATIENCE = 120  # seconds for a server or a worker to come up
+FITS = 2 * (2 + 2)  # seeds; calibrators, and a rival on one part and on both
 SAME = ("metrics.parquet", "scores.parquet", "curves.json", "gates.json", "rivals.parquet", "intervals.parquet")
 
 
@@ -35,33 +29,12 @@ def _dask_is_there() -> None:
         pytest.fail("Dask is missing; pip install -c constraints.txt -e '.[dask]'")
 
 
-def environment(**more: str) -> dict[str, str]:
-    """As in a fresh terminal: no Prefect of ours, and no PySpark, beside which Great Expectations fails."""
-    kept = {name: value for name, value in os.environ.items() if "PREFECT" not in name and name != "PYTHONPATH"}
-    return kept | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"} | more
-
-
-def run(folder: Path, *command: str, status: int = 0, **more: str) -> str:
-    """Run a command in `folder`; returns what it printed, and fails with it on another status."""
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=folder,
-        env=environment(**more),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout + done.stderr
-
-
 @contextmanager
 def running(folder: Path, *command: str) -> Iterator[None]:
     """A command that runs in the background until the block ends; its words go to a file in `folder`."""
     with (folder / f"{'-'.join(command[:2])}.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", *command], cwd=folder, env=environment(), stdout=log, stderr=subprocess.STDOUT
+            [sys.executable, "-m", *command], cwd=folder, env=environment(folder), stdout=log, stderr=subprocess.STDOUT
         )
         try:
             yield
@@ -74,36 +47,15 @@ def running(folder: Path, *command: str) -> Iterator[None]:
                 process.wait()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_for(url: str) -> None:
-    """Return once a server answers there."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        try:
-            with urlopen(url, timeout=1) as answer:
-                if answer.status == 200:
-                    return
-        except (URLError, OSError):
-            time.sleep(0.3)
-    pytest.fail(f"no answer at {url} within {PATIENCE} seconds")
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """The project with a small twin of wands, up to its base predictor."""
     folder = tmp_path_factory.mktemp("project")
 
     def change(params: dict[str, Any]) -> None:
+        small(params)
+        del params["datasets"]["mine"]
         params["calibrators"] = ["ts", "smart"]
-        params["rivals"] = {"calibrators": ["matrix"], "rows": [100, 400]}
-        params["sensitivity"] = {"calibrators": [], "alternatives": {}}
-        params["metrics"] |= {"spread_permutations": 50, "resamples": 300}
-        params["datasets"] = {"wands": params["datasets"]["wands"] | {"rows": 6000}}
 
     copy_project(folder, change)
     for stage in ("tasks.download", "tasks.train"):
@@ -113,9 +65,7 @@ def project(tmp_path_factory) -> Path:
 
 def choose(project: Path, engine: str, address: str | None = None) -> None:
     """Write an engine into params.yaml."""
-    params = yaml.safe_load((project / "params.yaml").read_text())
-    params |= {"engine": engine, "dask": {"address": address, "workers": 2}}
-    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    edit_params(project, lambda params: params.update(engine=engine, dask={"address": address, "workers": 2}))
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +73,7 @@ def server(project) -> Iterator[str]:
     """A Prefect server with a home of its own."""
     port = free_port()
     with running(project, "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)):
-        wait_for(f"http://127.0.0.1:{port}/api/health")
+        eventually(lambda: answering(port))
         yield f"http://127.0.0.1:{port}/api"
 
 

@@ -19,9 +19,9 @@ from threading import Thread
 import psutil
 import pytest
 
-from tests.project_copy import copy_project
+from tests.project_copy import copy_project, environment
 from tests.system.browser import eventually, open_browser
-from tests.system.served import Served, environment, serving
+from tests.system.served import Served, answering, serving
 
 pytestmark = pytest.mark.system
 
@@ -90,8 +90,6 @@ def make_project(folder: Path) -> Path:
     for above in [folder, *folder.parents][:3]:
         above.chmod(0o755)
     copy_project(folder, lambda params: params.update(datasets={"wands": params["datasets"]["wands"] | {"rows": 6000}}))
-    for command in ("init -q --no-scm", "config core.analytics false"):
-        subprocess.run([sys.executable, "-m", "dvc", *command.split()], cwd=folder, env=environment(), check=True)
     return folder
 
 
@@ -229,7 +227,7 @@ def test_the_server_that_a_run_starts_for_itself_is_shut_too(unserved, command):
     project = unserved
     with (project / "run.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", *command.split()], cwd=project, env=environment(), stdout=log, stderr=log
+            [sys.executable, "-m", *command.split()], cwd=project, env=environment(project), stdout=log, stderr=log
         )
     try:
         port = eventually(lambda: port_of_server(process, project))
@@ -242,12 +240,6 @@ def test_the_server_that_a_run_starts_for_itself_is_shut_too(unserved, command):
     finally:
         process.kill()
         process.wait()
-
-
-def answering(port: int) -> bool:
-    from flows.server import answers
-
-    return answers(f"http://127.0.0.1:{port}/api")
 
 
 def port_of_server(process: subprocess.Popen, project: Path) -> int | None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -17,11 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.project_copy import copy_project
+from tests.project_copy import copy_project, run
 from tests.system.browser import eventually, open_browser
-from tests.system.served import Served, environment, serving
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.system.served import Served, serving
 
 pytestmark = pytest.mark.system
 
@@ -36,8 +32,7 @@ def project(tmp_path_factory) -> Path:
         params |= {"schedule": {"refresh": "0 5 * * *"}}  # all calibrators: a stage is to last longer than clicks
 
     copy_project(folder, change)
-    for command in ("init -q --no-scm", "config core.analytics false", "repro -q train"):
-        subprocess.run([sys.executable, "-m", "dvc", *command.split()], cwd=folder, env=environment(), check=True)
+    run(folder, "dvc", "repro", "-q", "train")
     return folder
 
 
