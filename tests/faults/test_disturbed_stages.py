@@ -57,9 +57,3 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on_with_room(young_proje
     assert "Traceback" not in full
     assert "Running stage 'train@mine'" in after
     assert young_project.results() == trained.results()
-
-
-def test_a_dead_api_url_is_told_and_not_used(young_project):
-    printed = young_project.run("flows.refresh", "nothing", status=1, PREFECT_API_URL="http://127.0.0.1:9/api")
-    assert "no Prefect API answers at http://127.0.0.1:9/api: this run starts a server of its own" in printed
-    assert "Traceback" not in printed
