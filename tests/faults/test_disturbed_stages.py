@@ -57,3 +57,8 @@ def test_a_full_disk_is_named_and_the_same_command_goes_on_with_room(young_proje
     assert "Traceback" not in full
     assert "Running stage 'train@mine'" in after
     assert young_project.results() == trained.results()
+
+
+def test_a_target_that_is_no_stage_is_told_before_anything_starts(young_project):
+    printed = young_project.run("flows.refresh", "nothing", status=1)
+    assert printed.startswith("refresh: no stage 'nothing' in dvc.yaml; it has download@wands")
