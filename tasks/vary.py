@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import polars as pl
 from prefect import task
@@ -13,7 +14,8 @@ from tasks.calibrators import fit_on_first
 from tasks.metrics.measured import Measurement, changed_metrics, measured
 from tasks.metrics.probability import accuracy
 from tasks.metrics.registry import Probabilities, Reliability, metrics_of, of_reliability
-from tasks.projection.batch import Batch
+from tasks.projection.batch import Batch, project_together
+from tasks.projection.curves import Curves
 from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.simplex import project_simplex
@@ -21,7 +23,7 @@ from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.keys import COMPARED, SIMPLEX
 from tasks.protocol.params import Params
-from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
+from tasks.protocol.results import Calibrated, Calibrator, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.protocol.store import Base, alternative_file, read_base
 
@@ -43,20 +45,37 @@ def simplex_again(rows: ProjectedDecisions, off_top_alpha: float) -> ProjectedDe
     return replace(rows, simplex=project_simplex(*mrp, off_top_alpha=off_top_alpha))
 
 
-def refitted(
-    parts: ValidationRows, test: FixedDecisions, params: Params, device: str
-) -> Iterator[tuple[str, Measurement]]:
-    """Calibrator and measurement of new fits on other rows, or other logits, under the calibrators of `sensitivity`."""
-    names = params.sensitivity.calibrators
-    fits = ((name, parts.fit_rows(name)) for name in names)
-    calibrators = [fit_on_first(name, one.logits, one.labels, [len(one)], seed=parts.seed)[0] for name, one in fits]
-    batch = Batch.under(calibrators, parts, LatticeSettings.chosen(params.projection), device)
-    fitted = project_batch(batch, ("confidence", "mrp"))
-    for place, (name, calibrator) in enumerate(zip(names, calibrators, strict=True)):
+class Refit(NamedTuple):
+    """New calibrators on other rows, or other logits, and what MRP is fitted on under them."""
+
+    calibrators: Sequence[Calibrator]
+    batch: Batch
+    test: FixedDecisions
+
+
+def refits(parts: ValidationRows, base: Base, params: Params, device: str) -> dict[str, Refit]:
+    """By alternative, those of another protocol or base predictor, under the calibrators of `sensitivity`."""
+    settings, fits = LatticeSettings.chosen(params.projection), {}
+    for name, alternative in params.sensitivity.alternatives.items():
+        other_base = alternative.base and alternative_file(base.name, alternative.base).exists()
+        if not (other_base or alternative.protocol):
+            continue
+        other = read_base(base.name, alternative.base) if other_base else base
+        cut = validation_rows(other.validation, parts.seed, params.with_alternative(name).protocol)
+        rows = ((calibrator, cut.fit_rows(calibrator)) for calibrator in params.sensitivity.calibrators)
+        calibrators = [fit_on_first(by, fit.logits, fit.labels, [len(fit)], seed=cut.seed)[0] for by, fit in rows]
+        fits[name] = Refit(calibrators, Batch.under(calibrators, cut, settings, device), other.test)
+    return fits
+
+
+def remeasured(refit: Refit, curves: Sequence[Curves], params: Params) -> Iterator[tuple[str, Measurement]]:
+    """Calibrator and measurement of new fits, with the `curves` of MRP under each calibrator."""
+    test, fits = refit.test, zip(params.sensitivity.calibrators, refit.calibrators, curves, strict=True)
+    for name, calibrator, mrp in fits:
         seen = Decisions.under(calibrator, test)
         yield name, ("confidence", "accuracy", accuracy(test.decision, test.labels))
-        for variant, values in fitted.items():
-            metrics = of_reliability(values[place](seen), test.correct, params.metrics)
+        for variant, logit in (("confidence", seen.confidence_logit), ("mrp", mrp(seen))):
+            metrics = of_reliability(logit, test.correct, params.metrics)
             yield from ((name, (variant, metric, metrics[metric])) for metric in COMPARED)
 
 
@@ -64,16 +83,14 @@ def alternatives(
     projected: Projected, batch: Batch, parts: ValidationRows, base: Base, params: Params
 ) -> Iterator[tuple[str, str, Measurement]]:
     """Calibrator, alternative and measurement, for each alternative but those of a base that is not there."""
-    labels = base.test.labels
+    labels, refit = base.test.labels, refits(parts, base, params, batch.device)
+    curves = dict(zip(refit, project_together([fit.batch for fit in refit.values()]), strict=True))
     for name, alternative in params.sensitivity.alternatives.items():
-        other = params.with_alternative(name)
-        if alternative.base and not alternative_file(base.name, alternative.base).exists():
-            continue
+        if name in refit:
+            yield from ((by, name, value) for by, value in remeasured(refit[name], curves[name], params))
         if alternative.base or alternative.protocol:
-            found = read_base(base.name, alternative.base) if alternative.base else base
-            cut = validation_rows(found.validation, parts.seed, other.protocol)
-            yield from ((by, name, one) for by, one in refitted(cut, found.test, params, batch.device))
             continue
+        other = params.with_alternative(name)
         varied, only = projected.rows, changed_metrics(params.metrics, other.metrics)
         if other.projection != params.projection:
             varied = projected_again(projected, batch, LatticeSettings.chosen(other.projection))

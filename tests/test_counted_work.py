@@ -137,7 +137,7 @@ def test_one_draw_of_counts_serves_every_calibrator_and_seed(monkeypatch, decisi
         seeds.append(project.fn(fits, parts._replace(seed=seed), decisions, params, "cpu"))
     measured = [measure.fn(seed, decisions.labels, params.metrics) for seed in seeds]
     drawn = counted(monkeypatch, resampling, "_draw", lambda _generator, _clusters, resamples: resamples)
-    sorted_once = counted(monkeypatch, resampling, "group_errors", lambda logit, _correct: len(logit))
+    sorted_once = counted(monkeypatch, resampling, "order_by_risk", lambda logit, _correct: len(logit))
     bound.fn(seeds, measured, decisions, params.calibrators, params.metrics)
     assert drawn == [params.metrics.resamples]
     assert sorted_once == [len(decisions)] * 2 * 2 * len(params.calibrators)  # before and after, in each seed

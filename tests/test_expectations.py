@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks.expectations.check as checking
-from tasks.expectations.check import GateFailed, check, expect, violated
+from tasks.expectations.check import Check, GateFailed, expect, pass_gate, violated
 from tasks.expectations.contract import check_contract
 from tasks.expectations.invariants import Outgoing, _run, check_unchanged
 from tasks.expectations.pairs import _class_mix, check_pairs, outline
@@ -427,7 +427,8 @@ def test_what_is_not_as_declared_stops_the_run(labels: list[int], pairs: str, to
 
 def whole(values: list[object], gate: str = "whole") -> dict[str, object]:
     expected = [expect("between", "a", min_value=0, max_value=1)]
-    return check(pl.DataFrame({"a": values}), expected, gate=gate, coordinates={"seed": np.int64(2)})
+    (record,) = pass_gate("gate", {"seed": np.int64(2)}, [Check(gate, pl.DataFrame({"a": values}), expected)])["checks"]
+    return record
 
 
 def test_an_expectation_without_words_is_named_by_its_type() -> None:

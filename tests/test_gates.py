@@ -16,7 +16,7 @@ import pytest
 
 from flows import docs, engine, refresh, reliability
 from tasks import show
-from tasks.expectations.check import GateFailed, check, expect, pass_gate, violated
+from tasks.expectations.check import Check, GateFailed, expect, pass_gate, violated
 from tasks.expectations.docs import build_docs
 from tasks.protocol.results import Projected
 from tasks.protocol.store import base_folder, failed_gates_file, read_json, runs_folder, write_json
@@ -39,11 +39,7 @@ def gate(values: list[float], seed: int = 2) -> dict[str, Any]:
         [expect("not null", "share", description="share is known")],
         [expect("between", "share", min_value=0, max_value=1, description="share is a share")],
     ]
-    return pass_gate(
-        "shares",
-        place,
-        (check(frame, one, gate=f"shares {at}", coordinates=place) for at, one in enumerate(expected)),
-    )
+    return pass_gate("shares", place, [Check(f"shares {at}", frame, one) for at, one in enumerate(expected)])
 
 
 def closed(seed: int = 2) -> GateFailed:

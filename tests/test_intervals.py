@@ -25,10 +25,9 @@ from tasks.metrics.comparison import (
 from tasks.metrics.intervals import holm, interval, two_sided_p
 from tasks.metrics.probability import brier_of_rows, ece, nll_of_rows, top_of_rows
 from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, View, of_reliability
-from tasks.metrics.reliability import errors_retained, order_by_risk
+from tasks.metrics.reliability import errors_retained, order_by_risk, ranking_metrics
 from tasks.metrics.resampling import Resamples, resample
 from tasks.metrics.spread import confidence_groups, label_spread
-from tasks.metrics.weighted import group_errors, harmonic_sums, weighted_errors_retained, weighted_ranking
 from tasks.protocol.params import METRIC_DEFAULTS
 
 SCORES = st.sampled_from([-np.inf, -1.0, 0.0, 2.0, np.inf])
@@ -51,11 +50,6 @@ def times_drawn(draws: Resamples) -> np.ndarray:
     return draws.sums(np.ones(n), np.arange(n), n).T.astype(int)
 
 
-def ranked(t: np.ndarray, correct: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
-    groups = group_errors(t, correct)
-    return weighted_ranking(groups, weights[:, groups.row], harmonic_sums(int(weights.sum(axis=1).max())))
-
-
 # Weighted rows
 
 
@@ -63,17 +57,22 @@ def ranked(t: np.ndarray, correct: np.ndarray, weights: np.ndarray) -> dict[str,
 @given(ROWS)
 def test_a_weight_is_that_many_tied_rows(rows):
     t, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
-    weights, groups = (
-        np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)]),
-        group_errors(t, correct),
-    )
-    found, retained = ranked(t, correct, weights), weighted_errors_retained(groups, weights[:, groups.row], COVERAGE)
-    for one, repeats in enumerate(weights):
-        expected = of_reliability(np.repeat(t, repeats), np.repeat(correct, repeats))
-        expected.pop("nll_correct")
-        assert {name: values[one] for name, values in found.items()} == pytest.approx(expected, abs=1e-10, nan_ok=True)
-        order = order_by_risk(np.repeat(t, repeats), np.repeat(correct, repeats))
-        assert retained[one] == pytest.approx(errors_retained(order, COVERAGE), abs=1e-12)
+    order = order_by_risk(t, correct)
+    weights = np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)])
+    found = ranking_metrics(order, weights[:, order.row])
+    retained = errors_retained(order, COVERAGE, weights[:, order.row])
+    for at, repeats in enumerate(weights):
+        are_repeated_rows(t, correct, repeats, {name: values[at] for name, values in found.items()}, retained[at])
+
+
+def are_repeated_rows(
+    t: np.ndarray, correct: np.ndarray, repeats: np.ndarray, found: dict[str, float], retained: np.ndarray
+) -> None:
+    """Fail unless these are the metrics, and the errors retained, of each row repeated so often."""
+    t, correct = np.repeat(t, repeats), np.repeat(correct, repeats)
+    expected = of_reliability(t, correct)
+    assert {name: expected[name] for name in found} == pytest.approx(found, abs=1e-10, nan_ok=True)
+    assert retained == pytest.approx(errors_retained(order_by_risk(t, correct), COVERAGE)[0], abs=1e-12)
 
 
 @pytest.mark.parametrize("levels", [None, 40])
@@ -82,32 +81,25 @@ def test_a_resample_is_its_repeated_rows(levels, parted):
     t, correct, group = scored(3003, levels=levels)
     draws = resample(np.arange(3003) if parted else group, resamples=8, seed=3)
     found = of_reliability(t, correct, draws=draws)
+    assert list(found) == list(of_reliability(t, correct))
     retained = draws.errors_retained(t, correct, COVERAGE)
     assert retained.shape == (8, 100)
-    for one, repeats in enumerate(times_drawn(draws)):
-        expected = of_reliability(np.repeat(t, repeats), np.repeat(correct, repeats))
-        assert list(found) == list(expected)
-        assert {name: values[one] for name, values in found.items()} == pytest.approx(expected, abs=1e-10)
-        order = order_by_risk(np.repeat(t, repeats), np.repeat(correct, repeats))
-        assert retained[one] == pytest.approx(errors_retained(order, COVERAGE), abs=1e-12)
+    for at, repeats in enumerate(times_drawn(draws)):
+        are_repeated_rows(t, correct, repeats, {name: values[at] for name, values in found.items()}, retained[at])
 
 
-def test_errors_retained_under_weights_by_hand():
-    # low to high risk: right; a tie of wrong twice and right once; a wrong row that was not drawn; right
-    t, correct = np.array([3.0, 2.0, 2.0, 1.0, 0.0]), np.array([True, False, True, False, True])
-    groups = group_errors(t, correct)
-    found = weighted_errors_retained(groups, np.array([[1, 2, 1, 0, 1]])[:, groups.row], np.arange(6) / 5)
-    assert found[0] == pytest.approx(np.array([0, 0, 2 / 3, 4 / 3, 2, 2]) / 5)
-
-
-def test_weighted_metrics_by_hand():
+def test_weights_by_hand():
     # low to high risk: right, wrong twice, right not at all, wrong: errors after each place 0 1 2 3
-    t, correct = np.array([3.0, 2.0, 1.0, 0.0]), np.array([True, False, True, False])
-    found = ranked(t, correct, np.array([[1, 2, 0, 1]]))
+    order = order_by_risk(np.array([3.0, 2.0, 1.0, 0.0]), np.array([True, False, True, False]))
+    found = ranking_metrics(order, np.array([[1, 2, 0, 1]]))
     assert found["aurc"] == pytest.approx((0 + 1 / 2 + 2 / 3 + 3 / 4) / 4)
     assert found["augrc"] == pytest.approx((0 + 1 + 2 + 3) / 16)
     assert found["aupr_error"] == pytest.approx(1)
     assert [found[f"selacc_{c}0"][0] for c in (1, 5, 7, 9)] == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
+    # right; a tie of wrong twice and right once; a wrong row that was not drawn; right
+    order = order_by_risk(np.array([3.0, 2.0, 2.0, 1.0, 0.0]), np.array([True, False, True, False, True]))
+    retained = errors_retained(order, np.arange(6) / 5, np.array([[1, 2, 1, 0, 1]])[:, order.row])
+    assert retained[0] == pytest.approx(np.array([0, 0, 2 / 3, 4 / 3, 2, 2]) / 5)
 
 
 def test_the_metrics_of_probabilities_are_those_of_repeated_rows(decisions):

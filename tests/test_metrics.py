@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from scipy.special import expit, log_softmax
 from scipy.stats import binned_statistic
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss
-from sorts import sorted_values
 
 from tasks.metrics.probability import (
     accuracy,
@@ -22,17 +21,7 @@ from tasks.metrics.probability import (
     top_of_rows,
 )
 from tasks.metrics.registry import Probabilities, metrics_of, of_reliability
-from tasks.metrics.reliability import (
-    RiskOrder,
-    augrc,
-    aupr_error,
-    aurc,
-    errors_retained,
-    nll_correct,
-    nll_correct_of_rows,
-    order_by_risk,
-    selective_accuracy,
-)
+from tasks.metrics.reliability import errors_retained, nll_correct, nll_correct_of_rows, order_by_risk
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
 
@@ -67,6 +56,10 @@ def naive(correct: np.ndarray) -> dict[str, float]:
         retained = max(1, -(-tenths * n // 10))
         found[f"selacc_{tenths}0"] = 1 - sum(wrong[:retained]) / retained
     return found
+
+
+def retained(t: np.ndarray, correct: np.ndarray, coverage: np.ndarray) -> np.ndarray:
+    return errors_retained(order_by_risk(t, correct), coverage)[0]
 
 
 def scored(n: int, seed: int = 0, levels: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -182,69 +175,8 @@ def test_metrics_of_no_rows_are_nan():
     values = [accuracy(labels, labels), ece(none, correct), *of_reliability(none, correct).values()]
     probabilities = Probabilities(correct, METRIC_DEFAULTS, None, labels, empty, labels)
     values += [metric.function(probabilities) for metric in metrics_of(Probabilities)]
-    values += errors_retained(order_by_risk(none, correct), np.array([0.2, 1.0])).tolist()
+    values += retained(none, correct, np.array([0.2, 1.0])).tolist()
     assert np.isnan(values).all()
-
-
-# Fast ways against the slow ones that they stand for
-
-
-def place_by_place(t: np.ndarray, correct: np.ndarray) -> tuple[RiskOrder, np.ndarray, float]:
-    """The order from a sort of the rows, the errors to expect up to each place, and AUPR-Error; all with a group's
-    numbers looked up at each of its places."""
-    _, of_row, rows = np.unique(-t, return_inverse=True, return_counts=True)
-    errors = np.bincount(of_row[~correct], minlength=len(rows))
-
-    def by_place(counts: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, ...]:
-        group = np.repeat(np.arange(len(counts)), counts)
-        place = np.arange(1, len(group) + 1) - (np.cumsum(counts) - counts)[group]
-        return place, counts[group], k[group], (np.cumsum(k) - k)[group]
-
-    place, m, k, before = by_place(rows, errors)
-    expected = before + place * k / m
-    place, m, k, before = by_place(rows[::-1], errors[::-1])
-    found = k / m * (before + 1 + (place - 1) * (k - 1) / np.maximum(m - 1, 1))
-    precision = (found / np.arange(1, len(t) + 1)).sum() / errors.sum() if errors.any() else np.nan
-    return RiskOrder(rows, errors), expected, precision
-
-
-SCORES = st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 5e-324, 2.0, np.nextafter(2.0, 3), np.inf])
-
-
-@settings(deadline=None, max_examples=200)
-@given(st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=60))
-def test_sorted_values_say_what_sorted_rows_say(rows):
-    t, correct = np.array([score for score, _ in rows]), np.array([right for _, right in rows])
-    order, expected, precision = place_by_place(t, correct)
-    found = order_by_risk(t, correct)
-    assert (found.rows.tolist(), found.errors.tolist()) == (order.rows.tolist(), order.errors.tolist())
-    assert found.expected_errors.tolist() == expected.tolist()  # to the last bit
-    assert aupr_error(found) == pytest.approx(precision, rel=1e-13, nan_ok=True)
-
-
-@pytest.mark.parametrize("levels", [None, 300])
-def test_sorted_values_say_it_of_many_rows(levels):
-    t, correct = scored(50_000, levels=levels)
-    order, expected, precision = place_by_place(t, correct)
-    found = order_by_risk(t, correct)
-    assert (found.errors == order.errors).all()
-    assert (found.expected_errors == expected).all()
-    assert aupr_error(found) == pytest.approx(precision, rel=1e-13)
-
-
-def test_a_few_errors_of_lowest_risk_keep_their_digits():
-    t, correct = -np.arange(30_000.0) // 3, np.arange(30_000) >= 2  # an area of 1/30000
-    precision = place_by_place(t, correct)[2]
-    assert aupr_error(order_by_risk(t, correct)) == pytest.approx(precision, rel=1e-13)
-
-
-def test_all_ranking_metrics_share_one_sort_of_values(monkeypatch):
-    t, correct = scored(500)
-    counted = sorted_values(monkeypatch)
-    of_reliability(t, correct)
-    assert counted == [500, np.count_nonzero(~correct)]
-    ece(expit(t), correct)
-    assert len(counted) == 2  # bins of equal width need none
 
 
 # Reliability
@@ -252,13 +184,69 @@ def test_all_ranking_metrics_share_one_sort_of_values(monkeypatch):
 
 def test_ties_by_hand():
     # low to high risk: two tied rows, one wrong; then one right
-    order = order_by_risk(np.array([1.0, 1.0, 0.0]), np.array([True, False, True]))
-    assert order.expected_errors.tolist() == [0.5, 1, 1]
-    assert aurc(order) == pytest.approx((1 / 2 + 1 / 2 + 1 / 3) / 3)
+    t, correct = np.array([1.0, 1.0, 0.0]), np.array([True, False, True])
+    assert retained(t, correct, np.arange(4) / 3) == pytest.approx(np.array([0, 0.5, 1, 1]) / 3)
+    found = of_reliability(t, correct)
+    assert found["aurc"] == pytest.approx((1 / 2 + 1 / 2 + 1 / 3) / 3)
     # from high risk the right row comes first, then the wrong one at place 2 or 3
-    assert aupr_error(order) == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert found["aupr_error"] == pytest.approx((1 / 2 + 1 / 3) / 2)
     # 1 of 3 retained is half of the tied pair
-    assert selective_accuracy(order, 5) == 0.5
+    assert found["selacc_10"] == 0.5
+
+
+def place_by_place(t: np.ndarray, correct: np.ndarray) -> dict[str, float]:
+    """AURC, AUGRC and AUPR-Error as sums over all places, each with the numbers of its tie group."""
+    n, n_errors = len(t), np.count_nonzero(~correct)
+
+    def by_place(sign: int) -> tuple[np.ndarray, ...]:
+        _, of_row, m = np.unique(sign * t, return_inverse=True, return_counts=True)
+        k, group = np.bincount(of_row[~correct], minlength=len(m)), np.repeat(np.arange(len(m)), m)
+        place = np.arange(1, n + 1) - (np.cumsum(m) - m)[group]
+        return place, m[group], k[group], (np.cumsum(k) - k)[group]
+
+    place, m, k, before = by_place(-1)
+    errors = before + place * k / m
+    place, m, k, before = by_place(1)
+    found = k / m * (before + 1 + (place - 1) * (k - 1) / np.maximum(m - 1, 1)) / np.arange(1, n + 1)
+    precision = found.sum() / n_errors if n_errors else np.nan
+    return {"aurc": np.mean(errors / np.arange(1, n + 1)), "augrc": np.mean(errors / n), "aupr_error": precision}
+
+
+SCORES = st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 5e-324, 2.0, np.nextafter(2.0, 3), np.inf])
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=60))
+def test_sums_over_tie_groups_are_sums_over_places(rows):
+    t, correct = np.array([score for score, _ in rows]), np.array([right for _, right in rows])
+    found, expected = of_reliability(t, correct), place_by_place(t, correct)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-13, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("t", "correct"),
+    [scored(50_000), scored(50_000, levels=300), (-np.arange(30_000.0) // 3, np.arange(30_000) >= 2)],
+    ids=["untied", "tied", "two errors of lowest risk"],
+)
+def test_sums_over_tie_groups_are_sums_over_places_of_many_rows_too(t, correct):
+    found, expected = of_reliability(t, correct), place_by_place(t, correct)
+    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12, rel=1e-9)
+
+
+def test_all_ranking_metrics_share_one_sort(monkeypatch):
+    sorts, argsort = [], np.argsort
+
+    def counting(values: np.ndarray, **asked: str) -> np.ndarray:
+        sorts.append(len(values))
+        return argsort(values, **asked)
+
+    for name in ("unique", "sort", "lexsort", "partition", "argpartition"):
+        monkeypatch.setattr(np, name, lambda *_, **__: pytest.fail("one sort is enough"))
+    monkeypatch.setattr(np, "argsort", counting)
+    t, correct = scored(500)
+    of_reliability(t, correct)
+    ece(expit(t), correct)  # bins of equal width need none
+    assert sorts == [500]
 
 
 @settings(deadline=None, max_examples=60)
@@ -274,19 +262,6 @@ def test_ties_are_the_mean_over_every_order_of_the_tied_rows(rows):
         assert found[name] == pytest.approx(np.mean([one[name] for one in every]), abs=1e-12, nan_ok=True)
 
 
-def test_ties_are_the_mean_over_random_orders():
-    t, correct = scored(200, levels=9)
-    generator = np.random.default_rng(1)
-    drawn = []
-    for _ in range(400):
-        file_order = generator.permutation(200)
-        drawn.append(naive(correct[file_order][np.argsort(-t[file_order], kind="stable")]))
-    found = of_reliability(t, correct)
-    for name in drawn[0]:
-        values = np.array([one[name] for one in drawn])
-        assert abs(values.mean() - found[name]) < 5 * values.std() / np.sqrt(400) + 1e-12
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_untied_rows_give_the_sums_of_the_paper(seed):
     t, correct = scored(1237, seed)
@@ -296,11 +271,6 @@ def test_untied_rows_give_the_sums_of_the_paper(seed):
     assert found["nll_correct"] == pytest.approx(log_loss(correct, expit(t)), abs=1e-10)
 
 
-def test_one_threshold_for_a_tie_group_would_lose_precision():
-    t, correct = scored(5000, levels=9)
-    assert aupr_error(order_by_risk(t, correct)) > average_precision_score(~correct, -t) + 0.01
-
-
 @pytest.mark.parametrize("levels", [None, 2, 9])
 def test_one_threshold_for_a_tie_group_is_the_reading_of_scikit_learn(levels):
     t, correct = scored(700, levels=levels)
@@ -308,7 +278,10 @@ def test_one_threshold_for_a_tie_group_is_the_reading_of_scikit_learn(levels):
     assert found.pop("aupr_error") == pytest.approx(average_precision_score(~correct, -t), abs=1e-12)
     expected = of_reliability(t, correct)
     assert found == {name: expected[name] for name in found}  # and of no other metric
-    assert np.isnan(aupr_error(order_by_risk(t, np.full(700, True)), "threshold"))
+    gained = expected["aupr_error"] - average_precision_score(~correct, -t)
+    assert gained > 0.01 if levels else gained == pytest.approx(0, abs=1e-12)
+    all_right = of_reliability(t, np.full(700, True), MetricParams(ties="threshold"))
+    assert np.isnan(all_right["aupr_error"])
 
 
 def test_the_order_of_rows_changes_no_bit():
@@ -318,30 +291,30 @@ def test_the_order_of_rows_changes_no_bit():
     one, other = of_reliability(t, correct), of_reliability(t[order], correct[order])
     assert one.pop("nll_correct") == pytest.approx(other.pop("nll_correct"), abs=1e-12)
     assert one == other
-    retained = [errors_retained(order_by_risk(t[o], correct[o]), np.arange(1, 101) / 100) for o in (slice(None), order)]
-    assert (retained[0] == retained[1]).all()
+    here, there = (retained(t[rows], correct[rows], np.arange(1, 101) / 100) for rows in (slice(None), order))
+    assert (here == there).all()
 
 
 def test_an_increasing_map_of_the_logit_changes_no_rank():
     t, correct = scored(1000)
-    assert order_by_risk(t, correct).errors.tolist() == order_by_risk(0.1 * t - 3, correct).errors.tolist()
+    one, other = (of_reliability(logit, correct) for logit in (t, 0.1 * t - 3))
+    assert {name for name in one if one[name] != other[name]} == {"nll_correct"}
 
 
 def test_logits_rank_where_probabilities_saturate():
     t = np.array([18.0, 17.5, 40.0, 41.0])
     correct = np.array([True, False, False, True])
     assert len(set(expit(t.astype(np.float32)))) == 1
-    assert aurc(order_by_risk(t, correct)) == pytest.approx((0 + 1 / 2 + 1 / 3 + 2 / 4) / 4)
+    assert of_reliability(t, correct)["aurc"] == pytest.approx((0 + 1 / 2 + 1 / 3 + 2 / 4) / 4)
 
 
 def test_a_constant_reliability_has_the_error_rate():
     correct = scored(1000)[1]
-    order = order_by_risk(np.zeros(1000), correct)
-    rate = 1 - correct.mean()
-    assert aurc(order) == pytest.approx(rate, abs=1e-12)
-    assert augrc(order) == pytest.approx(rate * 1001 / 2000, abs=1e-12)
-    assert [selective_accuracy(order, tenths) for tenths in (1, 5, 7, 9)] == pytest.approx([1 - rate] * 4)
-    assert aupr_error(order) == pytest.approx(rate, abs=0.01)
+    rate, found = 1 - correct.mean(), of_reliability(np.zeros(1000), correct)
+    assert found["aurc"] == pytest.approx(rate, abs=1e-12)
+    assert found["augrc"] == pytest.approx(rate * 1001 / 2000, abs=1e-12)
+    assert [found[name] for name in KEYS[4:]] == pytest.approx([1 - rate] * 4)
+    assert found["aupr_error"] == pytest.approx(rate, abs=0.01)
 
 
 def test_all_right_and_all_wrong():
@@ -354,39 +327,29 @@ def test_all_right_and_all_wrong():
 
 def test_a_perfect_order_is_best_and_its_reverse_worst():
     correct = scored(200)[1]
-    best, worst = (order_by_risk(sign * correct, correct) for sign in (1, -1))
-    any_order = order_by_risk(scored(200, 5)[0], correct)
-    for metric in (aurc, augrc):
-        assert metric(best) < metric(any_order) < metric(worst)
-    assert aupr_error(best) == pytest.approx(1)
-    assert aupr_error(best) > aupr_error(any_order) > aupr_error(worst)
-
-
-@pytest.mark.parametrize("n", [1, 9, 10])
-def test_at_least_one_row_is_retained(n):
-    order = order_by_risk(-np.arange(n), np.arange(n) == 0)
-    assert selective_accuracy(order, 1) == 1
-
-
-@pytest.mark.parametrize("levels", [None, 12])
-def test_errors_retained_at_each_place_are_those_to_expect_there(levels):
-    order = order_by_risk(*scored(157, levels=levels))
-    coverage = np.arange(1, 158) / 157
-    assert errors_retained(order, coverage) == pytest.approx(order.expected_errors / 157, abs=1e-12)
+    best, other, worst = (of_reliability(t, correct) for t in (1.0 * correct, scored(200, 5)[0], -1.0 * correct))
+    for metric in ("aurc", "augrc"):
+        assert best[metric] < other[metric] < worst[metric]
+    assert best["aupr_error"] == pytest.approx(1)
+    assert best["aupr_error"] > other["aupr_error"] > worst["aupr_error"]
 
 
 def test_errors_retained_by_hand():
     # right alone, then a tie of a wrong and a right row, then wrong alone
     t, correct = np.array([2.0, 1.0, 1.0, 0.0]), np.array([True, False, True, False])
-    found = errors_retained(order_by_risk(t, correct), np.array([0, 1 / 4, 1 / 2, 5 / 8, 3 / 4, 7 / 8, 1]))
+    found = retained(t, correct, np.array([0, 1 / 4, 1 / 2, 5 / 8, 3 / 4, 7 / 8, 1]))
     assert found == pytest.approx(np.array([0, 0, 0.5, 0.75, 1, 1.5, 2]) / 4)
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.sampled_from([-np.inf, 0.0, 1.0, np.inf]), st.booleans()), min_size=1, max_size=30))
-def test_full_coverage_retains_every_error_and_none_keeps_none(rows):
+def test_the_errors_retained_at_every_place_make_the_areas(rows):
     t, correct = np.array([score for score, _ in rows]), np.array([right for _, right in rows])
-    assert errors_retained(order_by_risk(t, correct), np.array([0.0, 1.0])) == pytest.approx([0, 1 - correct.mean()])
+    n, found = len(rows), of_reliability(t, correct)
+    at = retained(t, correct, np.arange(n + 1) / n)
+    assert at[[0, -1]] == pytest.approx([0, 1 - correct.mean()])
+    assert found["augrc"] == pytest.approx(at[1:].mean(), abs=1e-12)
+    assert found["aurc"] == pytest.approx((at[1:] / (np.arange(1, n + 1) / n)).mean(), abs=1e-12)
 
 
 @pytest.mark.parametrize("smallest", [1e-3, 1e-6, 1e-12])
@@ -401,10 +364,9 @@ def test_what_an_infinite_logit_counts_as_is_a_choice(smallest):
 
 
 def test_infinite_logits_rank_and_tie():
-    t = np.array([np.inf, 3.0, np.inf, -np.inf])
-    order = order_by_risk(t, np.array([True, True, False, False]))
-    assert order.rows.tolist() == [2, 1, 1]
-    assert order.errors.tolist() == [1, 0, 1]
+    correct = np.array([True, True, False, False])
+    found = of_reliability(np.array([np.inf, 3.0, np.inf, -np.inf]), correct, MetricParams(smallest_reliability=0.4))
+    assert found == of_reliability(np.array([5.0, 3.0, 5.0, -5.0]), correct, MetricParams(smallest_reliability=0.4))
 
 
 def test_a_nan_logit_names_its_row():
@@ -420,9 +382,12 @@ def test_an_edge_belongs_to_the_bin_above_it(bins):
     assert confidence_bins(np.array([1.0]), bins) == bins - 1
 
 
-@pytest.mark.parametrize(("n", "kept"), [(10, 7), (11, 8), (19, 14), (90, 63), (170, 119), (180, 126)])
-def test_coverage_is_rounded_up_in_whole_numbers(n, kept):
-    correct = np.arange(n) < kept  # the rows of lowest risk, and one more is wrong
+@pytest.mark.parametrize(
+    ("n", "metric", "kept"),
+    [(n, "selacc_70", kept) for n, kept in ((10, 7), (11, 8), (19, 14), (90, 63), (170, 119), (180, 126))]
+    + [(n, "selacc_10", 1) for n in (1, 9, 10)],
+)
+def test_coverage_is_rounded_up_in_whole_numbers_and_to_one_row_at_least(n, metric, kept):
     logit = -np.arange(n, dtype=np.float64)
-    assert selective_accuracy(order_by_risk(logit, correct), 7) == 1
-    assert selective_accuracy(order_by_risk(logit, np.arange(n) < kept - 1), 7) < 1
+    assert of_reliability(logit, np.arange(n) < kept)[metric] == 1  # the rows of lowest risk, and one more is wrong
+    assert of_reliability(logit, np.arange(n) < kept - 1)[metric] < 1

@@ -21,7 +21,6 @@ from twins import PARAMS, Twin, twin_of_files
 from tasks.calibrators.temperature import fit_temperature
 from tasks.metrics.intervals import interval
 from tasks.metrics.registry import of_reliability
-from tasks.metrics.reliability import aupr_error, aurc, nll_correct, order_by_risk
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, mean_spread
 from tasks.projection.adam_lattice import fit_lattices
@@ -131,11 +130,8 @@ def truly_better(twin: Twin, logits: Reliability, draws: int = 100) -> dict[str,
     changes = []
     for _ in range(draws):
         correct = rng.random(len(twin.truth)) < twin.truth
-        before, after = (
-            (nll_correct(logit, correct), aupr_error(order), aurc(order))
-            for logit, order in ((logit, order_by_risk(logit, correct)) for logit in logits)
-        )
-        changes.append(np.subtract(after, before))
+        before, after = (of_reliability(logit, correct) for logit in logits)
+        changes.append([after[metric] - before[metric] for metric in BETTER])
     return dict(zip(BETTER, np.mean(changes, axis=0) * list(BETTER.values()) > 0, strict=True))
 
 

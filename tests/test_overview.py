@@ -75,15 +75,18 @@ def test_an_interval_that_does_not_survive_the_correction_advises_nothing():
     assert overview_of(beside, *ours)[0]["advice"].startswith(KEEP)  # one of six at p = .04
 
 
-def test_errors_of_1000_reviews_agree_with_a_count():
-    one = made(rows=1000)  # 300 of which are reviewed, and no two tie
+@pytest.mark.parametrize(("rows", "reviewed"), [(1000, 300), (1003, 300), (1007, 302)])
+def test_errors_of_1000_reviews_agree_with_a_count_of_those_that_selective_accuracy_does_not_keep(rows, reviewed):
+    one = made(rows=rows)  # no two tie
     counted = {}
     for way in ("confidence", "mrp"):
         by_calibrator = []
         for _, frame in one.scores.group_by("calibrator"):
             found = [
-                (rows.sort(f"logit_{way}")[:300].select(pl.col("label") != pl.col("decision")).sum().item()) / 0.3
-                for _, rows in frame.group_by("seed")
+                1000
+                / reviewed
+                * of_seed.sort(f"logit_{way}")[:reviewed].filter(pl.col("label") != pl.col("decision")).height
+                for _, of_seed in frame.group_by("seed")
             ]
             by_calibrator.append(np.mean(found))
         counted[way] = np.mean(by_calibrator)

@@ -1,4 +1,4 @@
-"""Validate one frame with Great Expectations; a violated gate stops the run and names what failed.
+"""Gates of checks by Great Expectations; a violated one stops the run and names what failed.
 
 Great Expectations is imported at the first check only: that takes seconds, and most processes never check anything.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -50,19 +50,53 @@ class GateFailed(RunFailed):
         self.record = record or {}
 
 
-def pass_gate(name: str, coordinates: Mapping[str, object], checks: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    """Draw one check after the other; return the record of the gate. Behind a failed check nothing more is checked.
+class Check(NamedTuple):
+    """One frame of a gate, and what has to hold for its rows."""
 
-    Raises GateFailed as the check does, with the record of the whole gate: those that it has passed, and the failed.
+    gate: str  # the name of the check
+    frame: pl.DataFrame  # a column `calibrator` says where a row belongs, and the record names it with the row
+    expectations: Sequence[Any]  # as `expect` makes them
+    named_by: str | None = None  # the column that names a row to a person; without it rows go by their number
+
+
+def pass_gate(
+    name: str,
+    coordinates: Mapping[str, object],
+    checks: Iterable[Check],
+    remedy: str = "Mend the rows named above and run again.",
+) -> dict[str, Any]:
+    """Make one check after the other; return the JSON-able record of what was expected and observed.
+
+    Nulls and NaN satisfy every expectation but `not null`, so a column needs that one too. An empty frame never
+    passes: every expectation would hold for no row at all. An expectation of the severity `warning` closes no gate:
+    what violates it is recorded, and goes to the log. Behind a failed check nothing more is checked.
+
+    Parameters
+    ----------
+    name: of the gate.
+    coordinates: where in the run we are: data set, protocol seed, calibrator.
+    checks: drawn one by one, so that a frame is made only where the checks before it have passed.
+    remedy: what to do if the gate is closed.
+
+    Raises
+    ------
+    GateFailed: names the check, the coordinates, each violated expectation, how many rows and the first of them; with
+        the record of the whole gate: the checks that it has passed, and the failed one.
     """
-    where, passed = {key: _plain(value) for key, value in coordinates.items()}, []
-    try:
-        for record in checks:
-            passed.append(record)  # noqa: PERF402 - what was passed is told where the next one fails
-    except GateFailed as error:
-        failed = {"gate": name, "coordinates": where, "success": False, "checks": [*passed, error.record]}
-        raise GateFailed(str(error), failed) from None
-    return {"gate": name, "coordinates": where, "success": True, "checks": passed}
+    where, records = {key: _plain(value) for key, value in coordinates.items()}, []
+    place = ", ".join(f"{key} {value}" for key, value in where.items())
+    for check in checks:
+        observed = [_observed(result, check.frame, check.named_by) for result in _validate(check)]
+        success = all(seen["success"] or seen["severity"] == "warning" for seen in observed)
+        of_check = {"gate": check.gate, "coordinates": where, "success": success}
+        records.append({**of_check, "rows": len(check.frame), "expectations": observed})
+        sentences = [_sentence(seen) for seen in observed if not seen["success"]]
+        if not success:
+            message = "\n".join([f"gate `{check.gate}` is closed for {place}", *sentences, remedy])
+            raise GateFailed(message, {"gate": name, "coordinates": where, "success": False, "checks": records})
+        if sentences:
+            logger.warning("\n".join([f"gate `{check.gate}` lets pass with a warning for {place}", *sentences]))
+    return {"gate": name, "coordinates": where, "success": True, "checks": records}
 
 
 def violated(gates: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
@@ -84,49 +118,6 @@ def violated(gates: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
         for rows in [expectation["observed"]["violating_rows"]]
         if not expectation["success"]
     ]
-
-
-def check(
-    frame: pl.DataFrame,
-    expectations: Sequence[Any],
-    *,
-    gate: str,
-    coordinates: Mapping[str, object],
-    named_by: str | None = None,
-    remedy: str = "Mend the rows named above and run again.",
-) -> dict[str, Any]:
-    """Hold `frame` against `expectations`; return the JSON-able record of what was expected and observed.
-
-    Nulls and NaN satisfy every expectation but `ExpectColumnValuesToNotBeNull`, so a column needs that one too.
-    An empty frame never passes: every expectation would hold for no row at all. An expectation of the severity
-    `warning` closes no gate: what violates it is recorded, and goes to the log.
-
-    Parameters
-    ----------
-    frame: only the columns that `expectations` name cross over to pandas. A column `calibrator` says where a row
-        belongs, and the record names it with each violating row.
-    expectations: as `expect` makes them.
-    gate: the name of the gate.
-    coordinates: where in the run we are: data set, protocol seed, calibrator.
-    named_by: the column that names a row to a person; without it rows go by their number.
-    remedy: what to do if the gate is closed.
-
-    Raises
-    ------
-    GateFailed: names the check, the coordinates, each violated expectation, how many rows and the first of them.
-    """
-    results = _validate(frame, expectations)
-    observed = [_observed(result, frame, named_by) for result in results]
-    where = {name: _plain(value) for name, value in coordinates.items()}
-    success = all(one["success"] or one["severity"] == "warning" for one in observed)
-    record = {"gate": gate, "coordinates": where, "success": success, "rows": len(frame), "expectations": observed}
-    place = ", ".join(f"{name} {value}" for name, value in where.items())
-    violated = [_sentence(one) for one in observed if not one["success"]]
-    if not success:
-        raise GateFailed("\n".join([f"gate `{gate}` is closed for {place}", *violated, remedy]), record)
-    if violated:
-        logger.warning("\n".join([f"gate `{gate}` lets pass with a warning for {place}", *violated]))
-    return record
 
 
 def expect(kind: str, *columns: str, description: str | None = None, **limits: Any) -> Any:
@@ -166,19 +157,18 @@ def _batches() -> Any:
     )
 
 
-def _validate(frame: pl.DataFrame, expectations: Sequence[Any]) -> list[Any]:
+def _validate(check: Check) -> list[Any]:
+    """The results of Great Expectations, to which only the columns that expectations name cross over."""
     with _ONE_AT_A_TIME:
         some_rows = expect("rows", min_value=1, description="there is at least one row")
         from great_expectations import ExpectationSuite  # noqa: PLC0415 - takes seconds
 
-        suite = ExpectationSuite(name="gate", expectations=[some_rows, *expectations])
-        needed = {column: None for one in expectations for column in _columns(one.configuration)}
+        suite = ExpectationSuite(name="gate", expectations=[some_rows, *check.expectations])
+        needed = {column: None for expected in check.expectations for column in _columns(expected.configuration)}
         # Great Expectations takes no polars frame. Without its own row names it stays fast where most rows fail.
-        batch = _batches().get_batch({"dataframe": frame.select(list(needed) or frame.columns).to_pandas()})
-        found = batch.validate(
-            suite, result_format={"result_format": "SUMMARY", "partial_unexpected_count": ROWS_NAMED}
-        )
-    return list(found.results)
+        frame = check.frame.select(list(needed) or check.frame.columns).to_pandas()
+        form = {"result_format": "SUMMARY", "partial_unexpected_count": ROWS_NAMED}
+        return list(_batches().get_batch({"dataframe": frame}).validate(suite, result_format=form).results)
 
 
 def _columns(configuration: Any) -> list[str]:

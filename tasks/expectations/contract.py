@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from tasks.expectations.check import check, expect, pass_gate
+from tasks.expectations.check import Check, expect, pass_gate
 
 REMEDY = (
     "These raw files are not those that the data set declares, or its reader misreads them: delete its folder in "
@@ -35,9 +35,5 @@ def check_contract(pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[s
     ]
     frame = pl.DataFrame(rows, schema=("count", "declared", "found"), orient="row")
 
-    expected = [expect("equal", "declared", "found", description="the released files hold what is declared of them")]
-    checks = (
-        check(frame, one, named_by="count", coordinates=coordinates, remedy=REMEDY, gate="contract")
-        for one in [expected]
-    )
-    return pass_gate("contract", coordinates, checks)
+    declared = expect("equal", "declared", "found", description="the released files hold what is declared of them")
+    return pass_gate("contract", coordinates, [Check("contract", frame, [declared], "count")], REMEDY)

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from tasks.expectations.check import check, expect, expect_numbers, pass_gate
+from tasks.expectations.check import Check, expect, expect_numbers, pass_gate
 from tasks.metrics.probability import accuracy, ece
 
 LARGEST_RESIDUAL = 1e-8  # of the Karush-Kuhn-Tucker conditions, at which a minimum counts as found
@@ -75,14 +75,8 @@ def check_unchanged(
     # all calibrators in one frame: Great Expectations takes longer to start than to look at rows
     rows = pl.concat([_rows(one) for one in outgoing]).sort("largest_difference", descending=True, maintain_order=True)
     runs = pl.DataFrame([_run(one, labels, seed0_accuracy, ece_bins) for one in outgoing])
-    checks = (
-        check(frame, expected, gate=gate, coordinates=coordinates, remedy=REMEDY, named_by=named_by)
-        for frame, expected, gate, named_by in (
-            (rows, _of_rows(), "unchanged rows", "row"),
-            (runs, _of_runs(), "unchanged run", "calibrator"),
-        )
-    )
-    return pass_gate("unchanged", coordinates, checks)
+    checks = Check("unchanged rows", rows, _of_rows(), "row"), Check("unchanged run", runs, _of_runs(), "calibrator")
+    return pass_gate("unchanged", coordinates, checks, REMEDY)
 
 
 def _refuse_empty_comparison(calibrator: str, before: np.ndarray, after: np.ndarray) -> None:
@@ -121,16 +115,13 @@ def _of_rows() -> list[Any]:
 
 def _run(one: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:
     """The numbers of one calibrator, before and after, each from its own arrays."""
-    found: dict[str, object] = {"calibrator": one.calibrator}
-    sides = {
-        "before": (one.decision_before, one.log_probabilities_before),
-        "after": (one.decision_after, one.log_probabilities_after),
-    }
-    for side, (decision, log_probabilities) in sides.items():
+    numbers: dict[str, object] = {"calibrator": one.calibrator}
+    for side in ("before", "after"):
+        decision, log_probabilities = getattr(one, f"decision_{side}"), getattr(one, f"log_probabilities_{side}")
         confidence = np.exp(log_probabilities[np.arange(len(labels)), decision])
-        found[f"accuracy_{side}"] = accuracy(decision, labels)
-        found[f"ece_{side}"] = ece(confidence, decision == labels, ece_bins)
-    return found | {
+        numbers[f"accuracy_{side}"] = accuracy(decision, labels)
+        numbers[f"ece_{side}"] = ece(confidence, decision == labels, ece_bins)
+    return numbers | {
         "accuracy_seed0": seed0_accuracy,
         "smallest_increment": one.smallest_increment,
         "kkt": one.kkt,

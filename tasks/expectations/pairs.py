@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from tasks.expectations.check import check, expect, pass_gate
+from tasks.expectations.check import Check, expect, pass_gate
 from tasks.protocol.splits import SPLITS
 
 REMEDY = "Mend the source of these rows, its reader, or `split` in params.yaml; nothing was calibrated or reported."
@@ -62,17 +61,16 @@ def check_pairs(
     GateFailed: names the data set, the pairs, groups or classes, and what was found.
     """
 
-    def checks() -> Iterator[dict[str, Any]]:
-        checked = partial(check, coordinates=coordinates, remedy=REMEDY)
-        yield checked(frame, _of_rows(n_labels, frame.columns), gate="pairs", named_by="pair")
-        yield checked(_classes(frame, n_labels), _of_classes(), gate="pairs: classes", named_by="class")
+    def checks() -> Iterator[Check]:
+        yield Check("pairs", frame, _of_rows(n_labels, frame.columns), "pair")
+        yield Check("pairs: classes", _classes(frame, n_labels), _of_classes(), "class")
         if groups_stay_together:
-            yield checked(_groups(frame), _of_groups(), gate="pairs: groups", named_by="group")
+            yield Check("pairs: groups", _groups(frame), _of_groups(), "group")
         if drawn:
             mix = _class_mix(frame, n_labels, drawn, by_group=groups_stay_together)
-            yield checked(mix, _of_class_mix(), gate="pairs: class mix", named_by="class")
+            yield Check("pairs: class mix", mix, _of_class_mix(), "class")
 
-    return pass_gate("pairs", coordinates, checks())
+    return pass_gate("pairs", coordinates, checks(), REMEDY)
 
 
 def _of_rows(n_labels: int, columns: Sequence[str]) -> list[Any]:

@@ -41,7 +41,7 @@ def retained(results: Results) -> Retained:
         correct = frame["correct"].to_numpy()
         for name in shown:
             logit = frame[f"logit_{name}"].to_numpy()
-            errors[name].append(errors_retained(order_by_risk(logit, correct), COVERAGE))
+            errors[name].append(errors_retained(order_by_risk(logit, correct), COVERAGE)[0])
             if draws.clusters >= FEWEST_GROUPS:
                 replicates[name].append(draws.errors_retained(logit, correct, COVERAGE))
     nothing = np.empty((0, len(COVERAGE)))

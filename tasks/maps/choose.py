@@ -17,7 +17,7 @@ from tasks.maps.fit import batch_under, fit_calibrators, fit_variant_on_each
 from tasks.maps.labelled import Parts
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.metrics.bounded import FEWEST_GROUPS
-from tasks.metrics.reliability import aurc, nll_correct_of_rows, order_by_risk
+from tasks.metrics.reliability import nll_correct_of_rows, order_by_risk, ranking_metrics
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.variants import SIMPLEST_FIRST, VARIANTS
@@ -127,13 +127,13 @@ def gains(
     for step, fit, value in zip(steps, fits, fit_variant_on_each(batches, variant), strict=True):
         before, after = ReliabilityMap(fit), ReliabilityMap(fit, value)
         change = Difference.of(losses_of(after, rows, smallest) - losses_of(before, rows, smallest), rows.group)
-        areas = [aurc(order_by_risk(one(rows).logit, rows.correct)) for one in (before, after)]
+        areas = [ranking_metrics(order_by_risk(one(rows).logit, rows.correct))["aurc"][0] for one in (before, after)]
         found.append(
             Gain(
                 rows=min(step, len(parts.projection_fit)),
                 nll_correct=change.mean,
                 nll_correct_standard_error=change.standard_error,
-                aurc=areas[1] - areas[0],
+                aurc=float(areas[1] - areas[0]),
             )
         )
     return found

@@ -8,11 +8,12 @@ import numpy as np
 from scipy.special import ndtri
 
 from tasks.maps.document import MapDocument
-from tasks.maps.judged import KEPT_TENTHS, VIEWS, Judged, Numbers, measured, replicated, rows_kept
+from tasks.maps.judged import KEPT_TENTHS, VIEWS, Judged, Numbers, measured, replicated
 from tasks.maps.reliability_map import Scored
 from tasks.metrics.bounded import SEED
 from tasks.metrics.comparison import Comparison, Estimate
 from tasks.metrics.registry import Reliability, metrics_of
+from tasks.metrics.reliability import rows_kept
 from tasks.metrics.resampling import FEWEST_GROUPS
 from tasks.metrics.spread import label_spread, label_spread_null
 from tasks.predictions.rows import PredictedRows

@@ -18,6 +18,7 @@ from tasks.metrics.bounded import SEED
 from tasks.metrics.comparison import found_per_1000
 from tasks.metrics.probability import confidence_bins
 from tasks.metrics.registry import of_reliability
+from tasks.metrics.reliability import rows_kept
 from tasks.metrics.resampling import Resamples, resample, some_clusters
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.params import MetricParams
@@ -70,11 +71,6 @@ class Judged:
         views = ({by: of[rows] for by, of in view.items()} for view in (self.logit, self.probability))
         cluster = np.unique(self.cluster[rows], return_inverse=True)[1]
         return Judged(self.correct[rows], self.decision[rows], cluster, *views)
-
-
-def rows_kept(rows: Any, tenths: int) -> Any:
-    """How many of so many `rows` the accuracy at `tenths` tenths is of: rounded up, and one at least."""
-    return np.maximum(1, -(-tenths * rows // 10))
 
 
 def measured(rows: Judged, params: MetricParams, draws: Resamples | None = None) -> Numbers:

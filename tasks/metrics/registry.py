@@ -14,7 +14,13 @@ from typing import Any, Literal
 import numpy as np
 
 from tasks.metrics.probability import brier_of_rows, ece, nll_of_rows, top_of_rows
-from tasks.metrics.reliability import COVERAGE_TENTHS, nll_correct_of_rows, ranking_metrics
+from tasks.metrics.reliability import (
+    COVERAGE_TENTHS,
+    nll_correct_of_rows,
+    order_by_risk,
+    ranking_metrics,
+    threshold_aupr_error,
+)
 from tasks.metrics.resampling import Resamples
 from tasks.metrics.spread import label_spread, label_spread_null
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
@@ -105,12 +111,16 @@ class Reliability(View):
     @cached_property
     def ranked(self) -> Mapping[str, Value]:
         """Every metric that ranks, from one sort."""
-        if self.draws is None:
-            return ranking_metrics(self.logit, self.correct, self.params.ties)
-        found = self.draws.ranking_metrics(self.logit, self.correct)
-        if self.params.ties != "expected":  # the bootstrap knows no other reading
-            found["aupr_error"] = np.full(self.draws.resamples, np.nan)
-        return found
+        if self.draws is not None:
+            replicates = self.draws.ranking_metrics(self.logit, self.correct)
+            if self.params.ties != "expected":  # the bootstrap knows no other reading
+                replicates["aupr_error"] = np.full(self.draws.resamples, np.nan)
+            return replicates
+        of_one = ranking_metrics(order_by_risk(self.logit, self.correct))
+        numbers = {name: float(values[0]) for name, values in of_one.items()}
+        if self.params.ties == "threshold":
+            numbers["aupr_error"] = threshold_aupr_error(self.logit, self.correct)
+        return numbers
 
     def _nll(self) -> Value:
         return self.mean(nll_correct_of_rows(self.logit, self.correct, self.params.smallest_reliability))

@@ -4,50 +4,43 @@ A high logit is low risk and retained first. Rows are tied where their logits ar
 since a sigmoid ties rows that the logit tells apart. Under ties the paper's sums depend on the order of the file, so
 each metric that ranks is its exact expectation over a random order of the tied rows. That takes no more than the
 rows and errors of each tie group, so the order of rows cannot matter, not even by rounding.
-Every metric of no rows is NaN.
+
+Each ranking metric is of many weightings of the same rows at once, be it of the one in which each row counts once: a
+row of weight w stands for w rows that are tied with one another. The sums over places are closed over tie groups, by
+harmonic numbers H_x = 1 + 1/2 + .. + 1/x, and only groups with an error add to them. A group with a rows before it
+and m rows, k of them errors, covers the places a+1 .. a+m =: b. Every metric of no rows is NaN.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+from typing import Any
 
 import numpy as np
+from scipy.special import digamma
 
 from tasks.metrics.checks import reject_nan
 from tasks.protocol.params import METRIC_DEFAULTS
 
 COVERAGE_TENTHS = (1, 5, 7, 9)  # the paper's budgets
 
-Ties = Literal["expected", "threshold"]
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RiskOrder:
-    """`n` rows from low to high risk, as G groups of tied rows."""
+    """n rows from low to high risk, and the G tie groups that hold an error; after them comes an empty one."""
 
-    rows: np.ndarray  # (G,) int64, rows in each group, at least 1
-    errors: np.ndarray  # (G,) int64, those whose decision is wrong
-
-    def __len__(self) -> int:
-        return int(self.rows.sum())
-
-    @cached_property
-    def expected_errors(self) -> np.ndarray:
-        """`(n,)`: the errors to expect among the 1, 2, .. n rows of lowest risk."""
-        before = np.cumsum(self.errors) - self.errors
-        expected = np.repeat(self.errors, self.rows) * _places(self.rows)
-        expected /= np.repeat(self.rows, self.rows)
-        expected += np.repeat(before, self.rows)
-        return expected
+    row: np.ndarray  # (n,) int64, the row at each place
+    wrong: np.ndarray  # (e,) int64, the places whose row is wrong
+    start: np.ndarray  # (G,) int64, places before the group
+    end: np.ndarray  # (G,) int64, places up to its end
+    first: np.ndarray  # (G,) int64, wrong rows before the group
+    last: np.ndarray  # (G,) int64, wrong rows up to its end
 
 
 def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
     """Sort once, in O(n log n): reliability logits `(n,)`, infinite ones allowed, and correct `(n,)` bool.
 
-    What is sorted is the logits alone, all of them and those of errors: which row stands where is not asked, and
-    would take several times as long.
+    Neighbouring wrong rows make one group even where they are not tied: no metric tells them apart.
 
     Raises
     ------
@@ -55,86 +48,102 @@ def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
     """
     logit = np.asarray(logit, dtype=np.float64)
     reject_nan(logit, "reliability logit")
-    wrong = np.flatnonzero(~np.asarray(correct, dtype=bool))
-    levels, rows = np.unique(-logit, return_counts=True)
-    levels_of_errors, counts = np.unique(-logit[wrong], return_counts=True)
-    errors = np.zeros_like(rows)
-    errors[np.searchsorted(levels, levels_of_errors)] = counts
-    return RiskOrder(rows=rows, errors=errors)
+    row = np.argsort(-logit)
+    ordered, wrong = logit[row], ~np.asarray(correct, dtype=bool)[row]
+    before = np.append(0, np.cumsum(wrong))
+    start = np.append(0, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
+    errors, rows = (np.diff(of, append=of_all) for of, of_all in ((before[start], before[-1]), (start, len(row))))
+    inside = (errors[1:] == rows[1:]) & (errors[:-1] == rows[:-1])
+    start = start[np.append(True, ~inside)]
+    end = np.append(start[1:], len(row))
+    kept = before[end] > before[start]
+    start, end = (np.append(places[kept], len(row)) for places in (start, end))
+    return RiskOrder(row, np.flatnonzero(wrong), start, end, before[start], before[end])
 
 
-def aurc(order: RiskOrder) -> float:
-    """Area under the risk-coverage curve, in [0, 1], lower is better: the mean of the n retained error rates.
+def harmonic_sums(largest: int) -> np.ndarray:
+    """For x = 0 .. largest, H_x and the sum of H_0 .. H_{x-1}, which is x (H_x - 1): `(2, largest + 1)`."""
+    places = np.arange(largest + 1)
+    numbers = digamma(places + 1.0) + np.euler_gamma  # as exact for the last as for the first, unlike a running sum
+    return np.stack([numbers, places * (numbers - 1)])
 
-    As the paper sums it: coverages 1/n .. n/n, no point at coverage 0, no trapezoid. A constant reliability has
-    the error rate.
+
+def ranking_metrics(
+    order: RiskOrder, weights: np.ndarray | None = None, harmonic: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Each metric that ranks by name, `(R,)`, under R weightings; the same as that of the rows repeated so often.
+
+    `aurc`, lower is better: the area under the risk-coverage curve, in [0, 1], as the paper sums it: the mean of the n
+    retained error rates at coverages 1/n .. n/n, no point at coverage 0, no trapezoid. A constant reliability has the
+    error rate. `augrc`, lower is better, is the generalised one (Traub et al., 2024): the mean over the same coverages
+    of the share of all rows that is retained and wrong, which is not dominated by the few rows of lowest risk.
+    `aupr_error`, higher is better: the average precision, in [0, 1], of finding the errors by decreasing risk; NaN
+    where no error has weight. `selacc_<c>0`: the accuracy of the c tenths of rows of lowest risk, rounded up in whole
+    numbers (0.7 * 90 is below 63), and of one row at least; of the tie group at the border, the share that fits in.
+
+    Parameters
+    ----------
+    weights: `(R, n)` integers, at least 0, by place (not by row); each weighting has a positive sum. By default one
+        weighting, in which each row counts once.
+    harmonic: `harmonic_sums` of the largest of those sums, or more; by default it is made here.
     """
-    return _mean(order.expected_errors / np.arange(1.0, len(order) + 1))
+    places, errors = _running(order, weights)
+    before, upto = places.take(order.start, axis=1), places.take(order.end, axis=1)
+    errors_before, errors_upto = errors.take(order.first, axis=1), errors.take(order.last, axis=1)
+    n, n_errors = places[:, -1], errors[:, -1]
+    rows, wrong = upto - before, errors_upto - errors_before
+    share = wrong / np.maximum(rows, 1)
+    # an error at place j counts in the retained error rates from j on, which is H_n - H_{j-1}
+    numbers, summed = harmonic_sums(int(n.max())) if harmonic is None else harmonic
+    lost = np.einsum("rg,rg->r", share, summed.take(upto) - summed.take(before))
+    # twice the mean place of a group is a + b + 1
+    twice_places = np.einsum("rg,rg->r", wrong, before + upto + 1)
+    # from the side of high risk the group covers n-b+1 .. n-a
+    from_high = n[:, None] - upto, n[:, None] - before
+    precisions = _precisions(wrong, rows, share, n_errors[:, None] - errors_upto, from_high, numbers)
+    with np.errstate(invalid="ignore"):  # 0/0 of no rows is the NaN that is meant
+        return {
+            "aupr_error": np.divide(precisions, n_errors, out=np.full(len(n), np.nan), where=n_errors > 0),
+            "aurc": (n_errors * numbers[n] - lost) / n,
+            "augrc": (n_errors * (n + 1) - twice_places / 2) / n**2,
+            **_selective_accuracies(before, upto, errors_before, share),
+        }
 
 
-def augrc(order: RiskOrder) -> float:
-    """Area under the generalised risk-coverage curve, lower is better (Traub et al., 2024).
+def threshold_aupr_error(logit: np.ndarray, correct: np.ndarray) -> float:
+    """The average precision of finding the errors where each tie group is one threshold, as scikit-learn has it.
 
-    The mean over the same coverages of the share of all n rows that is retained and wrong: unlike `aurc` it is not
-    dominated by the few rows of lowest risk.
+    Of logits `(n,)` and correct `(n,)` bool. It is below `aupr_error` wherever precision falls along the ranking, and
+    the same without ties; NaN without errors.
     """
-    return _mean(order.expected_errors / max(len(order), 1))
+    level = np.unique(logit, return_inverse=True)[1]
+    rows, errors = np.bincount(level), np.bincount(level, weights=~correct)
+    found = (errors * np.cumsum(errors) / np.cumsum(rows)).sum()
+    return float(found / errors.sum()) if errors.any() else np.nan
 
 
-def aupr_error(order: RiskOrder, ties: Ties = "expected") -> float:
-    """Average precision of finding the errors by decreasing risk, in [0, 1], higher is better; NaN without errors.
-
-    Place r of a tie group of m rows and k errors, with E errors at higher risk and j rows up to this place, holds an
-    error with probability k/m, and then (r-1)(k-1)/(m-1) of the places before it in the group do too, which gives
-    k/m * (E + 1 + (r-1)(k-1)/(m-1)) / j. Scikit-learn's average precision takes a tie group as one `threshold`
-    instead, which is lower wherever precision falls along the ranking; without ties the two are the same.
-
-    Raises
-    ------
-    ValueError: `ties` is neither.
-    """
-    if ties not in ("expected", "threshold"):
-        raise ValueError(f"ties is {ties!r}; it must be 'expected' or 'threshold'")
-    n_errors = order.errors.sum()
-    if n_errors == 0:
-        return np.nan
-    rows, errors = order.rows[::-1], order.errors[::-1]
-    if ties == "threshold":
-        return float((errors * np.cumsum(errors) / np.cumsum(rows)).sum() / n_errors)
-    # a group without errors adds nothing
-    kept = np.flatnonzero(errors)
-    start, before = ((np.cumsum(counts) - counts)[kept] for counts in (rows, errors))
-    rows, errors = rows[kept], errors[kept]
-    place = _places(rows)
-    found = np.repeat((errors - 1) / np.maximum(rows - 1, 1), rows) * (place - 1)
-    found += np.repeat(before + 1, rows)
-    found *= np.repeat(errors / rows, rows)
-    found /= place + np.repeat(start, rows)
-    return float(found.sum() / n_errors)
+def rows_kept(rows: Any, tenths: int) -> Any:
+    """How many of so many `rows` the accuracy at `tenths` tenths is of: rounded up, and one at least."""
+    return np.maximum(1, -(-tenths * rows // 10))
 
 
-def selective_accuracy(order: RiskOrder, tenths: int) -> float:
-    """Accuracy of the `tenths` (0..10) tenths of rows of lowest risk, rounded up, and of one row at least.
-
-    Of the tie group at the border, the share that fits in is retained. The count is in integers: 0.7 * 90 is below 63.
-    """
-    if len(order) == 0:
-        return np.nan
-    retained = max(1, -(-tenths * len(order) // 10))
-    return float(1 - order.expected_errors[retained - 1] / retained)
-
-
-def errors_retained(order: RiskOrder, coverage: np.ndarray) -> np.ndarray:
-    """The errors to expect among the `coverage` share of lowest risk, as a share of all rows: `(c,)` to `(c,)`.
+def errors_retained(order: RiskOrder, coverage: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """The errors to expect among the `coverage` share of lowest risk, as a share of all rows: `(c,)` to `(R, c)`.
 
     Coverages lie in [0, 1]; between two places the line is straight, as it is on average within a tie group. Over
-    the coverage it is the risk of what is kept; all errors less it are those that a review of the rest finds.
+    the coverage it is the risk of what is kept; all errors less it are those that a review of the rest finds. Weights
+    are as in `ranking_metrics`.
     """
-    n = len(order)
-    if n == 0:
-        return np.full(len(coverage), np.nan)
-    place, errors = (np.append(0, np.cumsum(counts)) for counts in (order.rows, order.errors))
-    return np.asarray(np.interp(np.asarray(coverage) * n, place, errors) / n)
+    places, errors = _running(order, weights)
+    ends = np.stack([order.start, order.end], axis=1).ravel()
+    passed = np.stack([order.first, order.last], axis=1).ravel()
+    n = places[:, -1:]
+    retained = [
+        np.interp(at, place, wrong)
+        for at, place, wrong in zip(coverage * n, places.take(ends, axis=1), errors.take(passed, axis=1), strict=True)
+    ]
+    with np.errstate(invalid="ignore"):  # 0/0 of no rows is the NaN that is meant
+        return np.asarray(np.stack(retained) / n)
 
 
 def nll_correct(
@@ -145,7 +154,8 @@ def nll_correct(
     A reliability counts as `smallest` at least and 1 - `smallest` at most, as the authors cut it: one wrong row of a
     confidence that rounds to 1 would make the mean infinite, and 13.8 nats say as much.
     """
-    return _mean(nll_correct_of_rows(logit, correct, smallest))
+    losses = nll_correct_of_rows(logit, correct, smallest)
+    return float(np.mean(losses)) if len(losses) else np.nan
 
 
 def nll_correct_of_rows(
@@ -170,25 +180,52 @@ def nll_correct_of_rows(
     return loss
 
 
-def ranking_metrics(logit: np.ndarray, correct: np.ndarray, ties: Ties = "expected") -> dict[str, float]:
-    """Every metric that ranks by name, from one sort: logits `(n,)` and correct `(n,)` bool.
+def _precisions(
+    wrong: np.ndarray,
+    rows: np.ndarray,
+    share: np.ndarray,
+    errors_above: np.ndarray,
+    from_high: tuple[np.ndarray, np.ndarray],
+    numbers: np.ndarray,
+) -> np.ndarray:
+    """The sum over groups that `aupr_error` divides by the number of errors, `(R,)`; all else is `(R, G)`.
 
-    `ties` is the reading of AUPR-Error alone.
+    With s = (k-1)/(m-1), place j of a group finds k/m * (E + 1 + (j-a-1) s) / j = k/m * (s + (E + 1 - (a+1) s) / j).
     """
-    order = order_by_risk(logit, correct)
-    return {
-        "aupr_error": aupr_error(order, ties),
-        "aurc": aurc(order),
-        "augrc": augrc(order),
-        **{f"selacc_{tenths}0": selective_accuracy(order, tenths) for tenths in COVERAGE_TENTHS},
-    }
+    above, down_to = from_high
+    others = (wrong - 1) / np.maximum(rows - 1, 1)
+    over_place = errors_above + 1 - (above + 1) * others
+    by_group = rows * others + over_place * (numbers.take(down_to) - numbers.take(above))
+    return np.asarray(np.einsum("rg,rg->r", share, by_group))
 
 
-def _places(rows: np.ndarray) -> np.ndarray:
-    """For each of the n places, its place 1..m within its group, float64."""
-    start = np.cumsum(rows) - rows
-    return np.arange(1.0, rows.sum() + 1) - np.repeat(start, rows)
+def _selective_accuracies(
+    before: np.ndarray, upto: np.ndarray, errors_before: np.ndarray, share: np.ndarray
+) -> dict[str, np.ndarray]:
+    """By coverage, `(R,)`. The group at the border is the first that does not end before it."""
+    weighting, groups = np.arange(len(upto)), upto.shape[1]
+    n = upto[:, -1]
+    # one rising row of keys, so that one search answers for every weighting
+    offset = weighting * (n.max() + 1)
+    keys = (upto + offset[:, None]).ravel()
+    accuracies = {}
+    for tenths in COVERAGE_TENTHS:
+        retained = np.minimum(rows_kept(n, tenths), n)  # of no rows, none
+        border = np.searchsorted(keys, retained + offset) - weighting * groups
+        at = weighting, border
+        errors = errors_before[at] + share[at] * np.maximum(retained - before[at], 0)
+        accuracies[f"selacc_{tenths}0"] = 1 - errors / retained
+    return accuracies
 
 
-def _mean(values: np.ndarray) -> float:
-    return float(np.mean(values)) if len(values) else np.nan
+def _running(order: RiskOrder, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """The weight of the first 0 .. n places, `(R, n + 1)` int64, and of the first 0 .. e wrong ones, `(R, e + 1)`."""
+    if weights is None:
+        return np.arange(len(order.row) + 1)[None], np.arange(len(order.wrong) + 1)[None]
+    return _sums(weights), _sums(weights.take(order.wrong, axis=1))
+
+
+def _sums(weights: np.ndarray) -> np.ndarray:
+    sums = np.zeros((len(weights), weights.shape[1] + 1), dtype=np.int64)
+    np.cumsum(weights, axis=1, out=sums[:, 1:])
+    return sums

@@ -21,8 +21,8 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from tasks.metrics.probability import BINS, confidence_bins
+from tasks.metrics.reliability import errors_retained, harmonic_sums, order_by_risk, ranking_metrics
 from tasks.metrics.spread import GROUPS, MINIMUM_CELL, confidence_groups
-from tasks.metrics.weighted import group_errors, harmonic_sums, weighted_errors_retained, weighted_ranking
 
 KEPT = 2**26  # bytes of counts that are kept between metrics; more are drawn again
 FEWEST_GROUPS = 10  # with fewer, resampling them says far too little: at 5, a true null is rejected in 15% of cases
@@ -85,25 +85,20 @@ class Resamples:
         return np.divide(total, number, out=np.full(len(number), np.nan), where=number > 0)
 
     def ranking_metrics(self, logit: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
-        """`reliability.ranking_metrics` by name: logits `(n,)` and correct `(n,)` bool, ties as expected.
-
-        AUPR-Error is NaN in a resample without errors.
-        """
-        groups = group_errors(logit, correct)
-        cluster = self.cluster[groups.row]
-        harmonic = harmonic_sums(int(self.rows.max()))
-        ranked = [
-            weighted_ranking(groups, counts.take(cluster, axis=1), harmonic)
-            for counts in self._counts(AT_ONCE // len(cluster))
-        ]
-        return {name: np.concatenate([one[name] for one in ranked]) for name in ranked[0]}
+        """`reliability.ranking_metrics` by name: logits `(n,)` and correct `(n,)` bool."""
+        order, harmonic = order_by_risk(logit, correct), harmonic_sums(int(self.rows.max()))
+        ranked = [ranking_metrics(order, weights, harmonic) for weights in self._weights(order.row)]
+        return {name: np.concatenate([chunk[name] for chunk in ranked]) for name in ranked[0]}
 
     def errors_retained(self, logit: np.ndarray, correct: np.ndarray, coverage: np.ndarray) -> np.ndarray:
         """`reliability.errors_retained` at coverages `(c,)` in each resample, `(R, c)`."""
-        groups = group_errors(logit, correct)
-        cluster = self.cluster[groups.row]
-        chunks = (counts.take(cluster, axis=1) for counts in self._counts(AT_ONCE // len(cluster)))
-        return np.concatenate([weighted_errors_retained(groups, weights, coverage) for weights in chunks])
+        order = order_by_risk(logit, correct)
+        return np.concatenate([errors_retained(order, coverage, weights) for weights in self._weights(order.row)])
+
+    def _weights(self, row: np.ndarray) -> Iterator[np.ndarray]:
+        """How often the row at each of `n` places is drawn, `(some, n)`, until there are R."""
+        cluster = self.cluster[row]
+        return (counts.take(cluster, axis=1) for counts in self._counts(AT_ONCE // len(cluster)))
 
     def _counts(self, at_once: int) -> Iterator[np.ndarray]:
         """How often each cluster is drawn, `(at_once or fewer, C)` uint8, until there are R; the same every time."""

@@ -88,8 +88,8 @@ def _bounded(runs: Runs, metric: str, prefix: str = "") -> pl.DataFrame:
 
 
 def _with_reviews(rows: pl.DataFrame) -> pl.DataFrame:
-    """With the errors among the n rows that are left when 7 tenths, rounded down, are kept, for each 1,000 of them."""
-    n, kept = pl.col("n"), pl.max_horizontal(1, KEPT_TENTHS * pl.col("n") // 10)
+    """With the errors among the n rows that are left when 7 tenths, rounded up, are kept, for each 1,000 of them."""
+    n, kept = pl.col("n"), (KEPT_TENTHS * pl.col("n") + 9) // 10  # as many as selacc_70 keeps
     errors, reviews = (1 - pl.col("accuracy")) * n, pl.when(n > kept).then(n - kept)
     found = {way: found_per_1000(errors, (1 - pl.col(f"kept_{way}")) * kept, reviews) for way in ("conf", "mrp")}
     found |= {end: found_per_1000(pl.col(f"kept_{end}") * kept, 0, reviews) for end in ("low", "high")}

@@ -8,7 +8,7 @@ from scipy.special import expit
 
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import of_reliability
-from tasks.metrics.reliability import aupr_error, order_by_risk
+from tasks.metrics.reliability import threshold_aupr_error
 from tasks.metrics.resampling import resample
 
 pytestmark = [
@@ -59,7 +59,7 @@ def test_every_metric_of_one_run(race, rows):
     ours, (precision, right, said), area, *_ = race.run(
         "every metric of one run, ties exact", rows, lambda: every_metric(logit, correct)
     )
-    np.testing.assert_allclose(aupr_error(order_by_risk(logit, correct), "threshold"), precision, rtol=1e-10)
+    np.testing.assert_allclose(threshold_aupr_error(logit, correct), precision, rtol=1e-10)
     in_bin = np.histogram(expit(logit), np.linspace(0, 1, BINS + 1))[0]
     np.testing.assert_allclose(ours["ece"], (np.abs(right - said) * in_bin[in_bin > 0]).sum() / rows, atol=1e-12)
     np.testing.assert_allclose(ours["aurc"], area, atol=100 / rows)  # a trapezoid, and ties in one of their orders
@@ -81,7 +81,7 @@ def test_torchmetrics_takes_longer_for_two_of_them(race, rows):
     ours, (precision, error) = race.run(
         "every metric of one run, ties exact", rows, lambda: every_metric(logit, correct), rounds=3
     )
-    np.testing.assert_allclose(aupr_error(order_by_risk(logit, correct), "threshold"), precision, atol=1e-4)  # float32
+    np.testing.assert_allclose(threshold_aupr_error(logit, correct), precision, atol=1e-4)  # float32
     np.testing.assert_allclose(ours["ece"], error, atol=1e-6)
 
 
