@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit, ndtri
 
 from tasks.calibrators.identity import Identity
-from tasks.maps import judged
 from tasks.maps.document import MapDocument
-from tasks.maps.evaluate import METRICS, evaluate
+from tasks.maps.evaluate import METRICS, Judged, evaluate, replicated
 from tasks.maps.reliability_map import ReliabilityMap, Scored, calibrated_confidence
 from tasks.maps.verdict import verdict
 from tasks.metrics.intervals import interval, two_sided_p
@@ -163,8 +162,8 @@ def test_label_spread_is_of_the_confidence_on_the_resampled_rows(helpful, groupe
         "shuffled_p95": label_spread_null(*rows, seed=0),
         "rows": 3000,
     }
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", 2500)
-    some = judged.Judged.of(grouped, scored).some()
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 2500)
+    some = Judged.of(grouped, scored).some()
     spread = evaluate(helpful, grouped, scored)["label_spread"]
     assert spread["value"] == label_spread(some.probability["confidence"], some.decision, some.correct)
     assert spread["rows"] == len(some) == 2500
@@ -235,7 +234,7 @@ def test_intervals_are_those_of_the_paired_bootstrap(helpful, grouped, helps):
 @pytest.mark.parametrize("most", [20_000, 1000])
 def test_a_map_that_keeps_the_confidence_changes_nothing(stated, most, monkeypatch):
     """0.6 is a bin edge and 1.0 has no finite logit; both stay where they are."""
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", most)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", most)
     frame = maps.stated(2000) if stated else maps.predictions(2000)
     evaluation = found(maps.document("confidence", stated=stated), checked(frame))
     assert evaluation["resampled"]["rows"] == min(most, 2000)
@@ -247,7 +246,7 @@ def test_a_map_that_keeps_the_confidence_changes_nothing(stated, most, monkeypat
 
 @pytest.mark.parametrize("most", [20_000, 1000])
 def test_the_order_of_grouped_rows_does_not_matter(helpful, grouped, most, monkeypatch):
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", most)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", most)
     order = np.random.default_rng(0).permutation(len(grouped))
     assert_close(found(helpful, grouped), found(helpful, grouped.take(order)))
 
@@ -282,7 +281,7 @@ def test_some_of_the_rows_give_the_intervals_of_all(helpful, group, monkeypatch)
     """A quarter of the rows alone would give intervals twice as wide."""
     rows = checked(maps.predictions(8000), group)
     whole = found(helpful, rows)
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", 2000)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 2000)
     some = found(helpful, rows)
     assert some["resampled"] == {"resamples": 1000, "rows": 2000, "groups": 2000 if group is None else 200}
     for name in METRICS:
@@ -295,10 +294,10 @@ def test_some_of_the_rows_give_the_intervals_of_all(helpful, group, monkeypatch)
 
 def test_the_calibration_error_of_some_rows_is_shrunk_bin_by_bin(helpful, monkeypatch):
     """Shrunk as a whole, its absolute values would keep the noise of the few rows: the interval lies above."""
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", 600)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 600)
     rows = checked(maps.predictions(10_000))
-    all_rows = judged.Judged.of(rows, ReliabilityMap.of(helpful)(rows))
-    whole, some = (judged.replicated(all_rows, of, METRIC_DEFAULTS) for of in (all_rows, all_rows.some()))
+    all_rows = Judged.of(rows, ReliabilityMap.of(helpful)(rows))
+    whole, some = (replicated(all_rows, of, METRIC_DEFAULTS) for of in (all_rows, all_rows.some()))
     for by in VIEWS:
         first, second = interval(whole[by]["ece"]), interval(some[by]["ece"])
         assert second.standard_error == pytest.approx(first.standard_error, rel=0.25)
@@ -308,7 +307,7 @@ def test_the_calibration_error_of_some_rows_is_shrunk_bin_by_bin(helpful, monkey
 
 def test_few_errors_among_some_rows_do_not_speak_for_all(monkeypatch):
     """Reliability keeps 3 wrong rows fewer of 10,000; no row that was drawn tells the two apart."""
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", 500)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 500)
     correct, sure = np.ones(10_000, dtype=bool), np.linspace(-3, 5, 10_000)
     correct[:800:2] = False
     correct[-3:] = False
@@ -438,7 +437,7 @@ def test_few_groups_and_some_rows_are_said(helpful, grouped, monkeypatch):
     nine = verdict(found(helpful, grouped.take(slice(90))), helpful)
     assert nine[0].startswith("No verdict: there are 9 groups, and a difference among fewer than 30 may be chance")
     assert not verdict(found(helpful, grouped.take(slice(300))), helpful)[0].startswith("No verdict")
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", 2500)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 2500)
     assert "from 2,500 of 3,000 rows" in verdict(found(helpful, grouped), helpful)[-1]
 
 
