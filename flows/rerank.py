@@ -61,7 +61,6 @@ def fit(
     from tasks.maps.learn import learn_map
     from tasks.maps.map_file import save_map
     from tasks.maps.reading import read_to_fit
-    from tasks.maps.words import said_of_fit
     from tasks.protocol.params import load_params
     from tasks.provenance.hashing import sha256_of_file
 
@@ -93,7 +92,7 @@ def fit(
         names=names,
     )
     save_map(learned.document, out)
-    return say([*said_of_fit(learned), f"{out}: {learned.document.described}."])
+    return say([*learned.in_words(), f"{out}: {learned.document.described}."])
 
 
 @app.command()

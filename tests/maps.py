@@ -96,6 +96,12 @@ def variants(n_labels: int = 3, seed: int = 0) -> dict[str, object]:
     }
 
 
+def held_out(**facts: object) -> MapDocument:
+    """A made-up map with other facts of the rows that were held out at its fit."""
+    made = document()
+    return made.model_copy(update={"held_out": made.held_out.model_copy(update=facts)})
+
+
 def document(
     variant: str = "mrp",
     value: object | None = None,

@@ -244,6 +244,7 @@ def spoil(row: int, logits: list[float] | None):
 
 MISTAKES = {
     "a NaN": (spoil(50, [0.0, float("nan"), 1.0]), {}, r"new.parquet, row 50 .from 0.: logits 1 is nan"),
+    "an infinite logit": (spoil(50, [0.0, inf, 1.0]), {}, r"new.parquet, row 50 .from 0.: logits 1 is inf"),
     "a row without logits": (spoil(50, None), {}, r"new.parquet, row 50 .from 0.: logits is missing"),
     "a row of another length": (spoil(50, [0.0, 1.0]), {}, r"new.parquet.* row 50 .from 0.: logits has 2 numbers"),
     "another K": (predictions(90, 4), {}, r"new.parquet has 4 logits a row, where there are 3 labels"),

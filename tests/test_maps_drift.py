@@ -15,24 +15,17 @@ from scipy.stats import ttest_ind
 from tasks.maps.document import Cell, MapDocument
 from tasks.maps.drift import drift, reference
 from tasks.protocol.errors import BadInput
-from tests.maps import document
+from tests.maps import NAMES, document, held_out
 
 PAIRS = 1000
-NAMES = ("irrelevant", "partial", "exact")
 ROWS = st.lists(
     st.tuples(st.integers(0, 10), st.integers(0, 2), st.booleans(), st.integers(0, 14)), min_size=1, max_size=80
 )
 
 
-def holding(halves, cells) -> MapDocument:
-    made = document()
-    return made.model_copy(
-        update={"held_out": made.held_out.model_copy(update={"halves": tuple(halves), "cells": tuple(cells)})}
-    )
-
-
 def fitted_on(rows) -> MapDocument:
-    return holding(*reference(*rows, 3))
+    halves, cells = reference(*rows, 3)
+    return held_out(halves=halves, cells=cells)
 
 
 def drawn(generator, n, *, per_group=1, worse=0.0, centre=2.5):
@@ -77,14 +70,15 @@ def test_drift_by_hand():
     # 100 held-out rows of residual 0 and variance 0.09; 25 new ones that say 0.9, of which 15 are correct
     then = Cell(label=1, half="upper", rows=100, mean_reliability=0.9, mean_residual=0.0, variance=0.09)
     right = np.arange(25) < 15
-    found = drift(holding((0.5,) * 3, [then]), np.full(25, 0.9), np.ones(25, dtype=int), right, None)
+    found = drift(held_out(halves=(0.5,) * 3, cells=(then,)), np.full(25, 0.9), np.ones(25, dtype=int), right, None)
     new = 0.6 * 0.4 * 25 / 24
     separate, pooled = 0.09 / 100 + new / 25, (100 * 0.09 + 25 * new) / 125 * (1 / 100 + 1 / 25)
     (one,) = found.cells
     assert separate > pooled
     assert one.p == pytest.approx(2 * student.sf(0.3 / np.sqrt(separate), 24))
     assert (one.rows, one.says, one.correct, one.expected) == pytest.approx((25, 0.9, 0.6, 0.9))
-    five = holding((0.5,) * 3, [then.model_copy(update={"rows": 500, "variance": 0.45})])  # each row five times
+    often = then.model_copy(update={"rows": 500, "variance": 0.45})  # each row five times
+    five = held_out(halves=(0.5,) * 3, cells=(often,))
     same = drift(five, np.full(125, 0.9), np.ones(125, dtype=int), np.repeat(right, 5), np.repeat(np.arange(25), 5))
     assert same.cells[0].p == pytest.approx(one.p)
     assert not found.holds
@@ -110,12 +104,10 @@ def test_one_error_after_none_is_no_alarm():
 # Against an independent reference
 
 
-@settings(deadline=None, max_examples=60)
-@given(ROWS, st.booleans())
-def test_cells_are_those_of_a_loop_over_groups(rows, grouped):
-    level, d, z, group = (np.array(column) for column in zip(*rows, strict=True))
-    r, group = level / 10, group if grouped else np.arange(len(d))
-    halves, cells = reference(r, d, z, group if grouped else None, 3)
+def check_cells(r, d, z, group) -> int:
+    """The cells of rows against those of a loop over labels, halves and groups; how many there are."""
+    halves, cells = reference(r, d, z, group, 3)
+    grouped, group = group is not None, np.arange(len(d)) if group is None else group
     expected = []
     for label in range(3):
         of_label = r[d == label]
@@ -127,26 +119,25 @@ def test_cells_are_those_of_a_loop_over_groups(rows, grouped):
                 continue
             residual = z[kept] - r[kept]
             sums = [(residual[group[kept] == name] - residual.mean()).sum() for name in names]
-            correction = len(names) / max(1, len(names) - 1)
-            variance = sum(one**2 for one in sums) / kept.sum() * correction
+            variance = np.sum(np.square(sums)) / kept.sum() * len(names) / max(1, len(names) - 1)
             expected.append((label, half, kept.sum(), r[kept].mean(), residual.mean(), variance))
-    assert [(one.label, one.half, one.rows) for one in cells] == [one[:3] for one in expected]
-    found = [(one.mean_reliability, one.mean_residual, one.variance) for one in cells]
-    assert np.array(found).ravel() == pytest.approx(np.array([one[3:] for one in expected]).ravel(), abs=1e-12)
+    assert [(cell.label, cell.half, cell.rows) for cell in cells] == [facts[:3] for facts in expected]
+    numbers = [(cell.mean_reliability, cell.mean_residual, cell.variance) for cell in cells]
+    assert np.array(numbers).ravel() == pytest.approx(np.array([facts[3:] for facts in expected]).ravel(), abs=1e-12)
+    return len(cells)
 
 
-def test_the_loop_over_groups_has_groups_enough():
+@settings(deadline=None, max_examples=60)
+@given(ROWS, st.booleans())
+def test_cells_are_those_of_a_loop_over_groups(rows, grouped):
+    level, d, z, group = (np.array(column) for column in zip(*rows, strict=True))
+    check_cells(level / 10, d, z, group if grouped else None)
+
+
+def test_cells_of_many_groups_are_those_of_the_loop():
     generator = np.random.default_rng(0)
     r, d, z, _ = drawn(generator, 900)
-    group = generator.integers(0, 40, 900)
-    cells = reference(r, d, z, group, 3)[1]
-    assert len(cells) == 6
-    for one in cells:
-        border = np.median(r[d == one.label])
-        kept = (d == one.label) & ((r < border) if one.half == "lower" else (r >= border))
-        residual, names = z[kept] - r[kept], set(group[kept].tolist())
-        sums = [(residual[group[kept] == name] - residual.mean()).sum() for name in names]
-        assert one.variance == pytest.approx(np.sum(np.square(sums)) / kept.sum() * len(names) / (len(names) - 1))
+    assert check_cells(r, d, z, generator.integers(0, 40, 900)) == 6
 
 
 def test_p_values_are_those_of_other_peoples_t_tests():
@@ -199,7 +190,7 @@ def test_a_map_that_was_a_bit_wrong_from_the_start_raises_none_with_many_rows():
     doc, new = fitted_on(drawn(generator, 3000, worse=0.08)), drawn(generator, 100_000, worse=0.08)
     assert drift(doc, *new).holds
     exact = [cell.model_copy(update={"mean_residual": 0.0}) for cell in doc.held_out.cells]
-    assert not drift(holding(doc.held_out.halves, exact), *new).holds  # held against 0 it would
+    assert not drift(held_out(halves=doc.held_out.halves, cells=exact), *new).holds  # held against 0 it would
 
 
 def test_another_mix_of_labels_is_no_alarm():
@@ -213,21 +204,18 @@ def test_another_mix_of_labels_is_no_alarm():
 
 
 @pytest.mark.parametrize("per_group", [1, 10])
-def test_the_order_of_rows_does_not_matter_bit_for_bit(per_group):
+def test_neither_the_order_of_rows_nor_the_names_of_groups_matter(per_group):
     generator = np.random.default_rng(6)
-    rows = drawn(generator, 1500, per_group=per_group)
+    rows = r, d, z, group = drawn(generator, 1500, per_group=per_group)
     order = generator.permutation(1500)
     again = tuple(None if column is None else column[order] for column in rows)
     assert reference(*rows, 3) == reference(*again, 3)
     doc = fitted_on(drawn(generator, 800, per_group=per_group))
     assert drift(doc, *rows) == drift(doc, *again)
-
-
-def test_names_of_groups_do_not_matter():
-    generator = np.random.default_rng(7)
-    r, d, z, group = drawn(generator, 1500, per_group=10)
-    numbers, names = reference(r, d, z, group, 3), reference(r, d, z, np.array([f"q{one}" for one in group]), 3)
-    assert [one.variance for one in numbers[1]] == pytest.approx([one.variance for one in names[1]], rel=1e-12)
+    if group is not None:
+        renamed = reference(r, d, z, np.array([f"q{number}" for number in group]), 3)[1]
+        variances = [cell.variance for cell in reference(*rows, 3)[1]]
+        assert [cell.variance for cell in renamed] == pytest.approx(variances, rel=1e-12)
 
 
 def test_what_could_not_be_tested_is_said():
@@ -242,7 +230,7 @@ def test_what_could_not_be_tested_is_said():
     assert words[1].count("exact at reliability") == 2
     assert "at most 1% of evaluations" in words[-1]
     rare = [cell.model_copy(update={"rows": 19}) for cell in doc.held_out.cells]
-    assert all(one.p is None for one in drift(holding(doc.held_out.halves, rare), r, d, z, None).cells)
+    assert all(one.p is None for one in drift(held_out(halves=doc.held_out.halves, cells=rare), r, d, z, None).cells)
     few = drift(doc, r[:15], d[:15], z[:15], None)
     assert few.holds
     assert few.in_words(NAMES)[0].startswith("It cannot be said")
@@ -263,14 +251,12 @@ def test_every_label_changed_still_takes_ten_lines_or_fewer():
     assert [one["label"] for one in plain["cells"]] == [0, 0, 1, 1, 2, 2]
 
 
-def test_no_rows_leave_nothing_to_hold_a_map_against():
-    none = np.empty(0), np.empty(0, dtype=int), np.empty(0, dtype=bool)
-    assert reference(*none, None, 3) == ((0.5, 0.5, 0.5), ())
-    with pytest.raises(BadInput, match="no labelled row"):
-        drift(document(), *none, None)
-
-
-@pytest.mark.parametrize("level", [0.0, 1.0, 5.0, np.nan])
-def test_a_level_outside_0_and_1_is_refused(level):
-    with pytest.raises(BadInput, match=r"such as 0\.01"):
-        drift(document(), np.array([0.5]), np.array([0]), np.array([True]), None, level=level)
+@pytest.mark.parametrize(
+    ("rows", "level", "told"),
+    [(0, 0.01, "no labelled row"), *((1, level, r"such as 0\.01") for level in (0.0, 1.0, 5.0, np.nan))],
+)
+def test_what_no_test_can_be_made_of_is_refused(rows, level, told):
+    some = np.full(rows, 0.5), np.zeros(rows, dtype=int), np.full(rows, True)
+    assert rows or reference(*some, None, 3) == ((0.5, 0.5, 0.5), ())
+    with pytest.raises(BadInput, match=told):
+        drift(document(), *some, None, level=level)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from itertools import permutations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit, ndtri
 
 from tasks.calibrators.identity import Identity
-from tasks.maps import judged
 from tasks.maps.document import MapDocument
-from tasks.maps.evaluate import METRICS, evaluate
+from tasks.maps.evaluate import METRICS, Judged, evaluate, replicated
 from tasks.maps.reliability_map import ReliabilityMap, Scored, calibrated_confidence
 from tasks.maps.verdict import verdict
 from tasks.metrics.intervals import interval, two_sided_p
@@ -119,19 +119,6 @@ def test_tied_rows_are_reviewed_in_a_random_order():
             assert budget[by] == pytest.approx(1000 * errors / budget["reviews"])
 
 
-def test_reviews_by_hand():
-    """Ten rows, three wrong: of the three least sure, confidence finds one and reliability all."""
-    correct = np.array([0, 1, 1, 1, 1, 1, 1, 1, 0, 0])
-    found = evaluate(
-        maps.document("confidence", stated=True),
-        *judge(np.zeros(10, dtype=int), correct, np.linspace(0.1, 0.9, 10), correct + np.linspace(0, 0.1, 10)),
-    )
-    budget = found["reviews"][1]
-    assert (budget["reviews"], budget["at_random"]) == (3, 300)
-    assert (budget["confidence"], budget["reliability"]) == pytest.approx((1000 / 3, 1000))
-    assert found["metrics"]["selacc_70"]["reliability"] == 1
-
-
 def test_labels_have_their_rows_and_what_the_map_has_behind_them(grouped):
     document = maps.document("mrp", calibrator=Identity())
     scored = ReliabilityMap.of(document)(grouped)
@@ -163,8 +150,8 @@ def test_label_spread_is_of_the_confidence_on_the_resampled_rows(helpful, groupe
         "shuffled_p95": label_spread_null(*rows, seed=0),
         "rows": 3000,
     }
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", 2500)
-    some = judged.Judged.of(grouped, scored).some()
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 2500)
+    some = Judged.of(grouped, scored).some()
     spread = evaluate(helpful, grouped, scored)["label_spread"]
     assert spread["value"] == label_spread(some.probability["confidence"], some.decision, some.correct)
     assert spread["rows"] == len(some) == 2500
@@ -173,17 +160,20 @@ def test_label_spread_is_of_the_confidence_on_the_resampled_rows(helpful, groupe
 # Shares
 
 
-def test_a_share_has_the_interval_of_wilson():
+@pytest.mark.parametrize("right", [20, 25])
+def test_a_share_has_the_interval_of_wilson(right):
     """By its definition: the shares from which the one that was seen is 1.96 standard errors away."""
-    correct = np.arange(25) < 20
-    share = evaluate(maps.document("confidence", stated=True), *judge([0] * 25, correct, [0.8] * 25, [1.0] * 25))
-    for found in (share["accuracy"], share["labels"][0]["correct"]):
-        assert found["value"] == 0.8
-        for bound in (found["low"], found["high"]):
-            assert (0.8 - bound) ** 2 == pytest.approx(ndtri(0.975) ** 2 * bound * (1 - bound) / 25)
+    rows = judge([0] * 25, np.arange(25) < right, [0.8] * 25, [1.0] * 25)
+    made = evaluate(maps.document("confidence", stated=True), *rows)
+    for share in (made["accuracy"], made["labels"][0]["correct"]):
+        assert share["value"] == right / 25
+        for bound in (share["low"], share["high"]):
+            away = (share["value"] - bound) ** 2
+            assert away == pytest.approx(ndtri(0.975) ** 2 * bound * (1 - bound) / 25, abs=1e-12)
 
 
 @given(right=st.lists(st.booleans(), min_size=10, max_size=30), copies=st.integers(1, 4))
+@example(right=[True] * 20, copies=5)
 @settings(max_examples=10, deadline=None)
 def test_copies_of_a_row_in_its_group_teach_nothing(right, copies):
     n = len(right)
@@ -195,15 +185,6 @@ def test_copies_of_a_row_in_its_group_teach_nothing(right, copies):
     assert copied["accuracy"] == pytest.approx(alone["accuracy"], abs=1e-9)
     for one, other in zip(copied["labels"], alone["labels"], strict=True):
         assert one["correct"] == pytest.approx(other["correct"], abs=1e-9)
-
-
-def test_groups_that_are_all_right_count_as_one_row_each():
-    document = maps.document("confidence", stated=True)
-    alone = evaluate(document, *judge([0] * 20, [True] * 20, [0.9] * 20, np.ones(20)))
-    group = np.repeat([f"q{i}" for i in range(20)], 5)
-    together = evaluate(document, *judge([0] * 100, [True] * 100, [0.9] * 100, np.ones(100), group))
-    assert together["accuracy"] == pytest.approx(alone["accuracy"])
-    assert alone["accuracy"]["low"] == pytest.approx(1 / (1 + ndtri(0.975) ** 2 / 20))
 
 
 def test_groups_of_a_right_and_a_wrong_row_count_for_no_more_than_their_rows():
@@ -235,7 +216,7 @@ def test_intervals_are_those_of_the_paired_bootstrap(helpful, grouped, helps):
 @pytest.mark.parametrize("most", [20_000, 1000])
 def test_a_map_that_keeps_the_confidence_changes_nothing(stated, most, monkeypatch):
     """0.6 is a bin edge and 1.0 has no finite logit; both stay where they are."""
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", most)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", most)
     frame = maps.stated(2000) if stated else maps.predictions(2000)
     evaluation = found(maps.document("confidence", stated=stated), checked(frame))
     assert evaluation["resampled"]["rows"] == min(most, 2000)
@@ -247,7 +228,7 @@ def test_a_map_that_keeps_the_confidence_changes_nothing(stated, most, monkeypat
 
 @pytest.mark.parametrize("most", [20_000, 1000])
 def test_the_order_of_grouped_rows_does_not_matter(helpful, grouped, most, monkeypatch):
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", most)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", most)
     order = np.random.default_rng(0).permutation(len(grouped))
     assert_close(found(helpful, grouped), found(helpful, grouped.take(order)))
 
@@ -282,7 +263,7 @@ def test_some_of_the_rows_give_the_intervals_of_all(helpful, group, monkeypatch)
     """A quarter of the rows alone would give intervals twice as wide."""
     rows = checked(maps.predictions(8000), group)
     whole = found(helpful, rows)
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", 2000)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 2000)
     some = found(helpful, rows)
     assert some["resampled"] == {"resamples": 1000, "rows": 2000, "groups": 2000 if group is None else 200}
     for name in METRICS:
@@ -295,10 +276,10 @@ def test_some_of_the_rows_give_the_intervals_of_all(helpful, group, monkeypatch)
 
 def test_the_calibration_error_of_some_rows_is_shrunk_bin_by_bin(helpful, monkeypatch):
     """Shrunk as a whole, its absolute values would keep the noise of the few rows: the interval lies above."""
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", 600)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 600)
     rows = checked(maps.predictions(10_000))
-    all_rows = judged.Judged.of(rows, ReliabilityMap.of(helpful)(rows))
-    whole, some = (judged.replicated(all_rows, of, METRIC_DEFAULTS) for of in (all_rows, all_rows.some()))
+    all_rows = Judged.of(rows, ReliabilityMap.of(helpful)(rows))
+    whole, some = (replicated(all_rows, of, METRIC_DEFAULTS) for of in (all_rows, all_rows.some()))
     for by in VIEWS:
         first, second = interval(whole[by]["ece"]), interval(some[by]["ece"])
         assert second.standard_error == pytest.approx(first.standard_error, rel=0.25)
@@ -308,7 +289,7 @@ def test_the_calibration_error_of_some_rows_is_shrunk_bin_by_bin(helpful, monkey
 
 def test_few_errors_among_some_rows_do_not_speak_for_all(monkeypatch):
     """Reliability keeps 3 wrong rows fewer of 10,000; no row that was drawn tells the two apart."""
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", 500)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 500)
     correct, sure = np.ones(10_000, dtype=bool), np.linspace(-3, 5, 10_000)
     correct[:800:2] = False
     correct[-3:] = False
@@ -429,24 +410,20 @@ def test_the_reasons_are_those_that_are_seen():
     assert "No label spread can be seen" in said
 
 
-def test_one_curve_is_said_to_leave_the_order(grouped):
-    document = maps.document("shared_1d")
-    assert "one curve for all labels" in " ".join(verdict(found(document, grouped), document))
-
-
 def test_few_groups_and_some_rows_are_said(helpful, grouped, monkeypatch):
     nine = verdict(found(helpful, grouped.take(slice(90))), helpful)
     assert nine[0].startswith("No verdict: there are 9 groups, and a difference among fewer than 30 may be chance")
     assert not verdict(found(helpful, grouped.take(slice(300))), helpful)[0].startswith("No verdict")
-    monkeypatch.setattr(judged, "MOST_RESAMPLED", 2500)
+    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 2500)
     assert "from 2,500 of 3,000 rows" in verdict(found(helpful, grouped), helpful)[-1]
 
 
-def test_a_map_that_keeps_the_confidence_says_why(grouped):
-    document = maps.document("confidence")
-    lines = verdict(found(document, grouped), document)
-    assert "by choice" in lines[0]
-    assert "made up for a test" in lines[1]
+@pytest.mark.parametrize(
+    ("variant", "said"), [("confidence", "by choice.*made up for a test"), ("shared_1d", "one curve for all labels")]
+)
+def test_a_map_that_leaves_the_order_of_the_confidence_says_so(variant, said, grouped):
+    document = maps.document(variant)
+    assert re.search(said, " ".join(verdict(found(document, grouped), document)))
 
 
 def told(evaluation: dict, signs: dict[str, int]) -> dict:

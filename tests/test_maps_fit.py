@@ -17,7 +17,6 @@ from tasks.maps.document import Candidate, MapDocument
 from tasks.maps.fit import AUTO, DEPLOYABLE, SIMPLEST_FIRST, batch_under, fit_calibrators, fit_variants
 from tasks.maps.labelled import cut, not_fitted_on
 from tasks.maps.reliability_map import ReliabilityMap
-from tasks.maps.words import said_of_fit
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.metrics.spread import label_spread
 from tasks.predictions.rows import PredictedRows
@@ -92,7 +91,7 @@ def test_a_map_says_how_many_rows_are_behind_each_label_and_what_a_rare_one_stan
     part = cut(rows, 3, 1).projection_fit
     assert document.projection.rows_by_label == tuple(np.bincount(part.decision, minlength=3))
     assert document.projection.fallback[2] != "none"
-    assert any("exact" in line and "Too few rows" in line for line in said_of_fit(learned(rows, "mrp")))
+    assert any("exact" in line and "Too few rows" in line for line in learned(rows, "mrp").in_words())
     plain = checked(made)
     never = PredictedRows(plain.logits, None, plain.decision, np.minimum(plain.label, 1), None)  # decided all the same
     assert learned(never, "confidence").silent == ("exact",)
@@ -210,7 +209,7 @@ def test_the_gain_is_told_for_fewer_rows_and_shrinks_with_them():
 def test_matrix_scaling_is_recommended_where_it_does_as_well():
     rows = checked(maps.predictions(3000, shift=2.5))
     found, parts = learned(rows), cut(rows, 3, 1)
-    told = "\n".join(said_of_fit(found))
+    told = "\n".join(found.in_words())
     unseen = parts.projection_selection
     (matrix,) = fit_calibrators("matrix", parts.calibrator_fit, [len(parts.calibrator_fit)], seed=1)
     maps_of_both = ReliabilityMap(matrix), ReliabilityMap.of(found.document)
@@ -221,7 +220,7 @@ def test_matrix_scaling_is_recommended_where_it_does_as_well():
     assert "they are right, more than shuffled labels show" in told
     assert "--calibrator matrix" in told
     for mean, as_good in ((0.009, True), (0.011, False)):
-        said = said_of_fit(dataclasses.replace(found, recalibrated=Difference(mean, 0.01)))
+        said = dataclasses.replace(found, recalibrated=Difference(mean, 0.01)).in_words()
         assert any("--calibrator matrix" in line for line in said) == as_good
     assert f"{100 * found.moved:.1f}% of the rows" in told
 
@@ -229,7 +228,7 @@ def test_matrix_scaling_is_recommended_where_it_does_as_well():
 def test_after_matrix_scaling_a_shift_is_gone_and_confidence_is_kept():
     found = learned(checked(maps.predictions(3000, shift=2.5)), AUTO, "matrix")
     assert found.document.projection.name == "confidence"
-    assert "keep your confidence" in said_of_fit(found)[0]
+    assert "keep your confidence" in found.in_words()[0]
 
 
 @pytest.mark.parametrize(

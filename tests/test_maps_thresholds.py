@@ -13,9 +13,17 @@ from scipy.special import expit, logit
 from scipy.stats import binomtest
 
 from tasks.maps.document import MapDocument
-from tasks.maps.thresholds import _grid, cut_at_coverage, fallback, fewest_rows, find_cuts, one_row_per_group
+from tasks.maps.thresholds import (
+    Thresholds,
+    _grid,
+    cut_at_coverage,
+    fallback,
+    fewest_rows,
+    find_cuts,
+    one_row_per_group,
+)
 from tasks.protocol.errors import BadInput
-from tests.maps import document
+from tests.maps import document, held_out
 
 DRAWS = 1000
 SHARE = np.array([0.5, 0.3, 0.2])
@@ -26,9 +34,7 @@ SHARES = st.sampled_from(["0.05", ".3", "0.5", "0.7", "1", "1.0"])
 
 
 def with_quantiles(quantiles: np.ndarray) -> MapDocument:
-    made = document()
-    held_out = made.held_out.model_copy(update={"quantiles": tuple(np.maximum.accumulate(quantiles).tolist())})
-    return made.model_copy(update={"held_out": held_out})
+    return held_out(quantiles=tuple(np.maximum.accumulate(quantiles).tolist()))
 
 
 def rows_of(reliability, right, decision=None):
@@ -54,16 +60,6 @@ def test_errors_below_a_reliability_put_the_cut_above_them():
     assert 0.45 < found.cut < 0.5
     assert found.automatic == np.count_nonzero(r >= found.cut)
     assert found.accuracy == np.mean(r[r >= found.cut] >= 0.5)
-
-
-def test_fallback_by_hand():
-    p = np.array([0.02, 0.011, 0.5, 0.03, 0.029, 0.0])
-    levels = np.array([0.02, 0.0, 0.01, 0.02, 0.01, 0.0])
-    # the first is rejected at its own level, the second inherits it, the third fails and loses all, so does the
-    # fourth; the fifth has only its own; no level, no rejection, even of a p-value of 0
-    assert fallback(p, levels).tolist() == pytest.approx([0.02, 0.02, 0, 0, 0, 0])
-    p[3] = 0.02
-    assert fallback(p, levels).tolist() == pytest.approx([0.02, 0.02, 0, 0.02, 0.03, 0.03])
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.1)), min_size=1, max_size=20))
@@ -185,48 +181,46 @@ def most_misses(delta: float) -> float:
     return DRAWS * delta + 3 * np.sqrt(DRAWS * delta * (1 - delta))
 
 
+def misses(found: Thresholds, wrong) -> np.ndarray:
+    """Whether there is an overall cut, whether it is `wrong`, and whether that of any label is."""
+    labels = [cut for cut in found.labels if cut.cut is not None]
+    overall = found.overall.cut is not None
+    return np.array([overall, overall and wrong(found.overall), any(map(wrong, labels))])
+
+
 @pytest.mark.parametrize("name", WORLDS)
 def test_the_target_is_missed_no_more_often_than_stated(name):
     generator, delta, target, world = np.random.default_rng(1), 0.1, 0.9, World(WORLDS[name])
-    doc = world.document(generator)
-    missed = missed_label = found_cuts = 0
+    doc, counts = world.document(generator), np.zeros(3)
     for draw in range(DRAWS):
         rows = world.rows(500 + draw % 2 * 500, generator)
         found = find_cuts(doc, *rows, target=target, confidence=1 - delta)
-        found_cuts += found.overall.cut is not None
-        missed += found.overall.cut is not None and world.above(found.overall.cut) < target
-        missed_label += any(one.cut is not None and world.above(one.cut, one.label) < target for one in found.labels)
-    assert missed <= most_misses(delta)
-    assert missed_label <= most_misses(delta)
-    assert found_cuts > 0.9 * DRAWS  # it is not by silence that the target is met
+        counts += misses(found, lambda cut: world.above(cut.cut, cut.label) < target)
+    assert (counts[1:] <= most_misses(delta)).all()
+    assert counts[0] > 0.9 * DRAWS  # it is not by silence that the target is met
 
 
 def test_the_target_is_missed_no_more_often_where_every_cut_just_misses_it():
     generator, delta, target = np.random.default_rng(2), 0.1, 0.9
-    doc = with_quantiles(EVENLY)
-    overall = of_labels = 0
+    doc, counts = with_quantiles(EVENLY), np.zeros(3)
     for _ in range(DRAWS):
         decision = generator.choice(3, 800, p=SHARE)
         right = generator.random(800) < target - 1e-9
         found = find_cuts(doc, generator.random(800), decision, right, target=target, confidence=1 - delta)
-        overall += found.overall.cut is not None
-        of_labels += any(one.cut is not None for one in found.labels)
-    assert 0 < overall <= most_misses(delta)
-    assert 0 < of_labels <= most_misses(delta)
+        counts += misses(found, lambda _: True)
+    assert (counts > 0).all()
+    assert (counts <= most_misses(delta)).all()
 
 
 @pytest.mark.parametrize("name", ["the map is right", "round numbers"])
 def test_the_bound_at_a_coverage_is_wrong_no_more_often_than_stated(name):
     generator, delta, world = np.random.default_rng(3), 0.1, World(WORLDS[name])
-    overall = of_labels = 0
+    counts = np.zeros(3)
     for _ in range(DRAWS):
         found = cut_at_coverage(*world.rows(600, generator), coverage="0.6", confidence=1 - delta)
-        overall += world.above(found.overall.cut) < found.overall.lower_bound
-        cuts = [one for one in found.labels if one.cut is not None]
-        of_labels += any(world.above(one.cut, one.label) < one.lower_bound for one in cuts)
-    assert overall <= most_misses(delta)
-    assert of_labels <= most_misses(delta)
-    assert name == "round numbers" or overall > delta * DRAWS / 3  # the bound is no wider than it has to be
+        counts += misses(found, lambda cut: world.above(cut.cut, cut.label) < cut.lower_bound)
+    assert (counts[1:] <= most_misses(delta)).all()
+    assert name == "round numbers" or counts[1] > delta * DRAWS / 3  # the bound is no wider than it has to be
 
 
 # The grid, ties, words and bad input
@@ -260,11 +254,6 @@ def test_the_cut_does_not_depend_on_the_order_of_rows():
     doc = with_quantiles(EVENLY)
     assert find_cuts(doc, *rows, target=0.9) == find_cuts(doc, *again, target=0.9)
     assert cut_at_coverage(*rows, coverage="0.5") == cut_at_coverage(*again, coverage="0.5")
-
-
-def test_the_whole_set_at_a_coverage_of_one():
-    found = cut_at_coverage(*rows_of([0.2, 0.9], [False, True]), coverage="1").overall
-    assert (found.cut, found.automatic, found.accuracy) == (0, 2, 0.5)
 
 
 def test_rows_that_all_tie_cannot_be_parted():
@@ -342,28 +331,24 @@ def test_one_row_of_each_group_is_drawn_by_the_seed():
     assert taken == pytest.approx(np.array([1 / 3, 1 / 2, 1 / 3, 1, 1 / 2, 1 / 3]), abs=0.1)
 
 
-@pytest.mark.parametrize("target", [0.0, 1.0, 95.0, -0.1, np.nan])
-def test_a_target_outside_0_and_1_is_refused(target):
-    with pytest.raises(BadInput, match=r"such as 0\.95"):
-        find_cuts(document(), *rows_of([0.5], [True]), target=target)
+TARGET, COVERAGE = {"target": 0.9}, {"coverage": "1"}
+REFUSED = [
+    *((1, {"target": target}, r"such as 0\.95") for target in (0.0, 1.0, 95.0, -0.1, np.nan)),
+    *(
+        (1, how | {"confidence": share}, "confidence")
+        for share in (0.0, 1.0, 95.0, np.nan)
+        for how in (TARGET, COVERAGE)
+    ),
+    *(
+        (1, {"coverage": text}, r"such as 0\.7")
+        for text in ("0", "0.0", "1.1", "-0.5", "70%", "", "nan", "1e-9", ".", "2")
+    ),
+    *((0, how, "no labelled row") for how in (TARGET, COVERAGE)),
+]
 
 
-@pytest.mark.parametrize("confidence", [0.0, 1.0, 95.0, np.nan])
-def test_a_confidence_outside_0_and_1_is_refused(confidence):
-    with pytest.raises(BadInput, match="confidence"):
-        find_cuts(document(), *rows_of([0.5], [True]), target=0.9, confidence=confidence)
-    with pytest.raises(BadInput, match="confidence"):
-        cut_at_coverage(*rows_of([0.5], [True]), coverage="1", confidence=confidence)
-
-
-@pytest.mark.parametrize("coverage", ["0", "0.0", "1.1", "-0.5", "70%", "", "nan", "1e-9", ".", "2"])
-def test_a_coverage_that_is_no_share_is_refused(coverage):
-    with pytest.raises(BadInput, match=r"such as 0\.7"):
-        cut_at_coverage(*rows_of([0.5], [True]), coverage=coverage)
-
-
-def test_no_rows_are_refused():
-    with pytest.raises(BadInput, match="no labelled row"):
-        find_cuts(document(), *rows_of([], []), target=0.9)
-    with pytest.raises(BadInput, match="no labelled row"):
-        cut_at_coverage(*rows_of([], []), coverage="0.5")
+@pytest.mark.parametrize(("rows", "asked", "told"), REFUSED)
+def test_what_no_cut_can_be_made_of_is_refused(rows, asked, told):
+    some = rows_of([0.5] * rows, [True] * rows)
+    with pytest.raises(BadInput, match=told):
+        find_cuts(document(), *some, **asked) if "target" in asked else cut_at_coverage(*some, **asked)

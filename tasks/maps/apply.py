@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor, inf
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -32,7 +31,6 @@ from tasks.protocol.errors import BadInput
 
 COVERAGE = "0.7"
 Progress = Callable[[str, int], None]
-Piece = TypeVar("Piece", pl.DataFrame, pa.RecordBatch)
 DECIMAL = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)
 
 
@@ -49,16 +47,20 @@ class Applied:
     def in_words(self, names: Sequence[str]) -> list[str]:
         """What is automatic, and which labels the map knows too little of."""
         if self.lowest_automatic is None:
-            told = [f"All {self.rows:,} rows go to review."]
+            lines = [f"All {self.rows:,} rows go to review."]
         else:
             share = f"{self.automatic:,} of {self.rows:,} rows ({100 * self.automatic / self.rows:.1f}%)"
-            told = [f"{share} are automatic: a reliability of {self.lowest_automatic:.4g} or more. Review the rest."]
+            lines = [f"{share} are automatic: a reliability of {self.lowest_automatic:.4g} or more. Review the rest."]
         rare = [f"{names[label]} ({rows:,} rows)" for label, rows in self.rows_by_fallback.items() if rows]
         if rare:
-            told.append(f"No curve of their own, since the map was fitted on few rows of them or none: {listed(rare)}.")
+            lines.append(
+                f"No curve of their own, since the map was fitted on few rows of them or none: {listed(rare)}."
+            )
         if self.unverified:
-            told.append("The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen.")
-        return told
+            lines.append(
+                "The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen."
+            )
+        return lines
 
 
 def apply_map(
@@ -91,11 +93,10 @@ def apply_map(
     check_output(file, out)
     layout = find_layout(file.schema.names, str(predictions), labelled=False, stated=document.input == "stated")
     names = _added_names(document, file)
-    scores = (_told(progress, "scored", piece) for piece in _scores(document, file, layout))
-    with ranked(scores, out, in_memory=in_memory) as ranking:
+    with ranked(_scores(document, file, layout, progress), out, in_memory=in_memory) as ranking:
         last_reviewed = None if share is None else ranking.n_rows - floor(share * ranking.n_rows)
-        routing = _Routing(document.label_names, names, ranking, last_reviewed, cut)
-        write_beside(file, lambda first, count: _told(progress, "written", routing(first, count)), out)
+        routing = _Routing(document.label_names, names, ranking, last_reviewed, cut, progress)
+        write_beside(file, routing, out)
     alone = [label for label, kind in enumerate(document.projection.fallback) if kind != "none"]
     return Applied(
         rows=ranking.n_rows,
@@ -104,11 +105,6 @@ def apply_map(
         rows_by_fallback={label: routing.decided[label] for label in alone},
         unverified=isinstance(file, ParquetPredictions) and not file.has_checksums(),
     )
-
-
-def _told(progress: Progress, stage: str, piece: Piece) -> Piece:
-    progress(stage, len(piece))
-    return piece
 
 
 def _share(coverage: str | None, cut: float | None) -> Fraction | None:
@@ -147,24 +143,20 @@ def _added_names(document: MapDocument, file: Predictions) -> dict[str, str]:
     return names
 
 
-def _scores(document: MapDocument, file: Predictions, layout: Layout) -> Iterator[pl.DataFrame]:
+def _scores(document: MapDocument, file: Predictions, layout: Layout, progress: Progress) -> Iterator[pl.DataFrame]:
     """What the map says of the rows, piece by piece, with the columns of SCORES."""
     reliability_map = ReliabilityMap.of(document)
 
     def score(piece: tuple[int, pa.RecordBatch]) -> pl.DataFrame:
         first, batch = piece
-        rows = checked_rows(
-            as_frame(batch, file.path),
-            layout,
-            str(file.path),
-            names=document.label_names,
-            n_labels=document.n_labels,
-            first=first,
-        )
+        frame, names = as_frame(batch, file.path), document.label_names
+        rows = checked_rows(frame, layout, str(file.path), names=names, n_labels=document.n_labels, first=first)
         scored = reliability_map(rows)
         return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
 
-    return in_order(score, numbered(file.batches(layout.read)), threads=2)
+    for scores in in_order(score, numbered(file.batches(layout.read)), threads=2):
+        progress("scored", len(scores))
+        yield scores
 
 
 @dataclass
@@ -176,6 +168,7 @@ class _Routing:
     ranking: Ranking
     last_reviewed: int | None  # the rank of the last row to review
     cut: float | None  # or the reliability of the first automatic one
+    progress: Progress
     automatic: int = 0
     lowest: float = inf
     decided: Counter[int] = field(default_factory=Counter)  # label -> rows
@@ -198,6 +191,7 @@ class _Routing:
         }
         if self.label_names is not None:
             values["decision_name"] = _arrow(self.label_names).take(_arrow(decision))
+        self.progress("written", count)
         return pa.record_batch({name: values[key] for key, name in self.names.items()})
 
 

@@ -13,19 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.maps.document import Candidate, Gain
-from tasks.maps.fit import batch_under, fit_calibrators, fit_variant_on_each
+from tasks.maps.fit import batch_under, fit_calibrator, fit_calibrators, fit_variant_on_each
 from tasks.maps.labelled import Parts
 from tasks.maps.reliability_map import ReliabilityMap
-from tasks.metrics.bounded import FEWEST_GROUPS
 from tasks.metrics.reliability import nll_correct_of_rows, order_by_risk, ranking_metrics
+from tasks.metrics.resampling import FEWEST_GROUPS
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.variants import SIMPLEST_FIRST, VARIANTS
 
 FEWEST_ERRORS = 10  # or right decisions
 MOST_LABELS = 20  # for which matrix scaling is tried; its time grows with the fourth power
-
-IN_WORDS = {key: variant.in_words for key, variant in VARIANTS.items()}
 
 
 @dataclass(frozen=True)
@@ -55,18 +53,22 @@ def losses_of(reliability_map: ReliabilityMap, rows: PredictedRows, smallest: fl
 def candidates(losses: Mapping[str, np.ndarray], group: np.ndarray | None) -> list[Candidate]:
     """Each variant's losses `(n,)` beside those of the best one, in the order given."""
     best = min(losses, key=lambda name: float(losses[name].mean()))
-    found = []
-    for name, own in losses.items():
-        above = Difference.of(own - losses[best], group)
-        mean, error = float(own.mean()), above.standard_error
-        found.append(Candidate(variant=name, nll_correct=mean, above_best=above.mean, standard_error=error))
-    return found
+    above = {name: Difference.of(own - losses[best], group) for name, own in losses.items()}
+    return [
+        Candidate(
+            variant=name,
+            nll_correct=float(own.mean()),
+            above_best=above[name].mean,
+            standard_error=above[name].standard_error,
+        )
+        for name, own in losses.items()
+    ]
 
 
-def simplest_within_one_standard_error(found: Sequence[Candidate]) -> Candidate:
+def simplest_within_one_standard_error(judged: Sequence[Candidate]) -> Candidate:
     """The first candidate, from simple to complex, that is no more than its standard error above the best."""
-    ordered = sorted(found, key=lambda one: SIMPLEST_FIRST.index(one.variant))
-    return next(one for one in ordered if one.above_best <= one.standard_error)
+    near = [candidate for candidate in judged if candidate.above_best <= candidate.standard_error]
+    return min(near, key=lambda candidate: SIMPLEST_FIRST.index(candidate.variant))
 
 
 def too_little(rows: PredictedRows) -> str:
@@ -81,23 +83,22 @@ def too_little(rows: PredictedRows) -> str:
     return ""
 
 
-def reason(chosen: Candidate, found: Sequence[Candidate], rows: int, calibrator: str) -> str:
+def reason(chosen: Candidate, judged: Sequence[Candidate], rows: int, calibrator: str) -> str:
     """Why `chosen` was chosen on so many projection-selection rows under `calibrator`, in a sentence or two."""
-    best = min(found, key=lambda one: one.above_best)
-    own, where = IN_WORDS[chosen.variant], f"on {rows:,} projection-selection rows"
-    if chosen.variant == best.variant:
-        simpler = any(SIMPLEST_FIRST.index(one.variant) < SIMPLEST_FIRST.index(chosen.variant) for one in found)
-        told = f"{own} has the lowest log loss {where} ({chosen.nll_correct:.4f})"
-        if simpler:
-            told += ", and everything simpler is more than one standard error worse"
-    else:
-        told = (
+    best = min(judged, key=lambda candidate: candidate.above_best)
+    own, where = VARIANTS[chosen.variant].in_words, f"on {rows:,} projection-selection rows"
+    if chosen.variant != best.variant:
+        why = (
             f"{own} is the simplest within one standard error of the best {where}: its log loss is "
             f"{chosen.nll_correct:.4f}, {chosen.above_best:.4f} (standard error {chosen.standard_error:.4f}) above "
-            f"{IN_WORDS[best.variant]}"
+            f"{VARIANTS[best.variant].in_words}"
         )
+    else:
+        why = f"{own} has the lowest log loss {where} ({chosen.nll_correct:.4f})"
+        if chosen.variant != min((candidate.variant for candidate in judged), key=SIMPLEST_FIRST.index):
+            why += ", and everything simpler is more than one standard error worse"
     kept = "keep your confidence" if calibrator == "uncal" else f"keep your confidence, calibrated by {calibrator}"
-    return f"{kept}: {told}" if chosen.variant == "confidence" else told
+    return f"{kept}: {why}" if chosen.variant == "confidence" else why
 
 
 def recalibration(reliability_map: ReliabilityMap, parts: Parts, smallest: float) -> tuple[Difference, float] | None:
@@ -109,9 +110,8 @@ def recalibration(reliability_map: ReliabilityMap, parts: Parts, smallest: float
     rows = parts.projection_selection
     if rows.logits is None or parts.n_labels > MOST_LABELS:
         return None
-    (matrix,) = fit_calibrators("matrix", parts.calibrator_fit, [len(parts.calibrator_fit)], seed=parts.seed)
-    confidence = ReliabilityMap(matrix)
-    losses = losses_of(confidence, rows, smallest) - losses_of(reliability_map, rows, smallest)
+    matrix = fit_calibrator("matrix", parts.calibrator_fit, seed=parts.seed)
+    losses = losses_of(ReliabilityMap(matrix), rows, smallest) - losses_of(reliability_map, rows, smallest)
     moved = float(np.mean(matrix(rows.logits).argmax(axis=1) != rows.decision))
     return Difference.of(losses, rows.group), moved
 
@@ -123,17 +123,12 @@ def gains(
     rows = parts.projection_selection
     fits = fit_calibrators(calibrator, parts.calibrator_fit, steps, seed=parts.seed)
     batches = [batch_under(fit, parts, settings, step) for fit, step in zip(fits, steps, strict=True)]
-    found = []
+    gained = []
     for step, fit, value in zip(steps, fits, fit_variant_on_each(batches, variant), strict=True):
-        before, after = ReliabilityMap(fit), ReliabilityMap(fit, value)
-        change = Difference.of(losses_of(after, rows, smallest) - losses_of(before, rows, smallest), rows.group)
-        areas = [ranking_metrics(order_by_risk(one(rows).logit, rows.correct))["aurc"][0] for one in (before, after)]
-        found.append(
-            Gain(
-                rows=min(step, len(parts.projection_fit)),
-                nll_correct=change.mean,
-                nll_correct_standard_error=change.standard_error,
-                aurc=float(areas[1] - areas[0]),
-            )
-        )
-    return found
+        with_it, without = ReliabilityMap(fit, value), ReliabilityMap(fit)
+        change = Difference.of(losses_of(with_it, rows, smallest) - losses_of(without, rows, smallest), rows.group)
+        ranked = (order_by_risk(each(rows).logit, rows.correct) for each in (with_it, without))
+        after, before = (float(ranking_metrics(order)["aurc"][0]) for order in ranked)
+        facts = {"nll_correct": change.mean, "nll_correct_standard_error": change.standard_error}
+        gained.append(Gain(rows=min(step, len(parts.projection_fit)), aurc=after - before, **facts))
+    return gained

@@ -28,6 +28,7 @@ FORMAT = "mrp-reliability-map"
 VERSION = 2
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Half = Literal["lower", "upper"]
 Calibrator = Identity | Temperature | Diagonal | Spline | HCalibration | Smart | Matrix
 Variant = Confidence | SharedCurve | Curves | WithFallbacks
 
@@ -106,7 +107,7 @@ class Cell(Part):
     """Projection-selection rows of one decided label and one half of its reliabilities: what drift is held against."""
 
     label: Count
-    half: Literal["lower", "upper"]
+    half: Half
     rows: Count
     mean_reliability: Share
     mean_residual: Annotated[float, Field(ge=-1, le=1)]  # of correct - reliability

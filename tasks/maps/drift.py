@@ -9,31 +9,92 @@ of labels is no such change.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from scipy.special import stdtr
 
-from tasks.maps.document import Cell, MapDocument
-from tasks.maps.drifted import HALVES, CellDrift, Drift
-from tasks.metrics.bounded import FEWEST_GROUPS
+from tasks.maps.document import Cell, Half, MapDocument
 from tasks.metrics.checks import reject_nan
 from tasks.metrics.intervals import holm
+from tasks.metrics.resampling import FEWEST_GROUPS
 from tasks.protocol.errors import BadInput
 
 FEWEST_ROWS = 20  # of a cell, on either side, for a test
 ROUNDING = 1e-12  # a difference of mean residuals that is none
+SHOWN = 5  # cells in words
+HALVES: tuple[Half, Half] = ("lower", "upper")
 
 
-class _Cells(NamedTuple):
-    """Cells that have rows, by label and half; the arrays share them."""
+@dataclass(frozen=True)
+class CellDrift:
+    """The new rows of a cell, and what was to be expected of them."""
 
-    number: np.ndarray  # 2 label + half
-    rows: np.ndarray
-    groups: np.ndarray
-    reliability: np.ndarray  # mean
-    residual: np.ndarray  # mean
-    variance: np.ndarray
+    label: int
+    half: Half
+    border: float  # between the halves
+    rows: int
+    says: float  # mean reliability
+    correct: float  # share of correct decisions
+    expected: float | None  # that share, were the mean residual as on the held-out rows; None where there are none
+    p: float | None  # of no change, adjusted for all cells that are tested; None where rows are too few for a test
+
+    def in_words(self, names: Sequence[str] | None) -> str:
+        """The label, by its name if there are names, and the reliabilities."""
+        where = f"below {self.border:.3g}" if self.half == "lower" else f"{self.border:.3g} and above"
+        return f"{names[self.label] if names else self.label} at reliability {where}"
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Each cell with new rows, by label and half, and the chance `level` of an alarm where nothing has changed."""
+
+    level: float
+    cells: tuple[CellDrift, ...]
+
+    @property
+    def changed(self) -> tuple[CellDrift, ...]:
+        """The cells in which the map no longer holds, the clearest first."""
+        clear = [(cell.p, cell) for cell in self.cells if cell.p is not None and cell.p <= self.level]
+        return tuple(cell for _, cell in sorted(clear, key=lambda pair: pair[0]))
+
+    @property
+    def holds(self) -> bool:
+        """No test speaks against the map; neither does it where no cell could be tested, which the words say."""
+        return not self.changed
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers; p is null where a cell could not be tested."""
+        return {"holds": self.holds, "level": self.level, "cells": [asdict(cell) for cell in self.cells]}
+
+    def in_words(self, names: Sequence[str] | None = None) -> list[str]:
+        """Ten lines or fewer; `names` are those of the labels 0..K-1, or None."""
+        changed, untested = self.changed, [cell for cell in self.cells if cell.p is None]
+        tested = len(untested) < len(self.cells)
+        if not tested:
+            lines = ["It cannot be said whether the map still holds: no label has enough labelled rows for a test."]
+        elif self.holds:
+            lines = ["The map still holds: at a reliability, decisions are correct as often as when it was fitted."]
+        else:
+            lines = [
+                f"The map no longer holds for {cell.in_words(names)}: says {cell.says:.2f}, correct {cell.correct:.2f} "
+                f"({cell.rows:,} rows, {cell.expected:.2f} expected, p {cell.p:.2g})."
+                for cell in changed[:SHOWN]
+            ]
+            more = f"Nor for {len(changed) - SHOWN} more such parts. " if len(changed) > SHOWN else ""
+            lines.append(f"{more}Fit it again.")
+        if untested:
+            shown = "; ".join(cell.in_words(names) for cell in untested[:SHOWN])
+            more = f"; and {len(untested) - SHOWN} more" if len(untested) > SHOWN else ""
+            lines.append(f"Not tested, since there are too few rows here or at the fit: {shown}{more}.")
+        if tested:
+            lines.append(
+                f"An unchanged stream is called a changed one in at most {100 * self.level:g}% of evaluations. A "
+                "change of the mix of labels is not looked for: the map can hold for another mix."
+            )
+        return lines
 
 
 def reference(
@@ -49,23 +110,10 @@ def reference(
     """
     reject_nan(reliability, "reliability")
     halves = np.full(n_labels, 0.5)
-    order = np.lexsort((reliability, decision))
-    labels, start = np.unique(decision[order], return_index=True)
-    halves[labels] = [np.median(part) for part in np.split(reliability[order], start[1:])] if len(labels) else []
+    for label in np.unique(decision):
+        halves[label] = np.median(reliability[decision == label])
     cells = _cells(halves, reliability, decision, correct, group)
-    known = cells.groups >= (1 if group is None else FEWEST_GROUPS)
-    parts = [
-        Cell(
-            label=number // 2,
-            half=HALVES[number % 2],
-            rows=rows,
-            mean_reliability=says,
-            mean_residual=residual,
-            variance=variance,
-        )
-        for number, rows, _, says, residual, variance in zip(*(part[known].tolist() for part in cells), strict=True)
-    ]
-    return tuple(halves.tolist()), tuple(parts)
+    return tuple(halves.tolist()), tuple(cell for cell, groups in cells if group is None or groups >= FEWEST_GROUPS)
 
 
 def drift(
@@ -93,69 +141,62 @@ def drift(
         raise BadInput(f"a level of {level} is not above 0 and below 1; give one such as 0.01")
     if len(reliability) == 0:
         raise BadInput("there is no labelled row to test the map with; give predictions with their labels")
-    borders = np.array(document.held_out.halves)
-    before = {2 * cell.label + HALVES.index(cell.half): cell for cell in document.held_out.cells}
-    now = _cells(borders, reliability, decision, correct, group)
-    cells = [before.get(number) for number in now.number.tolist()]
-    fewest = 1 if group is None else FEWEST_GROUPS
-    p_values = [
-        np.nan
-        if then is None or min(then.rows, rows) < FEWEST_ROWS or groups < fewest
-        else _p_value(then, rows, groups, residual, variance)
-        for then, rows, groups, residual, variance in zip(
-            cells, now.rows, now.groups, now.residual, now.variance, strict=True
-        )
-    ]
-    return Drift(level, tuple(_described(now, borders, cells, holm(np.array(p_values)))))
-
-
-def _described(now: _Cells, borders: np.ndarray, before: list[Cell | None], p_values: np.ndarray) -> list[CellDrift]:
-    each = zip(*(part.tolist() for part in now), before, p_values.tolist(), strict=True)
-    return [
+    borders = document.held_out.halves
+    before = {(cell.label, cell.half): cell for cell in document.held_out.cells}
+    new = _cells(np.array(borders), reliability, decision, correct, group)
+    pairs = [(before.get((now.label, now.half)), now) for now, _ in new]
+    testable = [groups if group is None or groups >= FEWEST_GROUPS else 0 for _, groups in new]
+    p_values = holm(np.array([_p_value(*pair, groups) for pair, groups in zip(pairs, testable, strict=True)]))
+    cells = [
         CellDrift(
-            label=number // 2,
-            half=HALVES[number % 2],
-            border=float(borders[number // 2]),
-            rows=rows,
-            says=says,
-            correct=says + residual,
-            expected=None if then is None else says + then.mean_residual,
+            label=now.label,
+            half=now.half,
+            border=borders[now.label],
+            rows=now.rows,
+            says=now.mean_reliability,
+            correct=now.mean_reliability + now.mean_residual,
+            expected=None if then is None else now.mean_reliability + then.mean_residual,
             p=None if np.isnan(p) else p,
         )
-        for number, rows, _, says, residual, _, then, p in each
+        for (then, now), p in zip(pairs, p_values.tolist(), strict=True)
     ]
+    return Drift(level, tuple(cells))
 
 
-def _p_value(then: Cell, rows: int, groups: int, residual: float, variance: float) -> float:
-    """Of an unchanged mean residual, two-sided; 0 where it changed though no row differs from another."""
-    difference = abs(residual - then.mean_residual)
+def _p_value(then: Cell | None, now: Cell, groups: int) -> float:
+    """Of an unchanged mean residual, two-sided; 0 where it changed though no row differs; NaN where it is no test."""
+    if then is None or groups == 0 or min(then.rows, now.rows) < FEWEST_ROWS:
+        return np.nan
+    difference = abs(now.mean_residual - then.mean_residual)
     if difference <= ROUNDING:
         return 1.0
-    both = (then.rows * then.variance + rows * variance) / (then.rows + rows)
-    squared = max(both / then.rows + both / rows, then.variance / then.rows + variance / rows)
+    both = (then.rows * then.variance + now.rows * now.variance) / (then.rows + now.rows)
+    squared = max(both / then.rows + both / now.rows, then.variance / then.rows + now.variance / now.rows)
     return float(2 * stdtr(groups - 1, -difference / np.sqrt(squared))) if squared > 0 else 0.0
 
 
 def _cells(
-    borders: np.ndarray,
-    reliability: np.ndarray,
-    decision: np.ndarray,
-    correct: np.ndarray,
-    group: np.ndarray | None,
-) -> _Cells:
-    """The cells of rows `(n,)`, each group (or row, if None) alone; the order of rows does not matter."""
+    borders: np.ndarray, reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, group: np.ndarray | None
+) -> list[tuple[Cell, int]]:
+    """The cells of rows `(n,)` and their groups (rows, if None); the order of rows does not matter."""
+    if len(decision) == 0:
+        return []
     number = 2 * decision + (reliability >= borders[decision])
     residual = correct - reliability
     name = np.arange(len(number)) if group is None else np.unique(group, return_inverse=True)[1]
     order = np.lexsort((residual, number) if group is None else (residual, name, number))
     number, residual, name = number[order], residual[order], name[order]
-    found, start, rows = np.unique(number, return_index=True, return_counts=True)
-    if len(found) == 0:
-        return _Cells(found, rows, rows, *[np.empty(0)] * 3)
+    numbers, start, rows = np.unique(number, return_index=True, return_counts=True)
     mean = np.add.reduceat(residual, start) / rows
     first = np.flatnonzero(np.r_[True, (np.diff(number) != 0) | (np.diff(name) != 0)])  # row of each cell and group
     centred = np.add.reduceat(residual - np.repeat(mean, rows), first)
     where = np.searchsorted(first, start)
     groups = np.diff(np.r_[where, len(first)])
     variance = np.add.reduceat(centred**2, where) / rows * (groups / np.maximum(groups - 1, 1))
-    return _Cells(found, rows, groups, np.add.reduceat(reliability[order], start) / rows, mean, variance)
+    says = np.add.reduceat(reliability[order], start) / rows
+    names = ("rows", "mean_reliability", "mean_residual", "variance")
+    facts = zip(*(part.tolist() for part in (rows, says, mean, variance)), strict=True)
+    return [
+        (Cell(label=number // 2, half=HALVES[number % 2], **dict(zip(names, fact, strict=True))), count)
+        for number, fact, count in zip(numbers.tolist(), facts, groups.tolist(), strict=True)
+    ]

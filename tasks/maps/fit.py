@@ -43,6 +43,11 @@ def check_names(calibrator: str, variant: str, *, stated: bool, n_labels: int) -
         raise BadInput(f"a map cannot hold the variant {variant!r}{why}; it can hold {', '.join((AUTO, *DEPLOYABLE))}")
 
 
+def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:
+    """The calibrator `name` on all rows."""
+    return fit_calibrators(name, rows, [len(rows)], seed=seed)[0]
+
+
 def fit_calibrators(name: str, rows: PredictedRows, first: Sequence[int], *, seed: int) -> list[Calibrator]:
     """The calibrator `name` on so many of the first rows, for each of `first`."""
     assert rows.label is not None

@@ -64,17 +64,16 @@ def cut(rows: PredictedRows, n_labels: int, seed: int, paper: ProtocolParams | N
 def cut_numbers(
     rows: PredictedRows, seed: int, paper: ProtocolParams | None, caps: tuple[int, int, int]
 ) -> ValidationParts:
-    """Row numbers of the three parts: the paper's, or else thirds of so many rows at most."""
-    return thirds(rows, seed, caps) if paper is None else validation_parts(len(rows), seed, paper, rows.group)
+    """Row numbers of the three parts: the paper's, or else thirds of so many rows at most.
 
-
-def thirds(rows: PredictedRows, seed: int, caps: tuple[int, int, int]) -> ValidationParts:
-    """The same rows, seed and groups give the same parts on every machine; rows of a group stay in file order."""
+    The same rows, seed and groups give the same parts on every machine; rows of a group stay in file order.
+    """
+    if paper is not None:
+        return validation_parts(len(rows), seed, paper, rows.group)
     units = None if rows.group is None else rows_by_group(rows.group)
-    drawn = np.random.default_rng(seed).permutation(len(rows) if units is None else len(units))
-    parts = np.array_split(drawn, 3)
+    parts = np.array_split(np.random.default_rng(seed).permutation(len(rows) if units is None else len(units)), 3)
     if units is not None:
-        parts = [np.concatenate([np.empty(0, dtype=np.int64), *(units[one] for one in part)]) for part in parts]
+        parts = [np.concatenate([np.empty(0, dtype=np.int64), *(units[unit] for unit in part)]) for part in parts]
     return ValidationParts(*(part[:cap] for part, cap in zip(parts, caps, strict=True)))
 
 

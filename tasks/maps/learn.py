@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from tasks.calibrators import calibrators_for
 from tasks.maps.choose import (
-    IN_WORDS,
     Difference,
     candidates,
     gains,
@@ -22,12 +21,22 @@ from tasks.maps.choose import (
 )
 from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from tasks.maps.drift import reference
-from tasks.maps.fit import AUTO, batch_under, check_names, fit_calibrators, fit_variants, offered
+from tasks.maps.fit import (
+    AUTO,
+    OF_THE_LOGIT,
+    batch_under,
+    check_names,
+    fit_calibrator,
+    fit_variants,
+    offered,
+)
 from tasks.maps.labelled import Parts, cut
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.metrics.spread import label_spread, label_spread_null
+from tasks.predictions.columns import listed
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.lattice import LatticeSettings
+from tasks.projection.variants import VARIANTS
 from tasks.protocol.errors import BadInput, mistakes
 from tasks.protocol.params import MetricParams, Params
 
@@ -42,6 +51,30 @@ class Learned:
     accuracy: float  # of the decisions on all rows
     commonest: float  # share of the commonest true label
     silent: tuple[str, ...]  # labels that no row decides, or that are the truth of none
+
+    def in_words(self) -> list[str]:
+        """The recommendation, what it was chosen from, how many labelled rows it takes, and what to beware of."""
+        choice, decided = self.document.choice, f"Of the decisions {100 * self.accuracy:.1f}% are correct."
+        lines = [f"{'Recommendation' if choice.asked == AUTO else 'Map'}: {choice.reason}."]
+        if choice.asked == AUTO:
+            lines += _of_candidates(self.document)
+        lines += [*_of_spread(self.document), *_of_fallbacks(self.document), *_of_gains(self.document)]
+        doubts = [f"Never decided, or never the true label: {listed(self.silent)}."] if self.silent else []
+        if self.accuracy < self.commonest:
+            doubts.append(f"Always deciding the commonest label would be right in {100 * self.commonest:.1f}%.")
+        if doubts:
+            doubts.append("Are the labels numbered as they should be?")
+        return [*lines, *self._of_recalibration(), " ".join([decided, *doubts])]
+
+    def _of_recalibration(self) -> list[str]:
+        rival, keeps = self.recalibrated, self.document.projection.name == "confidence"
+        if rival is None or rival.mean > rival.standard_error or (keeps and rival.mean >= -rival.standard_error):
+            return []  # who keeps the confidence changes it only for a better one
+        return [
+            "If your probabilities may change, recalibrate with matrix scaling instead (--calibrator matrix): the log "
+            f"loss of its confidence alone is {rival.mean:+.4f} (standard error {rival.standard_error:.4f}) from this "
+            f"map's. Followed through, it would decide {100 * self.moved:.1f}% of the rows otherwise."
+        ]
 
 
 def learn_map(
@@ -99,13 +132,12 @@ def choose_map(parts: Parts, params: Params, calibrator: str, variant: str) -> t
         settings = replace(settings, minimum_rows=0)
     smallest = params.metrics.smallest_reliability
     selection = parts.projection_selection
-    fit_rows = parts.fit_rows(calibrator)
-    (fitted,) = fit_calibrators(calibrator, fit_rows, [len(fit_rows)], seed=parts.seed)
+    fitted = fit_calibrator(calibrator, parts.fit_rows(calibrator), seed=parts.seed)
     wanted = offered(fitted, parts) if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
     variants = fit_variants(batch_under(fitted, parts, settings), wanted)
     maps = {name: ReliabilityMap(fitted, value) for name, value in variants.items()}
     judged = candidates({name: losses_of(one, selection, smallest) for name, one in maps.items()}, selection.group)
-    chosen, why = variant, f"{IN_WORDS[variant]}, as asked for" if variant != AUTO else ""
+    chosen, why = variant, f"{VARIANTS[variant].in_words}, as asked for" if variant != AUTO else ""
     if variant == AUTO and (lacking := too_little(selection)):
         chosen, why = "confidence", f"keep your confidence: {lacking}"
     elif variant == AUTO:
@@ -122,15 +154,9 @@ def held_out(learned: ReliabilityMap, parts: Parts, params: MetricParams) -> Hel
     rows = parts.projection_selection
     scored = learned(rows)
     of_spread = scored.confidence, rows.decision, rows.correct
-    groups, cell = params.spread_groups, params.spread_minimum_cell
+    groups, cell, shuffles = params.spread_groups, params.spread_minimum_cell, params.spread_permutations
     spread = label_spread(*of_spread, groups=groups, minimum_cell=cell)
-    shuffled = label_spread_null(
-        *of_spread,
-        groups=groups,
-        minimum_cell=cell,
-        permutations=params.spread_permutations,
-        seed=parts.seed,
-    )
+    shuffled = label_spread_null(*of_spread, groups=groups, minimum_cell=cell, permutations=shuffles, seed=parts.seed)
     halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, parts.n_labels)
     return HeldOut(
         rows=len(rows),
@@ -140,3 +166,41 @@ def held_out(learned: ReliabilityMap, parts: Parts, params: MetricParams) -> Hel
         halves=halves,
         cells=reference_cells,
     )
+
+
+def _of_candidates(document: MapDocument) -> list[str]:
+    lines = ["  log loss, and how far above the best (standard error):"]
+    for candidate in document.choice.candidates:
+        mark = "<- this one" if candidate.variant == document.projection.name else ""
+        numbers = f"{candidate.nll_correct:.4f}  {candidate.above_best:+.4f} ({candidate.standard_error:.4f})"
+        lines.append(f"    {candidate.variant:<16} {numbers}  {mark}".rstrip())
+    if not {candidate.variant for candidate in document.choice.candidates} >= {*OF_THE_LOGIT}:
+        lines.append("  Some confidences are exactly 0 or 1, and a shift or a line of the logit cannot move these.")
+    return lines
+
+
+def _of_spread(document: MapDocument) -> list[str]:
+    spread, shuffled = document.held_out.label_spread, document.held_out.label_spread_shuffled
+    if spread is None or shuffled is None:
+        return ["Label spread: too few rows, or too few decided labels, to tell."]
+    more = "more than" if spread > shuffled else "no more than"
+    return [
+        f"Label spread: at equal confidence the decided labels differ by {100 * spread:.1f} points in how often they "
+        f"are right, {more} shuffled labels show (95% of shuffles: up to {100 * shuffled:.1f})."
+    ]
+
+
+def _of_fallbacks(document: MapDocument) -> list[str]:
+    takes = {"shared": "takes the curve of all labels", "identity": "keeps its confidence"}
+    standing = zip(document.shown_names, document.projection.rows_by_label, document.projection.fallback, strict=False)
+    few = [f"{name} ({rows} rows) {takes[kind]}" for name, rows, kind in standing if kind in takes]
+    return [f"Too few rows for a curve of its own: {listed(few)}."] if few else []
+
+
+def _of_gains(document: MapDocument) -> list[str]:
+    name = "mrp" if document.projection.name == "confidence" else document.projection.name
+    lines = [f"What {VARIANTS[name].in_words} changes with fewer labelled rows (for each of the two fits):"]
+    for gain in document.choice.gains:
+        log_loss = f"log loss {gain.nll_correct:+.4f} ({gain.nll_correct_standard_error:.4f})"
+        lines.append(f"    {gain.rows:>6,} rows: {log_loss}, AURC {gain.aurc:+.4f}")
+    return lines

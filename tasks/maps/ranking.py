@@ -10,7 +10,6 @@ from itertools import chain
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa
 from pyarrow import parquet
 
 from tasks.protocol.store import temporary_beside
@@ -40,15 +39,15 @@ def ranked(pieces: Iterable[pl.DataFrame], beside: Path, *, in_memory: int = IN_
     Logits may be infinite, and -0.0 ties with 0.0; none is NaN. Up to `in_memory` rows are ranked in memory, more of
     them through files in a temporary folder beside the file `beside`, with the same result.
     """
-    pieces, held, n_rows = iter(pieces), [pl.DataFrame(schema=SCORES)], 0
+    pieces, ranked_here, n_rows = iter(pieces), [pl.DataFrame(schema=SCORES)], 0
     for piece in pieces:
-        held.append(piece)
+        ranked_here.append(piece)
         n_rows += len(piece)
         if n_rows > in_memory:
             with temporary_beside(beside, Path.mkdir, ".ranks") as folder:
-                yield _ranked_on_disk(chain(held, pieces), folder)
+                yield _ranked_on_disk(chain(ranked_here, pieces), folder)
             return
-    scores = pl.concat(held)
+    scores = pl.concat(ranked_here)
     yield Ranking(n_rows, (scores.with_columns(rank=pl.col("logit").rank("ordinal")).lazy(),))
 
 
@@ -57,7 +56,11 @@ def _ranked_on_disk(pieces: Iterable[pl.DataFrame], folder: Path) -> Ranking:
     import duckdb  # noqa: PLC0415 - few files are so long
 
     scores, by_logit, ranks = (folder / f"{name}.parquet" for name in ("scores", "by_logit", "ranks"))
-    n_rows = _write(pieces, scores)
+    schema, n_rows = pl.DataFrame(schema=SCORES).to_arrow().schema, 0
+    with parquet.ParquetWriter(scores, schema, compression="none", use_dictionary=False) as writer:
+        for piece in pieces:
+            writer.write_table(piece.to_arrow())
+            n_rows += len(piece)
     settings: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": SORT_MEMORY,
         "threads": 2,
@@ -70,15 +73,3 @@ def _ranked_on_disk(pieces: Iterable[pl.DataFrame], folder: Path) -> Ranking:
         places.order("row").project("file_row_number + 1 as rank").write_parquet(str(ranks))
     by_logit.unlink()
     return Ranking(n_rows, tuple(pl.scan_parquet(path, glob=False) for path in (scores, ranks)))
-
-
-def _write(pieces: Iterable[pl.DataFrame], path: Path) -> int:
-    """Write pieces one after the other; how many rows they have."""
-    schema = pl.DataFrame(schema=SCORES).to_arrow().schema
-    with parquet.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
-        return sum(_written(writer, piece.to_arrow()) for piece in pieces)
-
-
-def _written(writer: parquet.ParquetWriter, table: pa.Table) -> int:
-    writer.write_table(table)
-    return table.num_rows

@@ -63,31 +63,27 @@ def _plain(array: np.ndarray) -> tuple[float, ...]:
     return tuple(array.tolist())
 
 
-def _curves(projection: Variant, n_labels: int) -> list[Curve]:
+def _curves(projection: Variant | Labelwise, n_labels: int) -> list[Curve]:
     """The curve of each label 0..K-1."""
     same: Curve = (_confidence,)
+    curves = [same] * n_labels
     match projection:
         case SharedCurve(curves=shared):
-            return _curves(shared, 1) * n_labels
+            curves = _curves(shared, 1) * n_labels
         case Curves(knots=knots, values=values, fallback=fallback):
             own = [(_lattice, _plain(knots), _plain(heights)) for heights in values]
-            return [same if kind == "identity" else curve for kind, curve in zip(fallback, own, strict=True)]
+            curves = [same if kind == "identity" else curve for kind, curve in zip(fallback, own, strict=True)]
         case WithFallbacks(own=labelwise, shared=shared, fallback=fallback):
-            stand_in = {"none": _own(labelwise), "shared": _curves(shared, n_labels), "identity": [same] * n_labels}
-            return [stand_in[kind][label] for label, kind in enumerate(fallback)]
-        case _:
-            return [same] * n_labels
-
-
-def _own(labelwise: Labelwise) -> list[Curve]:
-    """The curve that each label has where it does not stand on another."""
-    if isinstance(labelwise, Intercepts):
-        return [(_shifted, shift) for shift in _plain(labelwise.alpha)]
-    if isinstance(labelwise, Lines):
-        return [(_line, *line) for line in zip(_plain(labelwise.slope), _plain(labelwise.intercept), strict=True)]
-    assert isinstance(labelwise, Isotonic)
-    pairs = zip(labelwise.confidence, labelwise.reliability, strict=True)
-    return [(_interpolated, _plain(thresholds), _plain(heights)) for thresholds, heights in pairs]
+            by_kind = {"none": _curves(labelwise, n_labels), "shared": _curves(shared, n_labels), "identity": curves}
+            curves = [by_kind[kind][label] for label, kind in enumerate(fallback)]
+        case Intercepts(alpha=shifts):
+            curves = [(_shifted, shift) for shift in _plain(shifts)]
+        case Lines(slope=slopes, intercept=intercepts):
+            curves = [(_line, *line) for line in zip(_plain(slopes), _plain(intercepts), strict=True)]
+        case Isotonic(confidence=thresholds, reliability=heights):
+            pairs = zip(map(_plain, thresholds), map(_plain, heights), strict=True)
+            curves = [(_interpolated, *pair) for pair in pairs]
+    return curves
 
 
 def _decides(labels: list[int], n_labels: int) -> exp.Expr:

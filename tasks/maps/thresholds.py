@@ -12,18 +12,91 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from scipy.special import bdtr, betaincinv
 
-from tasks.maps.cuts import Cut, Thresholds
 from tasks.maps.document import MapDocument
 from tasks.metrics.checks import reject_nan
 from tasks.protocol.errors import BadInput
 
 GRAIN = 10**9  # cuts are multiples of 1 / GRAIN, away from where rows tie: engines differ in the last bits of a tie
 EVERY = 5  # percent of coverage from one start to the next
+SHOWN = 5  # labels in words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """The decisions at or above a reliability: those of one label, or (label None) of all."""
+
+    label: int | None
+    cut: float | None = None  # in [0, 1], 0 takes every decision; None where there is none
+    rows: int  # labelled rows, at least 1
+    automatic: int = 0  # of these, at or above the cut
+    accuracy: float | None = None  # of the automatic rows
+    lower_bound: float | None = None  # of the accuracy of such decisions, as `find_cuts` and `cut_at_coverage` say
+    why: str | None = None  # there is no cut, or nothing to say of it
+
+    @property
+    def coverage(self) -> float:
+        """Share of automatic rows, in [0, 1]."""
+        return self.automatic / self.rows
+
+    @property
+    def place(self) -> str:
+        """Where it lies, and what was seen there."""
+        of = f"with a reliability of at least {self.cut}" if self.cut else "of any reliability"
+        return f"{of} ({self.automatic:,} of {self.rows:,} labelled rows, {self.accuracy:.1%} of them correct)"
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What holds of all decisions, and what holds of every decided label at once, each with `confidence`."""
+
+    target: float | None  # accuracy, or
+    asked: str | None  # coverage
+    confidence: float
+    overall: Cut
+    labels: tuple[Cut, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain numbers and words; null where there is none."""
+        overall, *labels = [asdict(cut) | {"coverage": cut.coverage} for cut in (self.overall, *self.labels)]
+        del overall["label"]
+        asked = {"target_accuracy": self.target, "asked_coverage": self.asked, "confidence": self.confidence}
+        return {**asked, "overall": overall, "labels": labels}
+
+    def in_words(self, names: Sequence[str] | None = None) -> list[str]:
+        """Ten lines or fewer, the labels of most rows; `names` are those of the labels 0..K-1, or None."""
+        overall, surely = self.overall, f"ith {100 * self.confidence:g}% confidence"
+        if overall.cut is None:
+            lines = [f"No cut for all decisions: {overall.why}."]
+        else:
+            lines = [
+                f"Use {overall.coverage:.1%} of decisions as they are: those {overall.place}.",
+                f"W{surely} at least {self._certain(overall)} of such decisions are correct, if new rows are like "
+                "these and drawn independently.",
+            ]
+        which = "That cut" if self.target is None else "Or a cut of its own"
+        lines.append(f"{which} for each label; w{surely} all of it holds:")
+        shown = sorted(sorted(self.labels, key=lambda cut: -cut.rows)[:SHOWN], key=lambda cut: cut.label or 0)
+        lines += [f"  {names[cut.label or 0] if names else cut.label}: {self._of_label(cut)}" for cut in shown]
+        left = len(self.labels) - len(shown)
+        return [*lines, f"  and {left} more labels"] if left else lines
+
+    def _of_label(self, cut: Cut) -> str:
+        if cut.cut is None:
+            return f"no cut; {cut.why}"
+        return f"{cut.coverage:.1%} of its decisions, {cut.place}; surely at least {self._certain(cut)}"
+
+    def _certain(self, cut: Cut) -> str:
+        assert cut.lower_bound is not None
+        # rounded down: no more is promised than holds
+        return f"{math.floor(1000 * cut.lower_bound) / 10:g}%" if self.target is None else f"{100 * self.target:g}%"
 
 
 def find_cuts(
@@ -52,16 +125,15 @@ def find_cuts(
     _check(reliability, confidence)
     if not 0 < target < 1:
         raise BadInput(f"no cut can guarantee an accuracy of {target}; give one above 0 and below 1, such as 0.95")
-    labels, label_of_row, rows_of_label = np.unique(decision, return_inverse=True, return_counts=True)
-    able = rows_of_label >= fewest_rows(target, 1 - confidence)
-    of_label = (1 - confidence) / max(1, int(able.sum()))
     cuts, shares = _grid(document, target)
-    rows, errors = _counts(cuts, reliability, label_of_row, correct)
+    labels, rows, errors = _counts(cuts, reliability, decision, correct)
+    able = rows[1:, -1] >= fewest_rows(target, 1 - confidence)
+    levels = np.r_[1 - confidence, np.full(len(able), (1 - confidence) / max(1, int(able.sum())))]
     p_values = bdtr(errors.astype(np.float64), rows, 1 - target)
-    accepted = fallback(p_values, np.outer(np.r_[1 - confidence, of_label * able], shares))
+    accepted = fallback(p_values, np.outer(levels * np.r_[True, able], shares))
     overall, *of_labels = [
-        _best(label, 1 - confidence if label is None else of_label, target, cuts, *counts)
-        for label, *counts in zip([None, *labels.tolist()], rows, errors, p_values, accepted, strict=True)
+        _best(label, float(level), target, cuts, *of_cuts)
+        for label, level, *of_cuts in zip(labels, levels, rows, errors, p_values, accepted, strict=True)
     ]
     return Thresholds(target, None, confidence, overall, tuple(of_labels))
 
@@ -88,14 +160,12 @@ def cut_at_coverage(
     if left == n:
         raise BadInput(f"a coverage of {coverage} is less than one of {n:,} labelled rows; ask for more, or add rows")
     cut = (math.floor(np.partition(reliability, left - 1)[left - 1] * GRAIN + 1.5) / GRAIN) if left else 0.0
-    above = reliability >= cut
-    labels, label_of_row, rows_of_label = np.unique(decision, return_inverse=True, return_counts=True)
-    automatic, right = (np.bincount(label_of_row[kept], minlength=len(labels)) for kept in (above, above & correct))
-    level = (1 - confidence) / max(1, int((automatic > 0).sum()))
-    overall = _at(None, cut, n, int(automatic.sum()), int(right.sum()), 1 - confidence)
-    each = zip(labels.tolist(), rows_of_label.tolist(), automatic.tolist(), right.tolist(), strict=True)
-    of_labels = tuple(_at(label, cut, rows, taken, good, level) for label, rows, taken, good in each)
-    return Thresholds(None, coverage, confidence, overall, of_labels)
+    labels, rows, errors = _counts(np.array([cut, 0.0]), reliability, decision, correct)
+    automatic, correct_rows = rows[:, 0], rows[:, 0] - errors[:, 0]
+    level = (1 - confidence) / max(1, int((automatic[1:] > 0).sum()))
+    numbers = zip(labels, rows[:, 1].tolist(), automatic.tolist(), correct_rows.tolist(), strict=True)
+    overall, *of_labels = [_at(cut, 1 - confidence if each[0] is None else level, *each) for each in numbers]
+    return Thresholds(None, coverage, confidence, overall, tuple(of_labels))
 
 
 def one_row_per_group(group: np.ndarray, seed: int) -> np.ndarray:
@@ -145,49 +215,44 @@ def _grid(document: MapDocument, target: float) -> tuple[np.ndarray, np.ndarray]
 
 
 def _counts(
-    cuts: np.ndarray, reliability: np.ndarray, label: np.ndarray, correct: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Rows, and errors, at or above each cut: of all labels, then of each label `(n,)` 0..K-1; `(K + 1, C)` int64."""
-    place = len(cuts) - np.searchsorted(cuts[::-1], reliability, side="right")
-    shape = int(label.max()) + 1, len(cuts)
-    cell = label * len(cuts) + place
+    cuts: np.ndarray, reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray
+) -> tuple[list[int | None], np.ndarray, np.ndarray]:
+    """The decided labels after None, for all of them; rows, and errors, at or above each cut `(labels, C)` int64.
+
+    The cuts `(C,)` fall to 0.
+    """
+    labels, label = np.unique(decision, return_inverse=True)
+    shape = len(labels), len(cuts)
+    cell = label * len(cuts) + len(cuts) - np.searchsorted(cuts[::-1], reliability, side="right")
     counts = [np.bincount(kept, minlength=shape[0] * shape[1]).reshape(shape) for kept in (cell, cell[~correct])]
     rows, errors = (np.concatenate([each.sum(axis=0, keepdims=True), each]).cumsum(axis=1) for each in counts)
-    return rows, errors
+    return [None, *labels.tolist()], rows, errors
 
 
-def _best(
-    label: int | None,
-    level: float,
-    target: float,
-    cuts: np.ndarray,
-    rows: np.ndarray,
-    errors: np.ndarray,
-    p_values: np.ndarray,
-    accepted: np.ndarray,
-) -> Cut:
-    """The accepted cut of most coverage, or why there is none."""
+def _best(label: int | None, level: float, target: float, cuts: np.ndarray, *of_cuts: np.ndarray) -> Cut:
+    """The accepted cut of most coverage, or why there is none, from what is known `of_cuts`, arrays `(C,)` each."""
+    rows, errors, p_values, accepted = of_cuts
     n = int(rows[-1])
     if accepted.any():
         best = int(np.flatnonzero(accepted)[-1])
-        return _at(label, float(cuts[best]), n, int(rows[best]), int(rows[best] - errors[best]), float(accepted[best]))
+        automatic = int(rows[best])
+        return _at(float(cuts[best]), float(accepted[best]), label, n, automatic, automatic - int(errors[best]))
     if n < (needed := fewest_rows(target, level)):
-        return Cut(
-            label, None, n, 0, None, None, f"{n:,} rows are too few; it takes {needed:,} even if all are correct"
-        )
+        return Cut(label=label, rows=n, why=f"{n:,} rows are too few; it takes {needed:,} even if all are correct")
     near = int(np.where(rows >= needed, p_values, np.inf).argmin())
     accuracy = 1 - errors[near] / rows[near]
     short = "less than" if accuracy < target else "not enough to be sure of"
     why = f"at best, at a reliability of at least {cuts[near]}, {accuracy:.1%} of {rows[near]:,} rows are correct, "
-    return Cut(label, None, n, 0, None, None, f"{why}{short} {100 * target:g}%")
+    return Cut(label=label, rows=n, why=f"{why}{short} {100 * target:g}%")
 
 
-def _at(label: int | None, cut: float, rows: int, automatic: int, right: int, level: float) -> Cut:
+def _at(cut: float, level: float, label: int | None, rows: int, automatic: int, correct: int) -> Cut:
     """What is known of decisions at or above a cut."""
     if automatic == 0:
-        return Cut(label, None, rows, 0, None, None, f"none of {rows:,} rows lies above, perhaps because they tie")
-    bound = float(betaincinv(right, automatic - right + 1, level)) if right else 0.0
-    return Cut(label, cut, rows, automatic, right / automatic, bound, None)
+        return Cut(label=label, rows=rows, why=f"none of {rows:,} rows lies above, perhaps because they tie")
+    bound = float(betaincinv(correct, automatic - correct + 1, level)) if correct else 0.0
+    accuracy = correct / automatic
+    return Cut(label=label, cut=cut, rows=rows, automatic=automatic, accuracy=accuracy, lower_bound=bound)
 
 
 def _check(reliability: np.ndarray, confidence: float) -> None:
