@@ -30,6 +30,33 @@ DECREASE, INCREASE, NOTHING = (-0.05, -0.01), (0.01, 0.05), (-0.02, 0.01)  # int
 BETTER = {"nll_correct": DECREASE, "aupr_error": INCREASE, "aurc": DECREASE}
 
 
+Cell = tuple[str, str, str, str]  # data set, calibrator, variant, metric
+
+
+def frame(schema: pl.Schema, *rows: tuple[Any, ...]) -> pl.DataFrame:
+    """Rows of results, of one of the schemas of `Runs`."""
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def runs_of(
+    values: Mapping[Cell, Sequence[float]],
+    sources: Mapping[str, str],
+    sizes: Mapping[str, int] | None = None,
+    **others: Any,
+) -> Runs:
+    """Runs of seeds 1, 2, ... at the values of each; `sizes` are numbers of labels, `others` are fields of `Runs`."""
+    rows = (
+        (dataset, sources[dataset], calibrator, seed, variant, metric, value)
+        for (dataset, calibrator, variant, metric), seeds in values.items()
+        for seed, value in enumerate(seeds, 1)
+    )
+    facts = tuple(
+        {"dataset": name, "source": source, "labels": ["label"] * (sizes or {}).get(name, 2), "rows": {"test": 10_000}}
+        for name, source in sources.items()
+    )
+    return Runs(**{"metrics": frame(METRICS, *rows), "facts": facts} | others)
+
+
 @dataclass(frozen=True, eq=False)
 class Made:
     """What the stages of one data set would have written."""
