@@ -129,7 +129,7 @@ def made(
         facts=facts(name, source, labels, rows, groups, float(np.mean(decision == truth))),
         scores=pl.concat(scores).with_columns(source=pl.lit(source)),
         lattices=lattices,
-        metrics=pl.DataFrame(metrics, schema=METRICS, orient="row"),
+        metrics=frame(METRICS, *metrics),
         rivals=rivals(name, source, seeds),
         simplex=simplex(scores[0], softmax(logits, axis=1)),
         intervals=intervals(name, source, calibrators, changes, groups),
@@ -197,7 +197,7 @@ def rivals(name: str, source: str, seeds: Iterable[int]) -> pl.DataFrame:
         for alone, variant in ((0, "confidence"), (0, "mrp"), (1, "confidence"))
         for metric in COMPARED
     ]
-    return pl.DataFrame(rows, schema=RIVALS, orient="row")
+    return frame(RIVALS, *rows)
 
 
 def simplex(scores: pl.DataFrame, base: np.ndarray) -> pl.DataFrame:
@@ -225,7 +225,7 @@ def intervals(
             own = name, source, calibrator, metric
             rows.append((*own, "delta", change, 0.01, low, high, p, groups))
             rows += [(*own, quantity, 0.5, 0.01, 0.48, 0.52, np.nan, groups) for quantity in ("before", "after")]
-    return pl.DataFrame(rows, schema=INTERVALS, orient="row")
+    return frame(INTERVALS, *rows)
 
 
 def facts(name: str, source: str, labels: Sequence[str], rows: int, groups: int, right: float) -> dict[str, Any]:

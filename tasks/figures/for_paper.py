@@ -92,8 +92,9 @@ def simplex_paths(results: Results) -> Figure:
     )
     longest = moved.with_columns(way=np.linalg.norm(end - start, axis=1)).sort("way", descending=True)
     followed = longest.unique("decision", keep="first", maintain_order=True)
-    centre = CORNERS.mean(axis=0)
-    named = _points("corner", centre + 1.12 * (CORNERS - centre)).with_columns(text=pl.Series(results.labels))
+    named = _points("corner", CORNERS + np.array([[0, -0.05], [0, -0.05], [0, 0.04]])).with_columns(
+        text=pl.Series(results.labels)
+    )
     paths = [path for row in followed.iter_rows(named=True) for path in _path(row)]
     rows = pl.concat([_points("outline", CORNERS[[0, 1, 2, 0]]), named, moves, *paths], how="diagonal")
 
