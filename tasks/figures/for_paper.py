@@ -102,7 +102,7 @@ def simplex_paths(results: Results) -> Figure:
         return _placed(kind).mark_line(color=colour(tone), **style).encode(order="place:Q", detail="decision:N")
 
     way = alt.Scale(domain=["surer", "less sure"], range=[colour("mrp"), colour("fifth")])
-    texts = {"fontSize": POINTS, "color": colour("ink")}
+    texts: dict[str, Any] = {"fontSize": POINTS, "color": colour("ink")}
     chart = alt.layer(
         line("outline", "quiet", strokeWidth=0.8),
         _placed("corner").mark_text(**texts).encode(text="text:N"),
@@ -150,7 +150,7 @@ def _identity(results: Results) -> alt.Chart:
     return identity(strokeWidth=0.8).encode(**axes(results.lowest(), "calibrated confidence"))
 
 
-def _learned(results: Results) -> alt.LayerChart:
+def _learned(results: Results) -> Any:
     lines = of_kind("curve").mark_line(strokeWidth=1.4)
     reliability = alt.Y("reliability:Q", title="reliability")
     return alt.layer(_identity(results), lines.encode(x="confidence:Q", y=reliability, color=_by_label(results)))
