@@ -30,6 +30,33 @@ DECREASE, INCREASE, NOTHING = (-0.05, -0.01), (0.01, 0.05), (-0.02, 0.01)  # int
 BETTER = {"nll_correct": DECREASE, "aupr_error": INCREASE, "aurc": DECREASE}
 
 
+Cell = tuple[str, str, str, str]  # data set, calibrator, variant, metric
+
+
+def frame(schema: pl.Schema, *rows: tuple[Any, ...]) -> pl.DataFrame:
+    """Rows of results, of one of the schemas of `Runs`."""
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def runs_of(
+    values: Mapping[Cell, Sequence[float]],
+    sources: Mapping[str, str],
+    sizes: Mapping[str, int] | None = None,
+    **others: Any,
+) -> Runs:
+    """Runs of seeds 1, 2, ... at the values of each; `sizes` are numbers of labels, `others` are fields of `Runs`."""
+    rows = (
+        (dataset, sources[dataset], calibrator, seed, variant, metric, value)
+        for (dataset, calibrator, variant, metric), seeds in values.items()
+        for seed, value in enumerate(seeds, 1)
+    )
+    facts = tuple(
+        {"dataset": name, "source": source, "labels": ["label"] * (sizes or {}).get(name, 2), "rows": {"test": 10_000}}
+        for name, source in sources.items()
+    )
+    return Runs(**{"metrics": frame(METRICS, *rows), "facts": facts} | others)
+
+
 @dataclass(frozen=True, eq=False)
 class Made:
     """What the stages of one data set would have written."""
@@ -102,7 +129,7 @@ def made(
         facts=facts(name, source, labels, rows, groups, float(np.mean(decision == truth))),
         scores=pl.concat(scores).with_columns(source=pl.lit(source)),
         lattices=lattices,
-        metrics=pl.DataFrame(metrics, schema=METRICS, orient="row"),
+        metrics=frame(METRICS, *metrics),
         rivals=rivals(name, source, seeds),
         simplex=simplex(scores[0], softmax(logits, axis=1)),
         intervals=intervals(name, source, calibrators, changes, groups),
@@ -170,7 +197,7 @@ def rivals(name: str, source: str, seeds: Iterable[int]) -> pl.DataFrame:
         for alone, variant in ((0, "confidence"), (0, "mrp"), (1, "confidence"))
         for metric in COMPARED
     ]
-    return pl.DataFrame(rows, schema=RIVALS, orient="row")
+    return frame(RIVALS, *rows)
 
 
 def simplex(scores: pl.DataFrame, base: np.ndarray) -> pl.DataFrame:
@@ -198,7 +225,7 @@ def intervals(
             own = name, source, calibrator, metric
             rows.append((*own, "delta", change, 0.01, low, high, p, groups))
             rows += [(*own, quantity, 0.5, 0.01, 0.48, 0.52, np.nan, groups) for quantity in ("before", "after")]
-    return pl.DataFrame(rows, schema=INTERVALS, orient="row")
+    return frame(INTERVALS, *rows)
 
 
 def facts(name: str, source: str, labels: Sequence[str], rows: int, groups: int, right: float) -> dict[str, Any]:

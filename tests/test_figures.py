@@ -433,13 +433,10 @@ def test_the_simplex_needs_three_labels():
 
 
 def test_a_path_on_the_simplex_ends_where_the_decision_has_the_reliability():
-    spec = for_paper("three labels")["simplex_paths"].spec
-    ends = [layer for layer in spec["layer"] if "number" in json.dumps(layer["encoding"])]
-    assert ends
-    mine = results("three labels").simplex
-    height = np.sqrt(3) / 2
-    for layer in ends:
-        (_, two) = sorted(layer["data"]["values"], key=lambda point: point["number"])
-        top = two["y"] / height
-        third = np.array([1 - two["x"] - top / 2, two["x"] - top / 2, top])  # its probabilities
-        assert np.abs(np.array(mine["mrc"].to_list()) - third).max(axis=1).min() < 1e-6
+    ends = for_paper("three labels")["simplex_paths"].rows.filter(kind="end", text="2")
+    assert len(ends)
+    top = ends["y"].to_numpy() / (np.sqrt(3) / 2)
+    probabilities = np.stack([1 - ends["x"] - top / 2, ends["x"] - top / 2, top], axis=1)
+    mrc = np.array(results("three labels").simplex["mrc"].to_list())
+    for vector in probabilities:
+        assert np.abs(mrc - vector).max(axis=1).min() < 1e-6

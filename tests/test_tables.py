@@ -18,6 +18,7 @@ from tasks.tables.latex import escaped, latex
 from tasks.tables.printed import FOLDER
 from tasks.tables.printed import TABLES as PAPER_TABLES
 from tasks.tables.runs import INTERVALS, METRICS, RIVALS, SENSITIVITY, Runs
+from tests.report_data import frame, runs_of
 
 PRINTED = [table.key for table in PAPER_TABLES]
 RELIABILITY = ("nll_correct", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90")
@@ -43,18 +44,13 @@ def as_runs(
     **others: object,
 ) -> Runs:
     """Runs of three seeds with everything measured, at the values of `value_of`."""
-    rows = [
-        (dataset, source, calibrator, seed, variant, metric, value_of(place, other, seed, variant, metric))
+    values = {
+        (dataset, calibrator, variant, metric): [value_of(place, other, seed, variant, metric) for seed in (1, 2, 3)]
         for (place, dataset), (other, calibrator) in product(enumerate(datasets), enumerate(calibrators))
-        for seed in (1, 2, 3)
         for variant, metrics in MEASURED.items()
         for metric in metrics
-    ]
-    facts = tuple(
-        {"dataset": name, "source": source, "labels": ["no", "yes"], "rows": {"test": 9}} for name in datasets
-    )
-    metrics = pl.DataFrame(rows, schema=METRICS, orient="row")
-    return dataclasses.replace(Runs(metrics, facts=facts, calibrators=calibrators), **others)
+    }
+    return runs_of(values, dict.fromkeys(datasets, source), **{"calibrators": calibrators} | others)
 
 
 def as_shown(name: str, runs: Runs) -> ShownTable:
@@ -63,10 +59,6 @@ def as_shown(name: str, runs: Runs) -> ShownTable:
 
 def as_latex(name: str, runs: Runs) -> str:
     return latex(as_shown(name, runs), TABLES[name](runs).schema)
-
-
-def rows_of(schema: pl.Schema, *rows: tuple) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema=schema, orient="row")
 
 
 def change(dataset: str, value: float, p: float | None, *, calibrator: str = "average", metric: str = "nll_correct"):
@@ -110,7 +102,7 @@ def test_a_cell_is_the_mean_over_seeds_with_the_deviation_over_seeds(runs):
 
 def test_the_fallback_is_a_mean_over_calibrators_then_over_data_sets():
     found = {"esci_rerank_us": {"uncal": 0.1, "ts": 0.3}, "wands": {"uncal": 0.6}}
-    metrics = rows_of(METRICS, *(
+    metrics = frame(METRICS, *(
         (dataset, "hub", calibrator, 1, variant, "selacc_50", 0.5 + delta * (variant == "mrp"))
         for dataset, deltas in found.items()
         for calibrator, delta in deltas.items()
@@ -125,7 +117,7 @@ def test_the_fallback_is_a_mean_over_calibrators_then_over_data_sets():
 
 def test_the_papers_averages_are_the_means_of_its_own_rows():
     main, fallback = (pl.read_csv(FOLDER / f"{name}.csv") for name in ("main", "budgeted_fallback"))
-    metrics = rows_of(METRICS, *(
+    metrics = frame(METRICS, *(
         (row["dataset"], "hub", row["calibrator"], 1, variant, metric, row[f"{metric}_{short}"])
         for row in main.iter_rows(named=True)
         for variant, short in (("confidence", "conf"), ("mrp", "mrp"))
@@ -136,7 +128,7 @@ def test_the_papers_averages_are_the_means_of_its_own_rows():
         if row["variant"] in ("confidence", "mrp"):
             for metric in ("nll_correct", "aupr_error", "aurc"):  # three decimals there, four here
                 assert abs(ours[row["variant"]][metric] - row[metric]) < 0.0003
-    metrics = rows_of(METRICS, *(
+    metrics = frame(METRICS, *(
         (row["dataset"], "hub", "ts", 1, variant, f"selacc_{tau}", row[f"delta_selacc_{tau}"] * (variant == "mrp"))
         for row in fallback.filter(pl.col("dataset") != "average").iter_rows(named=True)
         for variant in ("confidence", "mrp")
@@ -247,7 +239,7 @@ def test_rivals_are_means_over_seeds_for_each_number_of_rows():
         for seed in (1, 2, 3)
     ]  # fmt: skip
     more = ("wands", "official", "ts", 1, 900, 900, 900, "mrp", "aurc", 0.0)
-    table = TABLES["rivals"](Runs(METRICS.to_frame(), rivals=rows_of(RIVALS, *found, more)))
+    table = TABLES["rivals"](Runs(METRICS.to_frame(), rivals=frame(RIVALS, *found, more)))
     assert table["calibrator"].to_list() == ["ts", "matrix", "matrix", "ts"]
     assert table["calibrator_fit_rows"].to_list() == [500, 500, 1000, 900]
     whole = table.row(2, named=True)
@@ -257,7 +249,7 @@ def test_rivals_are_means_over_seeds_for_each_number_of_rows():
 
 
 def test_an_option_stands_beside_its_default_over_the_same_seeds(runs):
-    changed = rows_of(SENSITIVITY, *(
+    changed = frame(SENSITIVITY, *(
         ("wands", "simulated", "ts", seed, "ece_25_bins", "confidence", "ece", 100.0) for seed in (2, 3)
     ))  # fmt: skip
     table = TABLES["sensitivity"](dataclasses.replace(runs, sensitivity=changed))
@@ -280,7 +272,7 @@ def test_alternatives_of_their_own_stand_beside_what_they_replace():
 
 
 def test_holm_is_over_the_papers_data_sets_and_over_ones_own_apart():
-    found = rows_of(
+    found = frame(
         INTERVALS,
         change("wands", -0.5, 0.01),
         change("scidocs", -0.5, 0.02),
@@ -299,7 +291,7 @@ def test_holm_is_over_the_papers_data_sets_and_over_ones_own_apart():
 
 
 def test_the_headline_is_the_mean_change_over_calibrators_and_counts_data_sets():
-    found = rows_of(
+    found = frame(
         INTERVALS,
         change("wands", -0.5, 0.001),
         change("scidocs", 0.5, 0.001),
@@ -316,7 +308,7 @@ def test_the_headline_is_the_mean_change_over_calibrators_and_counts_data_sets()
 
 
 def test_the_headline_sentence_counts_data_sets_and_says_what_they_are_and_what_the_interval_covers():
-    found = rows_of(INTERVALS, change("wands", -0.5, 0.001), change("scidocs", 0.5, 0.9), change("tickets", 0.5, 0.001))
+    found = frame(INTERVALS, change("wands", -0.5, 0.001), change("scidocs", 0.5, 0.9), change("tickets", 0.5, 0.001))
     sentence = headline_sentence(as_runs((*PAPER_DATASETS, "tickets"), intervals=found))
     assert sentence.startswith("On 1 of 2 data sets (simulated) MRP lowers correctness NLL")
     assert "On 0 of 1 own data sets (simulated)" in sentence
@@ -376,7 +368,7 @@ def test_a_simulated_set_is_named_so_wherever_people_read():
     assert display_name("wands", "simulated") == "wands (simulated)"
     assert display_name("average", "hub+simulated") == "average (hub+simulated)"
     assert display_name("wands", "hub") == "wands"
-    runs = as_runs(intervals=rows_of(INTERVALS, change("wands", -0.5, 0.01)))
+    runs = as_runs(intervals=frame(INTERVALS, change("wands", -0.5, 0.01)))
     for name in TABLES:
         table = as_shown(name, runs)
         assert all(any("simulated" in text for text in row) for row in table.texts), name
@@ -393,7 +385,7 @@ def test_improvements_are_bold_in_the_direction_of_their_metric(runs):
     row = as_shown("main", runs).markdown().splitlines()[4]
     assert row.count("**-1.000**") == 2  # NLL and AURC fell; AUPR-Error fell too, and that is worse
     assert "| -1.000 |" in row
-    changes = as_shown("intervals", as_runs(intervals=rows_of(INTERVALS, change("wands", 0.5, 0.01))))
+    changes = as_shown("intervals", as_runs(intervals=frame(INTERVALS, change("wands", 0.5, 0.01))))
     assert "**+" not in changes.markdown()
 
 
@@ -408,10 +400,10 @@ def test_own_sets_have_a_section_of_their_own():
 
 @pytest.mark.parametrize("name", TABLES)
 def test_latex_has_balanced_braces_and_as_many_cells_in_each_line_as_columns(name):
-    swapped = rows_of(SENSITIVITY, ("wands", "simulated", "ts", 1, "ece_25_bins", "confidence", "ece", 0.5))
-    found = rows_of(RIVALS, ("wands", "simulated", "matrix", 1, 300, 300, 300, "mrp", "aurc", 0.5))
+    swapped = frame(SENSITIVITY, ("wands", "simulated", "ts", 1, "ece_25_bins", "confidence", "ece", 0.5))
+    found = frame(RIVALS, ("wands", "simulated", "matrix", 1, 300, 300, 300, "mrp", "aurc", 0.5))
     own = as_runs((*PAPER_DATASETS, "my_tickets"), sensitivity=swapped, rivals=found,
-                  intervals=rows_of(INTERVALS, change("wands", -0.5, 0.01)))  # fmt: skip
+                  intervals=frame(INTERVALS, change("wands", -0.5, 0.01)))  # fmt: skip
     text = as_latex(name, own)
     plain = text.replace("\\{", "").replace("\\}", "")
     assert plain.count("{") == plain.count("}")
@@ -441,7 +433,7 @@ def test_the_ablation_of_each_set_averages_to_the_papers_and_holds_ones_own():
 
 
 def test_a_change_whose_interval_covers_zero_is_shown_as_no_improvement():
-    found = rows_of(INTERVALS, change("wands", -0.05, 0.5), change("scidocs", -0.5, 0.001))
+    found = frame(INTERVALS, change("wands", -0.05, 0.5), change("scidocs", -0.5, 0.001))
     text = as_shown("overview", as_runs(intervals=found)).markdown()
     assert "| -0.050 |" in text
     assert "| **-0.500** |" in text

@@ -10,118 +10,66 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
-from tasks.tables.deviations import Cell, Deviation, deviations, of_deviations
-from tasks.tables.printed import FOLDER, TABLES, Place, as_number, placed, printed
-from tasks.tables.runs import INTERVALS, METRICS, Runs
-from tasks.tables.verdict import NOT_COMPARABLE, cell_of, verdict_table
+from tasks.protocol.keys import BOOSTED, COMPARED, PAPER_CALIBRATORS, PAPER_DATASETS
+from tasks.tables.printed import FOLDER, TABLES, placed, printed
+from tasks.tables.runs import INTERVALS, Runs
+from tasks.tables.verdict import NOT_COMPARABLE, verdict_table
+from tests.report_data import frame, runs_of
 
-ERROR = 0.002
-RELIABILITY = ("nll_correct", "aupr_error", "aurc")
+ERROR = 0.002  # of every bootstrap
+SIDES = (("confidence", "conf"), ("mrp", "mrp"))
 
 
 def csv(name: str) -> list[dict]:
     return pl.read_csv(FOLDER / f"{name}.csv").to_dicts()
 
 
-Values = dict[tuple[str, str, str, str], float | tuple[float, float]]
-
-
-def paper_values() -> Values:
-    """(data set, calibrator, variant, metric) to mean (and deviation), as some table of the paper prints it."""
-    return ablation_values() | main_values() | fallback_values() | spread_values() | simplex_values() | boosted_values()
-
-
-def ablation_values() -> Values:
-    """Every cell of a variant is its average."""
-    return {
-        (dataset, calibrator, row["variant"], metric): row[metric]
-        for row in csv("ablation")
-        for dataset in PAPER_DATASETS
-        for calibrator in PAPER_CALIBRATORS
-        for metric in ("nll_correct", "aupr_error", "aurc", "selacc_50")
-    }
-
-
-def main_values() -> Values:
-    found: Values = {}
+def paper_values() -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
+    """(data set, calibrator, variant, metric) to three seeds with the mean (and deviation) that some table prints."""
+    found: dict[tuple[str, str, str, str], float | tuple[float, float]] = {}
+    averages = csv("ablation")
+    for row, metric, *cell in product(averages, (*COMPARED, "selacc_50"), PAPER_DATASETS, PAPER_CALIBRATORS):
+        found[*cell, row["variant"], metric] = row[metric]  # every cell is the average of its variant
     for row in csv("main"):
-        found[row["dataset"], row["calibrator"], "confidence", "accuracy"] = row["accuracy"]
-        for metric, (variant, short) in product(RELIABILITY, (("confidence", "conf"), ("mrp", "mrp"))):
-            value = row[f"{metric}_{short}"], row[f"{metric}_{short}_std"]
-            found[row["dataset"], row["calibrator"], variant, metric] = value
-    return found
-
-
-def fallback_values() -> Values:
-    found: Values = {}
-    before = csv("ablation")[0]["selacc_50"]
-    for row, calibrator, coverage in product(csv("budgeted_fallback")[:-1], PAPER_CALIBRATORS, (10, 50, 70, 90)):
-        cell = row["dataset"], calibrator
-        found[*cell, "confidence", f"selacc_{coverage}"] = before
-        found[*cell, "mrp", f"selacc_{coverage}"] = before + row[f"delta_selacc_{coverage}"]
-    return found
-
-
-def spread_values() -> Values:
-    found: Values = {}
+        cell = row["dataset"], row["calibrator"]
+        found[*cell, "confidence", "accuracy"] = row["accuracy"]
+        for metric, (variant, short) in product(COMPARED, SIDES):
+            found[*cell, variant, metric] = row[f"{metric}_{short}"], row[f"{metric}_{short}_std"]
+    for row, calibrator, (variant, _), kept in product(
+        csv("budgeted_fallback")[:-1], PAPER_CALIBRATORS, SIDES, (10, 50, 70, 90)
+    ):
+        gain = row[f"delta_selacc_{kept}"] * (variant == "mrp")
+        found[row["dataset"], calibrator, variant, f"selacc_{kept}"] = averages[0]["selacc_50"] + gain
     for row, calibrator in product(csv("label_spread"), PAPER_CALIBRATORS):
-        found[row["dataset"], calibrator, "confidence", "label_spread"] = row["label_spread_pp"] / 100
-        found[row["dataset"], calibrator, "confidence", "label_spread_null_p95"] = row["random_p95_pp"] / 100
-    return found
-
-
-def simplex_values() -> Values:
-    found: Values = {}
+        for metric, column in (("label_spread", "label_spread_pp"), ("label_spread_null_p95", "random_p95_pp")):
+            found[row["dataset"], calibrator, "confidence", metric] = row[column] / 100
     names = {"fixed_ece": "ece", "top_ece": "top_ece", "nll": "nll", "brier": "brier"}
     for row in csv("simplex_projection"):
         cell = row["dataset"], row["calibrator"]
         for (name, metric), (variant, short) in product(names.items(), (("confidence", "base"), ("mrc", "mrc"))):
             found[*cell, variant, metric] = row[f"{name}_{short}"]
-        found[*cell, "mrc", "infeasible_share"] = row["q_below_uniform_pct"] / 100
-        found[*cell, "mrc", "solved_share"] = row["solved_pct"] / 100
-    return found
-
-
-def boosted_values() -> Values:
-    row = csv("robustness")[1]
-    found: Values = {(BOOSTED, "uncal", "confidence", metric): row[metric] for metric in ("accuracy", "ece")}
-    for metric, (variant, short) in product(RELIABILITY, (("confidence", "conf"), ("mrp", "mrp"))):
-        found[BOOSTED, "uncal", variant, metric] = row[f"{metric}_{short}"]
-    return found
+        for metric, column in (("infeasible_share", "q_below_uniform_pct"), ("solved_share", "solved_pct")):
+            found[*cell, "mrc", metric] = row[column] / 100
+    boosted = csv("robustness")[1]
+    columns = {("confidence", name): name for name in ("accuracy", "ece")}
+    columns |= {(variant, metric): f"{metric}_{short}" for metric, (variant, short) in product(COMPARED, SIDES)}
+    found |= {(BOOSTED, "uncal", *which): boosted[column] for which, column in columns.items()}
+    means = {key: value if isinstance(value, tuple) else (value, 0.0) for key, value in found.items()}
+    return {key: (mean - std, mean, mean + std) for key, (mean, std) in means.items()}
 
 
 def as_runs(source: str = "hub", **others: str) -> Runs:
     """Runs that are the paper's numbers to the digits that it prints; `others` name the source of single data sets."""
     values = paper_values()
     sources = {name: others.get(name, source) for name in (*PAPER_DATASETS, BOOSTED)}
-    metrics = pl.DataFrame(
-        [
-            (dataset, sources[dataset], calibrator, seed, variant, metric, mean + (seed - 2) * std)
-            for (dataset, calibrator, variant, metric), value in values.items()
-            for mean, std in [value if isinstance(value, tuple) else (value, 0.0)]
-            for seed in (1, 2, 3)
-        ],
-        schema=METRICS,
-        orient="row",
-    )
-    cells = {(dataset, calibrator, metric) for dataset, calibrator, _, metric in values}
-    intervals = pl.DataFrame(
-        [
-            (dataset, sources[dataset], calibrator, metric, quantity, 0.0, ERROR, -1.0, 1.0, None, 40)
-            for dataset, calibrator, metric in sorted(cells)
-            if metric not in ("infeasible_share", "solved_share", "label_spread_null_p95")
-            for quantity in ("before", "after", "delta")
-        ],
-        schema=INTERVALS,
-        orient="row",
-    )
-    sizes = {row["dataset"]: row["n_classes"] for row in csv("simplex_projection")}
-    facts = [
-        {"dataset": name, "source": sources[name], "labels": ["label"] * sizes.get(name, 5), "rows": {"test": 10_000}}
-        for name in sources
+    cells = sorted({(dataset, calibrator, metric) for dataset, calibrator, _, metric in values})
+    intervals = [
+        (dataset, sources[dataset], calibrator, metric, quantity, 0.0, ERROR, -1.0, 1.0, None, 40)
+        for (dataset, calibrator, metric), quantity in product(cells, ("before", "after", "delta"))
+        if not metric.endswith(("_share", "null_p95"))
     ]
-    return Runs(metrics, intervals, facts=tuple(facts))
+    sizes = {row["dataset"]: row["n_classes"] for row in csv("simplex_projection")}
+    return runs_of(values, sources, sizes, intervals=frame(INTERVALS, *intervals))
 
 
 @pytest.fixture(scope="module")
@@ -134,50 +82,57 @@ def verdicts(hub) -> pl.DataFrame:
     return verdict_table(hub)
 
 
-def changed(runs: Runs, by: float, *, dataset: str = "wands", calibrator: str = "ts", **where: str) -> Runs:
-    """The same runs with `by` added to the values that `where` (variant, metric) names."""
-    conditions = {"dataset": dataset, "calibrator": calibrator, **where}
-    chosen = pl.all_horizontal(pl.col(name) == value for name, value in conditions.items())
-    value = pl.when(chosen).then(pl.col("value") + by).otherwise("value").alias("value")
-    return dataclasses.replace(runs, metrics=runs.metrics.with_columns(value))
+def changed(runs: Runs, by: float) -> Runs:
+    """The same with `by` added to MRP's AURC on `wands` under `ts`."""
+    value = pl.when(dataset="wands", calibrator="ts", variant="mrp", metric="aurc").then(pl.col("value") + by)
+    return dataclasses.replace(runs, metrics=runs.metrics.with_columns(value=value.otherwise("value")))
 
 
 def row_of(table: pl.DataFrame, name: str, dataset: str, row: str, column: str) -> dict:
-    wanted = {"table": name, "dataset": dataset, "row": row, "column": column}
-    return table.row(by_predicate=pl.all_horizontal(pl.col(k) == v for k, v in wanted.items()), named=True)
+    return table.filter(table=name, dataset=dataset, row=row, column=column).row(0, named=True)
 
 
 def main_row(runs: Runs, column: str) -> dict:
     return row_of(verdict_table(runs), "main", "wands", "ts", column)
 
 
-def test_every_number_of_the_papers_result_tables_is_read():
-    counts = pl.Series([number.place.table for number in printed()]).value_counts()
+def tolerance(seeds: float, paper_seeds: float, error: float = ERROR, half_unit: float = 0.0005) -> float:
+    return pytest.approx(2 * math.sqrt(2 * error**2 + (seeds**2 + paper_seeds**2) / 3) + half_unit)
+
+
+def test_every_number_of_the_papers_result_tables_is_read_with_half_a_unit_of_its_last_digit():
+    numbers = printed()
     # rows times columns of numbers; the robustness check leaves six cells of its first row open
     expected = {"main": 36 * 17, "budgeted_fallback": 7 * 4, "label_spread": 6 * 4, "ablation": 6 * 4}
-    assert dict(counts.iter_rows()) == expected | {"simplex_projection": 36 * 15, "robustness": 2 * 8 - 6}
-    assert len({number.place for number in printed()}) == len(printed())
+    expected |= {"simplex_projection": 36 * 15, "robustness": 2 * 8 - 6}
+    assert dict(numbers["table"].value_counts().iter_rows()) == expected
+    assert numbers.select("table", "dataset", "row", "column").is_unique().all()
     assert {path.stem for path in FOLDER.glob("*.csv")} == {table.key for table in TABLES}
+    for place, half_unit in {
+        ("main", "wands", "ts", "aurc_mrp"): 0.0005,
+        ("ablation", "average", "mrp", "aurc"): 0.00005,
+        ("label_spread", "wands", "average", "ratio"): 0.05,
+        ("label_spread", "wands", "average", "runs_above_random"): 0.5 / 18,
+    }.items():
+        assert row_of(numbers, *place)["half_unit"] == pytest.approx(half_unit, abs=1e-15)
 
 
-def test_half_a_unit_is_that_of_the_printed_digits():
-    half = {number.place: number.half_unit for number in printed()}
-    assert half[Place("main", "wands", "ts", "aurc_mrp")] == 0.0005
-    assert half[Place("ablation", "average", "mrp", "aurc")] == 0.00005
-    assert half[Place("label_spread", "wands", "average", "ratio")] == 0.05
-    assert half[Place("label_spread", "wands", "average", "runs_above_random")] == 0.5 / 18
-    assert as_number("9/18") == 0.5
+def test_a_table_is_taken_apart_into_its_filled_cells_and_a_count_is_a_share():
+    table = pl.DataFrame({"variant": ["mrp"], "aurc": [0.1 + 0.2], "nll_correct": [None], "source": ["x"]})
+    cells = placed("ablation", table.with_columns(ours=False, runs=pl.lit("9/18")))
+    assert cells.drop("half_unit").rows() == [
+        ("ablation", "average", "mrp", "aurc", 0.1 + 0.2),
+        ("ablation", "average", "mrp", "runs", 0.5),
+    ]
 
 
 def test_the_papers_own_numbers_are_equal_or_near_and_nothing_is_off(verdicts):
     assert verdicts.height == len(printed())
     assert "off" not in verdicts["verdict"]
     # what the paper prints directly is equal; changes and averages of rounded numbers are off by a rounding at most
-    direct = verdicts.filter(
-        pl.col("column").str.contains("_(conf|mrp|base|mrc|std|pct|pp)$") & (pl.col("table") == "main")
-    )
+    direct = verdicts.filter(pl.col("column").str.contains("_(conf|mrp|std)$"), table="main")
     assert set(direct["verdict"]) == {"equal"}
-    assert set(verdicts.filter(pl.col("verdict") == NOT_COMPARABLE)["column"]) <= {"ratio"}
+    assert set(verdicts.filter(verdict=NOT_COMPARABLE)["column"]) <= {"ratio"}
     assert verdicts["sign_agrees"].all(ignore_nulls=True)
 
 
@@ -185,104 +140,104 @@ def test_the_papers_own_numbers_are_equal_or_near_and_nothing_is_off(verdicts):
     ("shift", "expected"), [(0.0004, "equal"), (0.0006, "near"), (0.003, "near"), (0.05, "off"), (-0.05, "off")]
 )
 def test_a_number_is_equal_near_or_off_by_its_distance(hub, shift, expected):
-    row = main_row(changed(hub, shift, variant="mrp", metric="aurc"), "aurc_mrp")
+    row = main_row(changed(hub, shift), "aurc_mrp")
     assert row["verdict"] == expected
     assert row["difference"] == pytest.approx(shift, abs=1e-12)
 
 
 def test_the_tolerance_is_two_deviations_of_the_difference_and_half_a_unit(verdicts):
-    row = row_of(verdicts, "main", "alloprof_rerank", "spline", "aupr_error_conf")
-    assert row["tolerance"] == pytest.approx(2 * math.sqrt(2 * ERROR**2 + 2 * 0.009**2 / 3) + 0.0005)
-    assert "0.009" in row["tolerance_from"]
-    spread = row_of(verdicts, "label_spread", "wands", "average", "label_spread_pp")
-    assert spread["tolerance"] == pytest.approx(100 * 2 * math.sqrt(2) * ERROR + 0.05)
+    place = "main", "alloprof_rerank", "spline"
+    paper = next(row for row in csv("main") if (row["dataset"], row["calibrator"]) == place[1:])
+    before, after = paper["aupr_error_conf_std"], paper["aupr_error_mrp_std"]
+    mean, change, spread = (
+        row_of(verdicts, *place, f"aupr_error_{member}") for member in ("conf", "delta", "conf_std")
+    )
+    assert mean["tolerance"] == tolerance(before, before)
+    assert f"the paper's {before}" in mean["tolerance_from"]
+    # the paper prints no deviation of a change
+    assert change["tolerance"] == tolerance(before - after, before - after)
+    assert "taken as ours" in change["tolerance_from"]
+    # a deviation over seeds varies by s / sqrt(2 (3 - 1)), asymptotically
+    assert spread["tolerance"] == pytest.approx(2 * math.sqrt(2) * before / 2 + 0.0005)
+    drawn = np.random.default_rng(0).normal(size=(20_000, 3)).std(axis=1, ddof=1)
+    assert np.std(drawn) == pytest.approx(1 / 2, abs=0.05)
 
 
-def test_an_unknown_deviation_of_the_paper_is_taken_as_ours():
-    ours = Deviation(standard_error=0.3, seeds=0.6, n_seeds=3, sampled="by hand")
-    assert ours.tolerance(None, 0.0) == ours.tolerance(0.6, 0.0) == pytest.approx(2 * math.sqrt(0.18 + 0.24))
-    assert "taken as ours" in ours.described(None)
-
-
-def test_a_deviation_over_seeds_is_judged_by_how_much_such_deviations_vary():
-    assert of_deviations(0.3, 0.4, 3, 0.0) == pytest.approx(2 * 0.25)
-    generator = np.random.default_rng(0)
-    deviation = generator.normal(size=(20_000, 3)).std(axis=1, ddof=1)
-    assert np.std(deviation) == pytest.approx(0.5, abs=0.05)  # s / sqrt(2 (3 - 1)), asymptotically
-    assert of_deviations(0.3, 0.4, 1, 0.0) is None
-
-
-def test_within_a_data_set_errors_are_shared_and_across_data_sets_they_are_independent(hub):
-    found = deviations(hub)
-    assert found[Cell("wands", "average", "aurc", "delta")].standard_error == pytest.approx(ERROR)
-    over_all = found[Cell("average", "average", "aurc", "delta")]
-    assert over_all.standard_error == pytest.approx(ERROR / math.sqrt(6))
-    assert over_all.n_seeds == 3
-    linear = dataclasses.replace(hub, metrics=hub.metrics.filter(pl.col("dataset") != BOOSTED))
-    assert deviations(linear)[Cell("average", "average", "aurc", "delta")] == over_all
+def test_within_a_data_set_errors_are_shared_and_across_data_sets_they_are_independent(verdicts):
+    for dataset, error in (("wands", ERROR), ("average", ERROR / math.sqrt(6))):
+        row = row_of(verdicts, "budgeted_fallback", dataset, "average", "delta_selacc_50")
+        assert row["tolerance"] == tolerance(0, 0, error)
+    points = row_of(verdicts, "label_spread", "wands", "average", "label_spread_pp")
+    assert points["tolerance"] == tolerance(0, 0, 100 * ERROR, 0.05)
 
 
 def test_a_bootstrap_error_of_the_average_over_calibrators_is_preferred(hub):
-    average = pl.DataFrame(
-        [("wands", "hub", "average", "aurc", "delta", 0.0, 0.0007, -1.0, 1.0, 0.5, 40)],
-        schema=INTERVALS,
-        orient="row",
-    )
+    average = frame(INTERVALS, ("wands", "hub", "average", "selacc_50", "delta", 0.0, 0.0007, -1.0, 1.0, 0.5, 40))
     runs = dataclasses.replace(hub, intervals=pl.concat([hub.intervals, average]))
-    assert deviations(runs)[Cell("wands", "average", "aurc", "delta")].standard_error == 0.0007
+    row = row_of(verdict_table(runs), "budgeted_fallback", "wands", "average", "delta_selacc_50")
+    assert row["tolerance"] == tolerance(0, 0, 0.0007)
 
 
-def test_without_intervals_a_number_that_differs_is_not_comparable_but_an_equal_one_is(hub):
-    runs = dataclasses.replace(hub, intervals=INTERVALS.to_frame())
-    assert main_row(runs, "aurc_mrp")["verdict"] == "equal"
-    row = main_row(changed(runs, 0.003, variant="mrp", metric="aurc"), "aurc_mrp")
+def test_shares_of_rows_have_binomial_errors(verdicts):
+    row = row_of(verdicts, "simplex_projection", "esci_rerank_us", "ts", "q_below_uniform_pct")
+    assert row["tolerance"] == tolerance(0, 0, 100 * math.sqrt(0.376 * 0.624 / 10_000), 0.05)
+
+
+def test_every_number_but_counts_ratios_and_shuffles_has_a_tolerance(verdicts):
+    without = set(verdicts.filter(pl.col("tolerance").is_null())["column"])
+    assert without == {"n_classes", "random_p95_pp", "ratio", "runs_above_random"}
+
+
+@pytest.mark.parametrize("lacking", ["intervals", "seeds"])
+def test_without_a_tolerance_a_number_that_differs_is_not_comparable_but_an_equal_one_is(hub, lacking):
+    def without(runs: Runs) -> Runs:
+        if lacking == "intervals":
+            return dataclasses.replace(runs, intervals=INTERVALS.to_frame())
+        return dataclasses.replace(runs, metrics=runs.metrics.filter(seed=2))
+
+    assert main_row(without(hub), "aurc_mrp")["verdict"] == "equal"
+    row = main_row(without(changed(hub, 0.003)), "aurc_mrp")
     assert (row["verdict"], row["tolerance"]) == (NOT_COMPARABLE, None)
     assert "no tolerance" in row["reason"]
 
 
-def test_a_change_of_the_other_sign_is_said_to_disagree(hub):
-    row = main_row(changed(hub, 0.02, variant="mrp", metric="aurc"), "aurc_delta")
-    assert row["sign_agrees"] is False
+def test_only_a_change_that_the_paper_prints_as_one_has_a_sign_and_may_disagree(hub, verdicts):
+    assert main_row(changed(hub, 0.02), "aurc_delta")["sign_agrees"] is False
     assert main_row(hub, "aurc_delta")["sign_agrees"] is True
     assert main_row(hub, "aurc_mrp")["sign_agrees"] is None
-
-
-def test_a_change_that_the_paper_prints_as_zero_has_no_sign(verdicts):
-    assert row_of(verdicts, "budgeted_fallback", "alloprof_rerank", "average", "delta_selacc_10")["sign_agrees"] is None
+    zero = row_of(verdicts, "budgeted_fallback", "alloprof_rerank", "average", "delta_selacc_10")
+    assert (zero["paper"], zero["sign_agrees"]) == (0, None)
 
 
 def test_simulated_data_get_one_line_that_says_why_there_is_no_comparison():
-    table = verdict_table(as_runs("simulated"))
-    assert table.height == 1
-    assert table["verdict"].item() == NOT_COMPARABLE
-    assert table["ours"].item() is None
-    assert all(f"{name} (simulated)" in table["reason"].item() for name in PAPER_DATASETS)
+    (row,) = verdict_table(as_runs("simulated")).to_dicts()
+    assert (row["verdict"], row["ours"]) == (NOT_COMPARABLE, None)
+    assert all(f"{name} (simulated)" in row["reason"] for name in PAPER_DATASETS)
 
 
 @pytest.mark.parametrize("name", ["wands", BOOSTED])
 def test_one_simulated_set_among_official_ones_is_one_line_and_there_are_no_averages_with_it(name):
     table = verdict_table(as_runs(**{name: "simulated"}))
-    (row,) = table.filter(pl.col("dataset") == name).to_dicts()
+    (row,) = table.filter(dataset=name).to_dicts()
     assert (row["verdict"], row["source"], row["ours"]) == (NOT_COMPARABLE, "simulated", None)
-    averages = table.filter(pl.col("dataset") == "average")["verdict"]
+    averages = table.filter(dataset="average")["verdict"]
     assert (averages.to_list() == [NOT_COMPARABLE]) == (name in PAPER_DATASETS)
-    assert set(table.filter(pl.col("dataset") == "scidocs")["source"]) == {"hub"}
+    assert set(table.filter(dataset="scidocs")["source"]) == {"hub"}
     assert "off" not in table["verdict"]
 
 
 def test_a_set_that_failed_and_one_that_was_never_run_are_lines_too(hub):
     without = hub.metrics.filter(~pl.col("dataset").is_in(["wands", "scidocs"]))
     table = verdict_table(dataclasses.replace(hub, metrics=without, missing=("wands",)))
-    reasons = dict(table.filter(pl.col("table") == "all").select("dataset", "reason").iter_rows())
+    reasons = dict(table.filter(table="all").select("dataset", "reason").iter_rows())
     assert "failed" in reasons["wands"]
     assert "not run" in reasons["scidocs"]
 
 
 @pytest.mark.parametrize("more", [False, True], ids=["two of six", "a seventh"])
 def test_averages_are_compared_only_over_the_six_calibrators(hub, more):
-    ts = hub.metrics.filter(calibrator="ts")
-    fewer = hub.metrics.filter(pl.col("calibrator").is_in(["uncal", "ts"]))
-    metrics = pl.concat([hub.metrics, ts.with_columns(calibrator=pl.lit("beta"))]) if more else fewer
+    seventh = pl.concat([hub.metrics, hub.metrics.filter(calibrator="ts").with_columns(calibrator=pl.lit("beta"))])
+    metrics = seventh if more else hub.metrics.filter(pl.col("calibrator").is_in(["uncal", "ts"]))
     calibrators = (*PAPER_CALIBRATORS, "beta") if more else PAPER_CALIBRATORS
     table = verdict_table(dataclasses.replace(hub, metrics=metrics, calibrators=calibrators))
     averages = table.filter((pl.col("dataset") == "average") | (pl.col("row") == "average"))
@@ -293,17 +248,6 @@ def test_averages_are_compared_only_over_the_six_calibrators(hub, more):
     assert more or row_of(table, "main", "wands", "smart", "aurc_mrp")["reason"] == "not measured in this run"
 
 
-def test_every_number_but_counts_ratios_and_shuffles_has_a_cell_that_varies(hub):
-    found = deviations(hub)
-    without = {number.place.column for number in printed() if cell_of(number.place) not in found}
-    assert without == {"n_classes", "random_p95_pp", "ratio", "runs_above_random"}
-
-
-def test_shares_of_rows_have_binomial_errors(hub):
-    share = deviations(hub)[Cell("esci_rerank_us", "ts", "infeasible_share", "after")]
-    assert share.standard_error == pytest.approx(math.sqrt(0.376 * 0.624 / 10_000))
-
-
 def test_what_was_inferred_from_the_paper_is_named_where_it_bears_and_nowhere_else(verdicts):
     bears = (pl.col("row") == "ts") | pl.col("table").is_in(["ablation", "budgeted_fallback", "label_spread"])
     assert set(verdicts.filter(bears)["chosen_to_match"]) == {"ts: solved to the optimum"}
@@ -312,14 +256,5 @@ def test_what_was_inferred_from_the_paper_is_named_where_it_bears_and_nowhere_el
 
 
 def test_the_order_of_rows_changes_nothing(hub, verdicts):
-    shuffled = dataclasses.replace(
-        hub,
-        metrics=hub.metrics.sample(fraction=1, shuffle=True, seed=0),
-        intervals=hub.intervals.sample(fraction=1, shuffle=True, seed=0),
-    )
-    assert verdict_table(shuffled).equals(verdicts)
-
-
-def test_a_table_is_taken_apart_into_its_filled_cells():
-    table = pl.DataFrame({"variant": ["mrp"], "aurc": [0.5], "nll_correct": [None], "ours": [False], "source": ["x"]})
-    assert placed("ablation", table) == {Place("ablation", "average", "mrp", "aurc"): 0.5}
+    shuffled = {name: getattr(hub, name).sample(fraction=1, shuffle=True, seed=0) for name in ("metrics", "intervals")}
+    assert verdict_table(dataclasses.replace(hub, **shuffled)).equals(verdicts)

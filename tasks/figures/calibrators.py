@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Figure, drawn, numbers
+from tasks.figures.figure import ROWS, Figure, drawn, hover
 from tasks.figures.results import Results
 from tasks.figures.style import colour
 from tasks.protocol.keys import SIMPLEX
@@ -15,19 +17,17 @@ ROW_HEIGHT = 34
 
 def label_spread(results: Results) -> Figure | None:
     """The spread between labels at equal confidence, beside that of shuffled labels, in percentage points."""
-    spread, null = (results.measured(metric, "confidence") for metric in ("label_spread", "label_spread_null_p95"))
-    both = spread.join(null, on="calibrator", suffix="_null", maintain_order="left")
-    rows = both.select("calibrator", spread=100 * pl.col("value"), shuffled=100 * pl.col("value_null"))
+    metrics = {"spread": "label_spread", "shuffled": "label_spread_null_p95"}
+    rows = _measured(results, "confidence", metrics).with_columns(pl.col(*metrics) * 100)
     if rows.is_empty():
         return None  # one label alone is decided: nothing to compare
-    base = alt.Chart(ROWS).encode(y=alt.Y("calibrator:N", sort=rows["calibrator"].to_list(), title=None))
-    told = [alt.Tooltip("calibrator:N"), *numbers(".1f", "spread", "shuffled")]
+    base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", spread=".1f", shuffled=".1f"))
     chart = alt.layer(
         base.mark_rule(color=colour("grid"), strokeWidth=3).encode(
             x=alt.X("shuffled:Q", title="percentage points"), x2="spread:Q"
         ),
-        base.mark_tick(color=colour("quiet"), thickness=3, size=20).encode(x="shuffled:Q", tooltip=told),
-        base.mark_point(color=colour("mrp"), filled=True, size=110, opacity=1).encode(x="spread:Q", tooltip=told),
+        base.mark_tick(color=colour("quiet"), thickness=3, size=20).encode(x="shuffled:Q"),
+        base.mark_point(color=colour("mrp"), filled=True, size=110, opacity=1).encode(x="spread:Q"),
     )
     return Figure(
         "label_spread",
@@ -42,21 +42,14 @@ def label_spread(results: Results) -> Figure | None:
 
 def simplex_feasibility(results: Results) -> Figure | None:
     """Rows whose whole probability vector can take MRP's reliability as that of its decision, and rows that cannot."""
-    solved, infeasible = (results.measured(metric, SIMPLEX) for metric in ("solved_share", "infeasible_share"))
-    rows = solved.join(infeasible, on="calibrator", suffix="_infeasible", maintain_order="left").select(
-        "calibrator", solved="value", infeasible="value_infeasible"
-    )
+    rows = _measured(results, SIMPLEX, {"solved": "solved_share", "infeasible": "infeasible_share"})
     if rows.is_empty():
         return None
-    base = alt.Chart(ROWS).encode(y=alt.Y("calibrator:N", sort=rows["calibrator"].to_list(), title=None))
-    told = [alt.Tooltip("calibrator:N"), *numbers(".2%", "solved", "infeasible")]
-    dots = {"mrp": "solved", "fifth": "infeasible"}
     share = alt.X(title="share of test rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
+    base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", solved=".2%", infeasible=".2%"))
     chart = alt.layer(
-        *(
-            base.mark_point(color=colour(tone), filled=True, size=110, opacity=1).encode(x=f"{name}:Q", tooltip=told)
-            for tone, name in dots.items()
-        )
+        base.mark_point(color=colour("mrp"), filled=True, size=110, opacity=1).encode(x="solved:Q"),
+        base.mark_point(color=colour("fifth"), filled=True, size=110, opacity=1).encode(x="infeasible:Q"),
     ).encode(x=share)
     return Figure(
         "simplex_feasibility",
@@ -68,3 +61,13 @@ def simplex_feasibility(results: Results) -> Figure | None:
         rows,
         drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)),
     )
+
+
+def _measured(results: Results, variant: str, metrics: Mapping[str, str]) -> pl.DataFrame:
+    """Calibrators, and a column for each of two metrics, by its name there."""
+    first, second = (results.measured(metric, variant).rename({"value": column}) for column, metric in metrics.items())
+    return first.join(second, on="calibrator", maintain_order="left")
+
+
+def _by_calibrator(rows: pl.DataFrame) -> alt.Chart:
+    return alt.Chart(ROWS).encode(y=alt.Y("calibrator:N", sort=rows["calibrator"].to_list(), title=None))

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from tasks.figures.figure import ROWS, Figure, drawn, numbers
+from tasks.figures.figure import ROWS, Figure, drawn, hover, of_kind
 from tasks.figures.results import Results
 from tasks.figures.style import NAMES, colour
 from tasks.metrics.intervals import interval_of_share
@@ -30,58 +30,18 @@ SCHEMA = pl.Schema(
 
 def label_curves(results: Results) -> Figure:
     """Each label's curves under every protocol seed, what test rows say, and how many of them there are."""
-    first = results.scored(results.seeds[0])
-    lowest = results.lowest()
-    found: list[dict[str, Any]] = []
-    for place, label in enumerate(results.labels):
-        mine = first.filter(pl.col("decision") == place)
-        curves = fitted(results, place)
-        panel = {"label": label, "panel": _headed(label, curves, len(mine))}
-        found += [panel | {"kind": "identity", "confidence": at, "reliability": at} for at in (lowest, 1.0)]
-        for curve in curves:
-            knots = [knot for knot in curve["knots"] if lowest < knot < 1]
-            at = np.unique([*np.linspace(max(lowest, 1e-3), 1 - 1e-3, 60), *knots])
-            values = read(curve, at)
-            for confidence, reliability in zip(at, values, strict=True):
-                one = {"seed": curve["seed"], "confidence": confidence, "reliability": reliability}
-                found.append(panel | {"kind": "curve", "rows": curve["rows"]} | one)
-        found += [panel | {"kind": "test rows"} | dot for dot in observed(mine["confidence"], mine["correct"])]
-        found += [panel | {"kind": "histogram"} | bar for bar in histogram(mine["confidence"], lowest)]
-    rows = pl.DataFrame(found, schema=SCHEMA)
-    chart = _panels(
-        rows,
-        [
-            _of("histogram")
-            .mark_bar(color=colour("bars"))
-            .encode(
-                x="confidence:Q",
-                x2="to:Q",
-                y="reliability:Q",
-                y2=alt.datum(0),
-                tooltip=[alt.Tooltip("rows:Q", title="test rows")],
-            ),
-            _of("identity")
-            .mark_line(color=colour("quiet"), strokeDash=[5, 4])
-            .encode(x="confidence:Q", y="reliability:Q"),
-            _of("curve")
-            .mark_line(color=colour("mrp"), strokeWidth=2)
-            .encode(x="confidence:Q", y="reliability:Q", detail="seed:N"),
-            _of("curve")
-            .mark_point(size=80, opacity=0)
-            .encode(
-                x="confidence:Q",
-                y="reliability:Q",
-                tooltip=[
-                    *numbers(".1%", "confidence", "reliability"),
-                    alt.Tooltip("seed:N"),
-                    alt.Tooltip("rows:Q", title="fit rows"),
-                ],
-            ),
-            *_dots(_of("test rows"), colour("fifth")),
-        ],
-        lowest,
-        results,
-    )
+    rows = curve_rows(results)
+    bars = of_kind("histogram").mark_bar(color=colour("bars"))
+    curves = of_kind("curve").encode(x="confidence:Q", y="reliability:Q")
+    layers = [
+        bars.encode(x="confidence:Q", x2="to:Q", y="reliability:Q", y2=alt.datum(0), tooltip=hover(rows=",")),
+        identity(),
+        curves.mark_line(color=colour("mrp"), strokeWidth=2).encode(detail="seed:N"),
+        curves.mark_point(size=80, opacity=0).encode(
+            tooltip=[*hover(confidence=".1%", reliability=".1%", seed=""), alt.Tooltip("rows:Q", title="fit rows")]
+        ),
+        *_dots("test rows", colour("fifth")),
+    ]
     return Figure(
         "curves",
         "The learned curves",
@@ -91,32 +51,56 @@ def label_curves(results: Results) -> Figure:
         "intervals as if rows were independent; bars show where test rows lie. Curves that differ between "
         "panels are what MRP uses.",
         rows,
-        chart,
+        _panels(rows, layers, results.lowest(), results),
     )
+
+
+def curve_rows(results: Results) -> pl.DataFrame:
+    """The rows behind each label's curves, test rows, bars and identity, by `kind`."""
+    first = results.scored(results.seeds[0])
+    lowest = results.lowest()
+    rows: list[dict[str, Any]] = []
+    for place, label in enumerate(results.labels):
+        mine = first.filter(pl.col("decision") == place)
+        curves = fitted(results, place)
+        panel = {"label": label, "panel": _headed(label, curves, len(mine))}
+        kinds = {"identity": _ends(lowest), "curve": [point for curve in curves for point in _drawn(curve, lowest)]}
+        kinds["test rows"] = observed(mine["confidence"], mine["correct"])
+        kinds["histogram"] = histogram(mine["confidence"], lowest)
+        rows += [panel | {"kind": kind} | row for kind, members in kinds.items() for row in members]
+    return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _ends(lowest: float) -> list[dict[str, Any]]:
+    return [{"confidence": at, "reliability": at} for at in (lowest, 1.0)]
+
+
+def _drawn(curve: Mapping[str, Any], lowest: float) -> list[dict[str, Any]]:
+    """Points of a curve, its knots among them."""
+    knots = [knot for knot in curve["knots"] if lowest < knot < 1]
+    at = np.unique([*np.linspace(max(lowest, 1e-3), 1 - 1e-3, 60), *knots])
+    points = pl.DataFrame({"confidence": at, "reliability": read(curve, at)})
+    return points.with_columns(seed=curve["seed"], rows=curve["rows"]).to_dicts()
 
 
 def reliability_by_label(results: Results) -> Figure:
     """Confidence and reliability beside the share of right decisions, for each predicted label."""
     first = results.scored(results.seeds[0])
     lowest = float(min(results.lowest(), np.floor(10 * np.min(first["reliability"].to_numpy())) / 10))
-    found: list[dict[str, Any]] = []
+    kinds = {"confidence": "confidence", "mrp": "reliability"}  # in a tone and a column of each
+    rows: list[dict[str, Any]] = []
+    layers = [identity()]
     for place, label in enumerate(results.labels):
         mine = first.filter(pl.col("decision") == place)
         few = "\ntoo few to group" if len(mine) < FEWEST_ROWS else ""
         panel = {"label": label, "panel": f"{_named(label)}\n{len(mine):,} test rows{few}"}
-        found += [panel | {"kind": "identity", "confidence": at, "reliability": at} for at in (lowest, 1.0)]
-        for kind, column in ((NAMES["confidence"], "confidence"), (NAMES["mrp"], "reliability")):
-            found += [panel | {"kind": kind} | dot for dot in observed(mine[column], mine["correct"])]
-    rows = pl.DataFrame(found, schema=SCHEMA).drop("seed", "to")
-    layers = [
-        _of("identity").mark_line(color=colour("quiet"), strokeDash=[5, 4]).encode(x="confidence:Q", y="reliability:Q")
-    ]
-    for name, tone in (("confidence", "confidence"), ("mrp", "mrp")):
-        dots = _of(NAMES[name])
-        layers += [
-            dots.mark_line(color=colour(tone)).encode(x="confidence:Q", y="reliability:Q"),
-            *_dots(dots, colour(tone)),
-        ]
+        rows += [panel | {"kind": "identity"} | end for end in _ends(lowest)]
+        for name, column in kinds.items():
+            rows += [panel | {"kind": NAMES[name]} | dot for dot in observed(mine[column], mine["correct"])]
+    for name in kinds:
+        line = of_kind(NAMES[name]).mark_line(color=colour(name))
+        layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(NAMES[name], colour(name))]
+    frame = pl.DataFrame(rows, schema=SCHEMA).drop("seed", "to")
     return Figure(
         "reliability_by_label",
         "Is the stated probability right, for each predicted label?",
@@ -124,8 +108,8 @@ def reliability_by_label(results: Results) -> Figure:
         "size; on the dashed line decisions are right as often as is said, below it less often. Confidence that leaves "
         "the line in different directions for different labels is what calibration on average cannot see. First "
         "protocol seed; intervals are as if rows were independent.",
-        rows,
-        _panels(rows, layers, lowest, results, said="what is said"),
+        frame,
+        _panels(frame, layers, lowest, results, said="what is said"),
     )
 
 
@@ -155,15 +139,9 @@ def observed(said: pl.Series, correct: pl.Series) -> list[dict[str, Any]]:
     rows = np.array([len(part) for part in parts])
     right = np.array([correct.to_numpy()[part].sum() for part in parts])
     low, high = interval_of_share(right, rows)
-    return pl.DataFrame(
-        {
-            "confidence": [float(said.to_numpy()[part].mean()) for part in parts],
-            "reliability": right / rows,
-            "low": low,
-            "high": high,
-            "rows": rows,
-        }
-    ).to_dicts()
+    means = [float(said.to_numpy()[part].mean()) for part in parts]
+    dots = {"confidence": means, "reliability": right / rows, "low": low, "high": high, "rows": rows}
+    return pl.DataFrame(dots).to_dicts()
 
 
 def histogram(confidence: pl.Series, lowest: float) -> list[dict[str, Any]]:
@@ -195,17 +173,18 @@ def _named(label: str) -> str:
     return f"label {label}" if label.isdigit() else label
 
 
-def _of(kind: str) -> alt.Chart:
-    return alt.Chart(ROWS).transform_filter(alt.datum.kind == kind)
+def identity(**style: Any) -> alt.Chart:
+    """The dashed line on which the reliability is what is said."""
+    line = of_kind("identity").mark_line(color=colour("quiet"), strokeDash=[5, 4], **style)
+    return line.encode(x="confidence:Q", y="reliability:Q")
 
 
-def _dots(base: alt.Chart, tone: str) -> list[alt.Chart]:
-    told = [*numbers(".1%", "confidence", "reliability", "low", "high"), alt.Tooltip("rows:Q")]
+def _dots(kind: str, tone: str) -> list[alt.Chart]:
+    told = hover(**dict.fromkeys(("confidence", "reliability", "low", "high"), ".1%"), rows=",")
+    base = of_kind(kind).encode(x="confidence:Q")
     return [
-        base.mark_rule(color=tone, strokeWidth=1.2).encode(x="confidence:Q", y="low:Q", y2="high:Q"),
-        base.mark_point(color=tone, filled=True, size=36, opacity=1).encode(
-            x="confidence:Q", y="reliability:Q", tooltip=told
-        ),
+        base.mark_rule(color=tone, strokeWidth=1.2).encode(y="low:Q", y2="high:Q"),
+        base.mark_point(color=tone, filled=True, size=36, opacity=1).encode(y="reliability:Q", tooltip=told),
     ]
 
 

@@ -28,14 +28,31 @@ def drawn(chart: Any, *, subtitle: str, height: int | None = 260) -> dict[str, A
     """The chart as Vega-Lite, as wide as where it stands; `subtitle` names the data set, simulated or not."""
     if height is not None:
         chart = chart.properties(width="container", height=height)
-    spec = chart.properties(title=subtitle).to_dict(validate=False)
-    return dict(_without_data({name: part for name, part in spec.items() if name != "config"})) | {"config": theme()}
+    return _bare(chart.properties(title=subtitle)) | {"config": theme()}
 
 
-def for_print(chart: Any, size: int = POINTS) -> dict[str, Any]:
-    """The chart with its data as Vega-Lite, text of `size` points, for a file that stands alone."""
-    spec = chart.to_dict(validate=False)
-    return {name: part for name, part in spec.items() if name != "config"} | {"config": print_theme(size)}
+def for_print(chart: Any, rows: pl.DataFrame, size: int = POINTS) -> dict[str, Any]:
+    """The chart with its rows as Vega-Lite, text of `size` points, for a file that stands alone."""
+    values = {"values": rows.fill_nan(None).to_dicts()}
+    return _bare(chart) | {"data": values, "config": print_theme(size)}
+
+
+def of_kind(kind: str) -> alt.Chart:
+    """A layer of the rows whose `kind` it is."""
+    return alt.Chart(ROWS).transform_filter(alt.datum.kind == kind)
+
+
+def hover(**formats: str) -> list[alt.Tooltip]:
+    """What the pointer shows: numbers of columns in their formats; those without one are shown as they are."""
+    return [
+        alt.Tooltip(f"{name}:{'Q' if form else 'N'}", title=name.replace("_", " "), format=form or alt.Undefined)
+        for name, form in formats.items()
+    ]
+
+
+def _bare(chart: Any) -> dict[str, Any]:
+    """The chart as Vega-Lite, without data and without how it looks."""
+    return dict(_without_data({name: part for name, part in chart.to_dict(validate=False).items() if name != "config"}))
 
 
 def _without_data(part: Any) -> Any:
@@ -44,8 +61,3 @@ def _without_data(part: Any) -> Any:
         left_out = ("data", "datasets")
         return {name: _without_data(value) for name, value in part.items() if name not in left_out}
     return [_without_data(one) for one in part] if isinstance(part, list) else part
-
-
-def numbers(format_of: str, *names: str) -> list[alt.Tooltip]:
-    """What the pointer shows of columns with numbers."""
-    return [alt.Tooltip(f"{name}:Q", format=format_of) for name in names]

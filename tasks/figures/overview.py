@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Figure, drawn, for_print, numbers
+from tasks.figures.figure import ROWS, Figure, drawn, for_print, hover
 from tasks.figures.style import colour
 
 ROW_HEIGHT = 30
@@ -38,27 +38,20 @@ def overview(table: pl.DataFrame) -> Figure:
 
 def picture(rows: pl.DataFrame) -> dict[str, Any]:
     """The same for where no page surrounds it, with the errors that 1,000 reviews find, before and after."""
-    order = alt.Y("dataset:N", sort=rows["dataset"].to_list(), axis=None)
-    base = alt.Chart(alt.Data(values=rows.to_dicts()))
+    base = alt.Chart(ROWS).encode(y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), axis=None))
+    ways = {"by confidence": ("found_conf:Q", "confidence"), "by reliability": ("found_mrp:Q", "mrp")}
+    tones = alt.Scale(domain=[*ways], range=[colour(tone) for _, tone in ways.values()])
     found = alt.layer(
         base.mark_rule(color=colour("bars"), strokeWidth=3).encode(
-            x=alt.X("found_conf:Q", title="errors found per 1,000 reviews"), x2="found_mrp:Q", y=order.copy()
+            x=alt.X("found_conf:Q", title="errors found per 1,000 reviews"), x2="found_mrp:Q"
         ),
         *(
-            base.mark_point(filled=True, size=50, opacity=1).encode(
-                x=f"found_{way}:Q", y=order.copy(), color=alt.datum(name)
-            )
-            for way, name in (("conf", "by confidence"), ("mrp", "by reliability"))
+            base.mark_point(filled=True, size=50, opacity=1).encode(x=column, color=alt.datum(name))
+            for name, (column, _) in ways.items()
         ),
-    )
-    tones = alt.Scale(domain=["by confidence", "by reliability"], range=[colour("confidence"), colour("mrp")])
-    found = found.encode(
-        color=alt.Color(scale=tones, legend=alt.Legend(title=None, symbolType="circle", orient="bottom"))
-    )
-    size = {"width": 280, "height": 20 * len(rows)}
-    left = changes(rows).properties(data=alt.Data(values=rows.to_dicts()), **size)
-    chart = alt.hconcat(left, found.properties(**size), spacing=20)
-    return for_print(chart, PICTURE_TEXT)
+    ).encode(color=alt.Color(scale=tones, legend=alt.Legend(title=None, symbolType="circle", orient="bottom")))
+    panels = [panel.properties(width=280, height=20 * len(rows)) for panel in (changes(rows), found)]
+    return for_print(alt.hconcat(*panels, spacing=20), rows, PICTURE_TEXT)
 
 
 def changes(rows: pl.DataFrame) -> Any:
@@ -66,19 +59,15 @@ def changes(rows: pl.DataFrame) -> Any:
     base = alt.Chart(ROWS).encode(
         y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None, axis=alt.Axis(labelLimit=180)),
         color=alt.value(colour("mrp")),
+        tooltip=[
+            *hover(dataset="", change="+.4f", low="+.4f", high="+.4f"),
+            alt.Tooltip("found_conf:Q", title="errors found per 1,000 reviews, by confidence", format=".0f"),
+            alt.Tooltip("found_mrp:Q", title="by reliability", format=".0f"),
+        ],
     )
-    told = [
-        alt.Tooltip("dataset:N"),
-        *numbers("+.4f", "change", "low", "high"),
-        alt.Tooltip("found_conf:Q", title="errors found per 1,000 reviews, by confidence", format=".0f"),
-        alt.Tooltip("found_mrp:Q", title="by reliability", format=".0f"),
-    ]
+    change = alt.X("low:Q", title="change of the correctness NLL", axis=alt.Axis(titleAnchor="end"))
     return alt.layer(
         alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(x=alt.datum(0)),
-        base.mark_rule(strokeWidth=2.5).encode(
-            x=alt.X("low:Q", title="change of the correctness NLL", axis=alt.Axis(titleAnchor="end")),
-            x2="high:Q",
-            tooltip=told,
-        ),
-        base.mark_point(filled=True, size=90, opacity=1).encode(x="change:Q", tooltip=told),
+        base.mark_rule(strokeWidth=2.5).encode(x=change, x2="high:Q"),
+        base.mark_point(filled=True, size=90, opacity=1).encode(x="change:Q"),
     )

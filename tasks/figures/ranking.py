@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
 import numpy as np
 import polars as pl
 
-from tasks.figures.figure import ROWS, Figure, drawn
+from tasks.figures.figure import ROWS, Figure, drawn, hover
 from tasks.figures.results import Results
 from tasks.figures.style import NAMES, colour
 from tasks.metrics.comparison import Estimate, found_per_1000
@@ -17,8 +18,7 @@ from tasks.metrics.resampling import FEWEST_GROUPS, resample
 
 COVERAGE = np.arange(1, 101) / 100
 LEAST_DRAWN = 0.05  # below it a curve rests on few rows, and its band says nothing
-SHOWN = ("confidence", "label_isotonic", "label_platt", "mrp")
-COLOURS = ("confidence", "isotonic", "platt", "mrp")
+SHOWN = {"confidence": "confidence", "label_isotonic": "isotonic", "label_platt": "platt", "mrp": "mrp"}  # in a colour
 RESAMPLES = 400
 
 
@@ -35,20 +35,14 @@ def retained(results: Results) -> Retained:
     frames = [results.scored(seed) for seed in results.seeds]
     shown = [name for name in SHOWN if f"logit_{name}" in frames[0].columns]
     draws = resample(frames[0]["group"].to_numpy(), resamples=RESAMPLES, seed=0)
-    errors: dict[str, list[np.ndarray]] = {name: [] for name in shown}
-    replicates: dict[str, list[np.ndarray]] = {name: [] for name in shown}
-    for frame in frames:
-        correct = frame["correct"].to_numpy()
-        for name in shown:
-            logit = frame[f"logit_{name}"].to_numpy()
-            errors[name].append(errors_retained(order_by_risk(logit, correct), COVERAGE)[0])
-            if draws.clusters >= FEWEST_GROUPS:
-                replicates[name].append(draws.errors_retained(logit, correct, COVERAGE))
-    nothing = np.empty((0, len(COVERAGE)))
-    return Retained(
-        {name: np.mean(found, axis=0) for name, found in errors.items()},
-        {name: np.mean(found, axis=0) if found else nothing for name, found in replicates.items()},
-    )
+    errors, drawn = {}, {}
+    for name in shown:
+        seeds = [(frame[f"logit_{name}"].to_numpy(), frame["correct"].to_numpy()) for frame in frames]
+        errors[name] = np.mean([errors_retained(order_by_risk(*seed), COVERAGE)[0] for seed in seeds], axis=0)
+        drawn[name] = np.empty((0, len(COVERAGE)))
+        if draws.clusters >= FEWEST_GROUPS:
+            drawn[name] = np.mean([draws.errors_retained(*seed, COVERAGE) for seed in seeds], axis=0)
+    return Retained(errors, drawn)
 
 
 def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
@@ -66,17 +60,12 @@ def risk_coverage(results: Results, ranked: Retained) -> Figure:
         for name, errors in ranked.errors.items()
     ]
     rows = pl.concat(frames).filter(pl.col("coverage") >= LEAST_DRAWN).fill_nan(None)
-    base = alt.Chart(ROWS).encode(
-        x=alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions kept"),
-        color=_variants(list(ranked.errors)),
-    )
+    base = _by_coverage(_variants(list(ranked.errors)))
+    told = hover(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
     chart = alt.layer(
-        *_banded(base, rows, 0.15),
-        base.mark_line(strokeWidth=2).encode(
-            y=alt.Y("risk:Q", axis=alt.Axis(format="%"), title="errors among them"),
-            strokeDash=alt.condition(alt.datum.variant == "confidence", alt.value([5, 4]), alt.value([1, 0])),
-        ),
-        _hovered(base, "risk:Q", _numbers("variant:N", "coverage:Q", "risk:Q", "low:Q", "high:Q")),
+        *_banded(base, rows),
+        _line(base).encode(y=alt.Y("risk:Q", axis=alt.Axis(format="%"), title="errors among them")),
+        base.mark_point(size=120, opacity=0).encode(y="risk:Q", tooltip=told),
     )
     return Figure(
         "risk_coverage",
@@ -92,21 +81,15 @@ def fallback_gain(results: Results, ranked: Retained) -> Figure:
     """What MRP adds to the accuracy of the decisions kept, by coverage."""
     gain = (ranked.errors["confidence"] - ranked.errors["mrp"]) / COVERAGE
     low_high = band((ranked.drawn["confidence"] - ranked.drawn["mrp"]) / COVERAGE)
-    rows = (
-        pl.DataFrame({"coverage": COVERAGE, "gain": gain, **low_high})
-        .filter(pl.col("coverage") >= LEAST_DRAWN)
-        .fill_nan(None)
-    )
-    base = alt.Chart(ROWS).encode(
-        x=alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions kept"),
-        color=alt.value(colour("mrp")),
-    )
-    zero = alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(y=alt.datum(0))
+    rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain, **low_high})
+    rows = rows.filter(pl.col("coverage") >= LEAST_DRAWN).fill_nan(None)
+    base = _by_coverage(alt.value(colour("mrp")))
+    told = hover(coverage="%", gain="+.2%", low=".2%", high=".2%")
     chart = alt.layer(
-        *_banded(base, rows, 0.2),
-        zero,
+        *_banded(base, rows),
+        alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(y=alt.datum(0)),
         base.mark_line(strokeWidth=2).encode(y=alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")),
-        _hovered(base, "gain:Q", _numbers("coverage:Q", "gain:Q", "low:Q", "high:Q")),
+        base.mark_point(size=120, opacity=0).encode(y="gain:Q", tooltip=told),
     )
     return Figure(
         "fallback_gain",
@@ -126,48 +109,50 @@ def errors_found(results: Results, ranked: Retained) -> Figure:
         return np.asarray(found_per_1000(errors[..., -1:], errors[..., :-1], reviewed))
 
     change = band(found(ranked.drawn["mrp"]) - found(ranked.drawn["confidence"]))
-    by_confidence, by_mrp = found(ranked.errors["confidence"]), found(ranked.errors["mrp"])
-    wide = {"reviewed": reviewed, "change": by_mrp - by_confidence, "change_low": change["low"]}
-    wide["change_high"] = change["high"]
+    lines = {name: found(ranked.errors[name]) for name in ("confidence", "mrp")}
     frames = [
-        pl.DataFrame({"found": values, **wide}).select(
-            pl.lit(NAMES[name]).alias("variant"), "reviewed", pl.exclude("reviewed")
-        )
-        for name, values in (("confidence", by_confidence), ("mrp", by_mrp))
+        pl.DataFrame({"reviewed": reviewed, "found": values, "change": lines["mrp"] - lines["confidence"]})
+        .with_columns(change_low=change["low"], change_high=change["high"])
+        .select(pl.lit(NAMES[name]).alias("variant"), pl.all())
+        for name, values in lines.items()
     ]
-    rows = (
-        pl.concat(frames)
-        .filter(pl.col("reviewed").is_between(0.0499, 0.5001))
-        .sort("variant", "reviewed")
-        .fill_nan(None)
-    )
+    rows = pl.concat(frames).filter(pl.col("reviewed").is_between(0.0499, 0.5001))
+    rows = rows.sort("variant", "reviewed").fill_nan(None)
     base = alt.Chart(ROWS).encode(
         x=alt.X("reviewed:Q", axis=alt.Axis(format="%"), title="share of decisions reviewed"),
-        color=_variants(["confidence", "mrp"]),
+        y=alt.Y("found:Q", title="errors found per 1,000 reviews", scale=alt.Scale(zero=False)),
+        color=_variants([*lines]),
     )
-    numbers = _numbers("variant:N", "reviewed:Q", "found:Q", "change:Q", "change_low:Q", "change_high:Q")
-    chart = alt.layer(
-        base.mark_line(strokeWidth=2).encode(
-            y=alt.Y("found:Q", title="errors found per 1,000 reviews", scale=alt.Scale(zero=False)),
-            strokeDash=alt.condition(alt.datum.variant == "confidence", alt.value([5, 4]), alt.value([1, 0])),
-        ),
-        _hovered(base, "found:Q", numbers),
-    )
+    told = hover(variant="", reviewed="%", found=".0f", change="+.0f", change_low="+.0f", change_high="+.0f")
+    chart = alt.layer(_line(base), base.mark_point(size=120, opacity=0).encode(tooltip=told))
     known = rows["change_low"].is_not_null().any()
-    hover = "Hover for the change and its 95% interval." if known else "There are too few test groups for an interval."
+    hovered = (
+        "Hover for the change and its 95% interval." if known else "There are too few test groups for an interval."
+    )
     return Figure(
         "errors_found",
         "Errors found per 1,000 reviews",
         "Reviewers see the least reliable decisions first. The distance between the lines is what MRP saves or costs: "
-        f"errors that the same number of reviews finds besides. {hover} Means over protocol seeds.",
+        f"errors that the same number of reviews finds besides. {hovered} Means over protocol seeds.",
         rows,
         drawn(chart, subtitle=results.subtitle),
     )
 
 
 def _variants(names: list[str]) -> alt.Color:
-    shown = [(NAMES[name], colour(tone)) for name, tone in zip(SHOWN, COLOURS, strict=True) if name in names]
-    return alt.Color("variant:N", scale=alt.Scale(domain=[one for one, _ in shown], range=[tone for _, tone in shown]))
+    shown = {NAMES[name]: colour(tone) for name, tone in SHOWN.items() if name in names}
+    return alt.Color("variant:N", scale=alt.Scale(domain=[*shown], range=[*shown.values()]))
+
+
+def _by_coverage(tone: Any) -> alt.Chart:
+    share = alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions kept")
+    return alt.Chart(ROWS).encode(x=share, color=tone)
+
+
+def _line(base: alt.Chart) -> alt.Chart:
+    """A line for each variant, dashed for the confidence."""
+    dashed = alt.condition(alt.datum.variant == "confidence", alt.value([5, 4]), alt.value([1, 0]))
+    return base.mark_line(strokeWidth=2).encode(strokeDash=dashed)
 
 
 def _has_band(rows: pl.DataFrame) -> bool:
@@ -180,22 +165,5 @@ def _told(rows: pl.DataFrame) -> str:
     return f"{band if _has_band(rows) else none} Means over protocol seeds."
 
 
-def _banded(base: alt.Chart, rows: pl.DataFrame, opacity: float) -> list[alt.Chart]:
-    return [base.mark_area(opacity=opacity).encode(y="low:Q", y2="high:Q")] if _has_band(rows) else []
-
-
-def _hovered(base: alt.Chart, y: str, numbers: list[alt.Tooltip]) -> alt.Chart:
-    """Points that are seen by the pointer alone."""
-    return base.mark_point(size=120, opacity=0).encode(y=y, tooltip=numbers)
-
-
-def _numbers(*fields: str) -> list[alt.Tooltip]:
-    formats = {"coverage": "%", "reviewed": "%", "found": ".0f"}
-    formats |= dict.fromkeys(("change", "change_low", "change_high"), "+.0f") | dict.fromkeys(("gain",), "+.2%")
-    return [
-        alt.Tooltip(field, title=name.replace("_", " "))
-        if field.endswith(":N")
-        else alt.Tooltip(field, title=name.replace("_", " "), format=formats.get(name, ".2%"))
-        for field in fields
-        for name in [field.split(":")[0]]
-    ]
+def _banded(base: alt.Chart, rows: pl.DataFrame) -> list[alt.Chart]:
+    return [base.mark_area(opacity=0.18).encode(y="low:Q", y2="high:Q")] if _has_band(rows) else []

@@ -7,7 +7,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Figure, drawn, numbers
+from tasks.figures.figure import ROWS, Figure, drawn, hover
 from tasks.figures.results import Results
 from tasks.figures.style import colour, variant_name
 from tasks.metrics.registry import METRICS
@@ -43,8 +43,8 @@ def ablation(results: Results) -> Figure | None:
         y=alt.Y("variant:N", sort=[*names.values()], title=None),
         x=alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4)),
     )
-    told = [alt.Tooltip("variant:N"), alt.Tooltip("calibrator:N"), *numbers(".4f", "value")]
-    mean = [alt.Tooltip("variant:N"), alt.Tooltip("mean:Q", format=".4f", title="mean over calibrators")]
+    told = hover(variant="", calibrator="", value=".4f")
+    mean = [*hover(variant=""), alt.Tooltip("mean:Q", format=".4f", title="mean over calibrators")]
     panel = alt.layer(
         base.mark_point(color=colour("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=told),
         base.mark_tick(color=colour("mrp"), thickness=3, size=18).encode(x="mean:Q", tooltip=mean),
@@ -90,7 +90,7 @@ def labelled_rows(results: Results) -> Figure | None:
         y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
         color=alt.Color("way:N", scale=alt.Scale(domain=names, range=tones), sort=names),
     )
-    told = [alt.Tooltip("way:N"), *numbers(",", "rows"), *numbers(".4f", "value")]
+    told = hover(way="", rows=",", value=".4f")
     panel = alt.layer(
         base.mark_line(strokeWidth=2), base.mark_point(filled=True, size=50, opacity=1).encode(tooltip=told)
     ).properties(width=PANEL, height=200)

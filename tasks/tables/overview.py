@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -13,7 +13,7 @@ from tasks.protocol.keys import AVERAGE
 from tasks.tables.ablation import ablation_by_dataset
 from tasks.tables.headline import judged
 from tasks.tables.rivals import rivals_table
-from tasks.tables.runs import KEYS, NUMBER, TEXT, WHOLE, Columns, Runs, finished, in_order, values
+from tasks.tables.runs import KEYS, NUMBER, TEXT, Columns, Runs, finished, in_order, values
 from tasks.tables.table import table
 
 KEPT_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
@@ -57,7 +57,8 @@ def overview_table(runs: Runs) -> pl.DataFrame:
     rows = _measured(runs)
     for bounds in (_bounded(runs, "nll_correct"), _bounded(runs, "selacc_70", "kept_")):
         rows = rows.join(bounds, on="dataset", how="left", maintain_order="left")
-    rows = _with_reviews(rows.with_columns(n=_told_of(runs, "test"), advice=_by_name(_advice(runs))))
+    advice = pl.col("dataset").replace_strict(_advice(runs), default=None, return_dtype=TEXT)
+    rows = _with_reviews(rows.with_columns(n=runs.test_rows(), advice=advice))
     no_more = (pl.col("found_per_1000_mrp") - pl.col("found_per_1000_conf")).abs() < 1
     said = pl.col("advice") + pl.lit(" Where 30% are reviewed, it finds no more errors.")
     used = pl.col("advice").str.starts_with(USE)
@@ -94,14 +95,6 @@ def _with_reviews(rows: pl.DataFrame) -> pl.DataFrame:
     found = {way: found_per_1000(errors, (1 - pl.col(f"kept_{way}")) * kept, reviews) for way in ("conf", "mrp")}
     found |= {end: found_per_1000(pl.col(f"kept_{end}") * kept, 0, reviews) for end in ("low", "high")}
     return rows.with_columns(number.alias(f"found_per_1000_{name}") for name, number in found.items())
-
-
-def _told_of(runs: Runs, split: str) -> pl.Expr:
-    return _by_name({fact["dataset"]: fact.get("rows", {}).get(split) for fact in runs.facts}, WHOLE)
-
-
-def _by_name(told: Mapping[str, Any], kind: type[pl.DataType] = TEXT) -> pl.Expr:
-    return pl.col("dataset").replace_strict(dict(told), default=None, return_dtype=kind)
 
 
 def _advice(runs: Runs) -> dict[str, str]:

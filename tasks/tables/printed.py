@@ -6,9 +6,7 @@ the data set of an average over all six is `average` too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -30,57 +28,37 @@ TABLES = (
     simplex_projection_table,
     robustness_table,
 )
+PLACE = ("table", "dataset", "row", "column")  # where a number stands
+ROWS = ("calibrator", "variant", "base")  # columns that name the row, where there is one of them
 
 
-class Place(NamedTuple):
-    """Where a number stands."""
-
-    table: str
-    dataset: str
-    row: str
-    column: str
+def printed() -> pl.DataFrame:
+    """Every number of the paper's six tables of results by its PLACE: `value`, and half a unit of its last digit."""
+    texts = {table.key: pl.read_csv(FOLDER / f"{table.key}.csv", infer_schema=False) for table in TABLES}
+    return pl.concat([placed(name, table) for name, table in texts.items()])
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A number of the paper and half a unit of its last printed digit."""
+def placed(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    """The filled cells of a table, the paper's or ours, by their PLACE: `value`, and `half_unit` of its last digit.
 
-    place: Place
-    value: float
-    half_unit: float
-
-
-def printed() -> list[Printed]:
-    """Every number of the paper's six tables of results, in their order."""
-    found = []
-    for table in TABLES:
-        texts = pl.read_csv(FOLDER / f"{table.key}.csv", infer_schema=False)
-        for place, text in placed(table.key, texts).items():
-            found.append(Printed(place, as_number(text), _half_unit(text)))
-    return found
-
-
-def placed(name: str, table: pl.DataFrame) -> dict[Place, Any]:
-    """The filled cells of a table, the paper's or ours, by their place."""
-    names = {"dataset", "source", "ours", "calibrator", "variant", "base"}
-    found: dict[Place, Any] = {}
-    for cells in table.iter_rows(named=True):
-        row = next((cells[name] for name in ("calibrator", "variant", "base") if name in cells), AVERAGE)
-        dataset = BASES.get(row, cells.get("dataset", AVERAGE))
-        numbers = {column: value for column, value in cells.items() if column not in names and value is not None}
-        found |= {Place(name, dataset, row, column): value for column, value in numbers.items()}
-    return found
-
-
-def as_number(cell: Any) -> float:
-    """A cell as a number; a count such as 17/18 as a share."""
-    if isinstance(cell, str) and "/" in cell:
-        count, of = cell.split("/")
-        return int(count) / int(of)
-    return float(cell)
-
-
-def _half_unit(text: str) -> float:
-    if "/" in text:
-        return 0.5 / int(text.split("/")[1])
-    return 0.5 * 10.0 ** -len(text.partition(".")[2])
+    A count such as 17/18 is a share, whose unit is one of the count.
+    """
+    row = next((pl.col(key) for key in ROWS if key in table.columns), pl.lit(AVERAGE))
+    dataset = pl.col("dataset") if "dataset" in table.columns else pl.lit(AVERAGE)
+    numbers = table.select(pl.exclude("dataset", "source", "ours", *ROWS).cast(pl.String))
+    keys = table.select(dataset=pl.coalesce(row.replace_strict(BASES, default=None), dataset), row=row)
+    cells = (
+        pl.concat([keys, numbers], how="horizontal")
+        .with_row_index("line")
+        .unpivot(index=["line", "dataset", "row"], variable_name="column", value_name="text")
+        .drop_nulls("text")
+        .sort("line", maintain_order=True)
+    )
+    count, of = (pl.col("text").str.split("/").list.get(part, null_on_oob=True).cast(pl.Float64) for part in (0, 1))
+    digits = pl.col("text").str.split(".").list.get(1, null_on_oob=True).str.len_chars().cast(pl.Int64).fill_null(0)
+    return cells.select(
+        pl.lit(name).alias("table"),
+        *PLACE[1:],
+        value=pl.when(of.is_null()).then(count).otherwise(count / of),
+        half_unit=0.5 / pl.coalesce(of, pl.lit(10.0).pow(digits)),
+    )

@@ -54,6 +54,11 @@ class Runs:
         pairs = self.metrics.select("dataset", "source").unique(maintain_order=True)
         return dict(pairs.iter_rows())
 
+    def test_rows(self) -> pl.Expr:
+        """The number of test rows of the data set in the column `dataset`; null where its facts do not say it."""
+        rows = {fact["dataset"]: fact.get("rows", {}).get("test") for fact in self.facts}
+        return pl.col("dataset").replace_strict(rows, default=None, return_dtype=WHOLE)
+
     def asked(self, dataset: str) -> tuple[str, ...]:
         """The calibrators that were asked for on one data set: rivals that ran beside them are not among them."""
         return self.calibrators_of.get(dataset, self.calibrators)

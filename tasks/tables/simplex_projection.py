@@ -30,10 +30,6 @@ def simplex_projection_table(runs: Runs) -> pl.DataFrame:
     for name, metric in {"q_below_uniform_pct": "infeasible_share", "solved_pct": "solved_share"}.items():
         columns[name] = 100 * values(SIMPLEX, metric).mean()
     cells = runs.rows().group_by(*KEYS, maintain_order=True).agg(**columns)
-    sizes = pl.DataFrame(
-        [(fact["dataset"], len(fact["labels"])) for fact in runs.facts],
-        schema={"dataset": pl.String, "n_classes": pl.Int64},
-        orient="row",
-    )
-    table = cells.join(sizes, on="dataset", how="left", maintain_order="left")
+    labels = {fact["dataset"]: len(fact["labels"]) for fact in runs.facts}
+    table = cells.with_columns(n_classes=pl.col("dataset").replace_strict(labels, default=None, return_dtype=pl.Int64))
     return finished(table.select("dataset", "n_classes", "calibrator", *columns, "source"), runs)

@@ -6,17 +6,14 @@ seeds and test rows, stated in the row. off: further away. Simulated numbers are
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
 
 from tasks.protocol.keys import AVERAGE, BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
-from tasks.tables.deviations import Cell, Deviation, deviations, of_deviations
+from tasks.tables.deviations import CELL, deviations
 from tasks.tables.display import metric_of
-from tasks.tables.printed import TABLES, Place, Printed, as_number, placed, printed
+from tasks.tables.printed import PLACE, TABLES, placed, printed
 from tasks.tables.robustness import UNCALIBRATED
 from tasks.tables.runs import FAILED, Runs, finished
 from tasks.tables.table import table
@@ -40,18 +37,9 @@ MEASURED = {  # metric and quantity of columns that do not say it by their names
     "solved_pct": ("solved_share", "after"),
 }
 NO_TOLERANCE = {
-    "label_spread": "what shuffled labels show falls with the number of test rows, which the paper does not say",
-    "other": "no sampling deviation was measured for it",
+    "label_spread": "what shuffled labels show falls with the number of test rows, which the paper does not say"
 }
-
-
-def chosen_to_match(place: Place) -> str:
-    """What of ours behind a number was inferred from the paper's own tables; empty where nothing was.
-
-    It is the one step of the set-up that the authors' release lacks, and it bears on every mean over calibrators.
-    """
-    averaged = place.table in ("ablation", "budgeted_fallback", "label_spread")
-    return "ts: solved to the optimum" if averaged or place.row == "ts" else ""
+SEEDS = 3  # the paper's
 
 
 @table(
@@ -70,14 +58,16 @@ def verdict_table(runs: Runs) -> pl.DataFrame:
     sources = dict.fromkeys(runs.missing, FAILED) | runs.sources()
     if OFFICIAL not in [sources.get(name) for name in PAPER_DATASETS]:
         found = ", ".join(f"{name} ({sources.get(name, 'not run')})" for name in PAPER_DATASETS)
-        return _table([_not_comparable(ALL, f"no data set of the paper comes from the hub: {found}", ALL)])
+        why = f"no data set of the paper comes from the hub: {found}"
+        return finished(pl.DataFrame([_not_comparable(ALL, why, ALL)], schema=SCHEMA))
     reasons = {name: _reason(name, sources) for name in (*PAPER_DATASETS, BOOSTED)}
     ran = dict(runs.rows().group_by("dataset").agg(pl.col("calibrator").unique()).iter_rows())
     unlike = {name for name in PAPER_DATASETS if {*ran.get(name, ())} != {*PAPER_CALIBRATORS}}
     reasons[AVERAGE] = _reason_of_averages(sources, unlike)
     rows = [_not_comparable(name, why, sources.get(name, "")) for name, why in reasons.items() if why]
-    compared = [number for number in printed() if not reasons[number.place.dataset]]
-    return _table([*_compared(runs, compared, unlike), *rows])
+    compared = [name for name, why in reasons.items() if not why]
+    numbers = printed().filter(pl.col("dataset").is_in(compared))
+    return finished(pl.concat([_compared(runs, numbers, unlike), pl.DataFrame(rows, schema=SCHEMA)]))
 
 
 def _reason(name: str, sources: dict[str, str]) -> str:
@@ -92,84 +82,107 @@ def _reason_of_averages(sources: dict[str, str], unlike: set[str]) -> str:
     return OTHER_CALIBRATORS if unlike else ""
 
 
-def _compared(runs: Runs, numbers: Iterable[Printed], unlike: set[str]) -> list[dict[str, Any]]:
+def _compared(runs: Runs, numbers: pl.DataFrame, unlike: set[str]) -> pl.DataFrame:
     """A row for each of `numbers`; no mean over calibrators is compared where they are `unlike` the paper's."""
-    ours = {place: value for table in TABLES for place, value in placed(table.key, table(runs)).items()}
-    theirs = {number.place: number.value for number in printed()}
-    varying = deviations(runs)
-    return [
-        {
-            "table": number.place.table,
-            "dataset": number.place.dataset,
-            "row": number.place.row,
-            "column": number.place.column,
-            "paper": number.value,
-            "chosen_to_match": chosen_to_match(number.place),
-            "source": OFFICIAL,
-            **(
-                {"verdict": NOT_COMPARABLE, "reason": OTHER_CALIBRATORS}
-                if number.place.row == AVERAGE and number.place.dataset in unlike
-                else _judged(number, ours.get(number.place), *_tolerated(number, theirs, ours, varying))
-            ),
-        }
-        for number in numbers
-    ]
+    table, row, column, ours = (pl.col(name) for name in ("table", "row", "column", "ours"))
+    other_average = (row == AVERAGE) & pl.col("dataset").is_in(unlike)
+    averaged = table.is_in(["ablation", "budgeted_fallback", "label_spread"])
+    measured = pl.concat([placed(each.key, each(runs)) for each in TABLES]).select(*PLACE, ours="value")
+    compared = (
+        _with_tolerances(numbers.join(measured, on=PLACE, how="left", maintain_order="left"), deviations(runs))
+        .with_columns(ours=pl.when(~other_average).then("ours"))
+        .with_columns(pl.when(ours.is_not_null()).then(pl.col("tolerance", "tolerance_from")))
+    )
+    paper, tolerance, difference = pl.col("value"), pl.col("tolerance"), ours - pl.col("value")
+    near = pl.when(difference.abs() <= tolerance).then(pl.lit("near")).otherwise(pl.lit("off"))
+    verdict = (
+        pl.when(difference.abs() <= pl.col("half_unit") + 1e-12)
+        .then(pl.lit("equal"))
+        .otherwise(pl.when(tolerance.is_null()).then(pl.lit(NOT_COMPARABLE)).otherwise(near))
+    )
+    why = table.replace_strict(NO_TOLERANCE, default="no sampling deviation was measured for it")
+    return compared.with_columns(
+        paper=paper,
+        difference=difference,
+        sign_agrees=pl.when(column.str.contains("delta"), paper != 0).then(ours * paper > 0),
+        # The one step of the set-up that the authors' release lacks, inferred from the paper's own tables.
+        chosen_to_match=pl.when(averaged | (row == "ts"))
+        .then(pl.lit("ts: solved to the optimum"))
+        .otherwise(pl.lit("")),
+        verdict=verdict,
+        reason=pl.when(other_average)
+        .then(pl.lit(OTHER_CALIBRATORS))
+        .when(ours.is_null())
+        .then(pl.lit("not measured in this run"))
+        .when(verdict == NOT_COMPARABLE)
+        .then(pl.format("differs, and no tolerance can be computed: {}", why)),
+        source=pl.lit(OFFICIAL),
+    ).select(SCHEMA.names())
 
 
-def _judged(number: Printed, cell: Any, tolerance: float | None, tolerance_from: str) -> dict[str, Any]:
-    """What is said of one number, given ours and how far it may lie away."""
-    if cell is None:
-        return {"verdict": NOT_COMPARABLE, "reason": "not measured in this run"}
-    ours = as_number(cell)
-    difference = ours - number.value
-    said = {"ours": ours, "difference": difference, "tolerance": tolerance, "tolerance_from": tolerance_from}
-    if "delta" in number.place.column and number.value != 0:
-        said["sign_agrees"] = ours * number.value > 0
-    if abs(difference) <= number.half_unit + 1e-12:
-        return said | {"verdict": "equal"}
-    if tolerance is None:
-        reason = NO_TOLERANCE.get(number.place.table, NO_TOLERANCE["other"])
-        return said | {"verdict": NOT_COMPARABLE, "reason": f"differs, and no tolerance can be computed: {reason}"}
-    return said | {"verdict": "near" if abs(difference) <= tolerance else "off"}
+def _with_tolerances(numbers: pl.DataFrame, varying: pl.DataFrame) -> pl.DataFrame:
+    """With the tolerance of each number, null where there is none, and in words where it comes from.
 
-
-def _tolerated(
-    number: Printed, theirs: dict[Place, float], ours: dict[Place, Any], varying: dict[Cell, Deviation]
-) -> tuple[float | None, str]:
-    """The tolerance of a number and where it comes from; None where there is none."""
-    column = number.place.column
-    cell = cell_of(number.place)
-    found = varying.get(cell) if cell else None
-    if found is None:
-        return None, ""
-    if column.endswith("_std"):
-        here = ours.get(number.place, math.nan)
-        tolerance = of_deviations(here, number.value, found.n_seeds, number.half_unit)
-        return tolerance, "2 standard deviations of two deviations over seeds, and half a printed unit"
-    scale = 100.0 if re.search("_(pp|pct)$", column) else 1.0
-    paper_seeds = theirs.get(number.place._replace(column=f"{column}_std"))
-    borrowed = number.place.table == "ablation" and number.place.row not in ("confidence", "mrp")
-    described = found.described(paper_seeds, scale) + ("; both are MRP's, on the same rows" if borrowed else "")
-    return found.tolerance(paper_seeds, number.half_unit, scale), described
-
-
-def cell_of(place: Place) -> Cell | None:
-    """What a number of the paper measures; None for what has no deviation of its own (counts, ratios, shuffles).
-
-    Variants of the ablation other than confidence borrow MRP's: intervals are made of these two only.
+    It is two standard deviations of the difference and half a printed unit. What has no deviation of its own (counts,
+    ratios, shuffles) has none. Variants of the ablation other than confidence borrow MRP's: intervals are made of
+    these two only.
     """
-    table, dataset, row, column = place
-    if table == "ablation":
-        return Cell(dataset, AVERAGE, column, "before" if row == "confidence" else "after")
-    metric, member = metric_of(column.removesuffix("_std"))
-    measured = (metric.key, QUANTITIES[member]) if metric else MEASURED.get(column)
-    return Cell(dataset, UNCALIBRATED if table == "robustness" else row, *measured) if measured else None
+    table, row, column = (pl.col(name) for name in ("table", "row", "column"))
+    ablation, of_deviation = table == "ablation", column.str.ends_with("_std")
+    metrics, quantities = (
+        column.replace_strict({name: cell[part] for name, cell in _cells(numbers["column"]).items()}, default=None)
+        for part in (0, 1)
+    )
+    before = pl.when(row == "confidence").then(pl.lit("before")).otherwise(pl.lit("after"))
+    theirs = numbers.filter(of_deviation).select(
+        *PLACE[:3], column=column.str.strip_suffix("_std"), paper_seeds="value"
+    )
+    scale = pl.when(column.str.contains("_(pp|pct)$")).then(100.0).otherwise(1.0)
+    found = (
+        numbers.with_columns(
+            calibrator=pl.when(ablation)
+            .then(pl.lit(AVERAGE))
+            .when(table == "robustness")
+            .then(pl.lit(UNCALIBRATED))
+            .otherwise(row),
+            metric=pl.when(ablation).then(column).otherwise(metrics),
+            quantity=pl.when(ablation).then(before).otherwise(quantities),
+        )
+        .join(varying, on=CELL, how="left", maintain_order="left")
+        .join(theirs, on=PLACE, how="left", maintain_order="left")
+        .with_columns(pl.col("standard_error", "seeds") * scale)
+    )
+    error, seeds, n = pl.col("standard_error"), pl.col("seeds"), pl.col("n_seeds")
+    # The sampling of both sides, and the drawing of seeds behind each mean over seeds.
+    variance = 2 * error**2 + seeds**2 / n + pl.coalesce("paper_seeds", seeds) ** 2 / SEEDS
+    # Of a deviation over n seeds itself: s / sqrt(2 (n - 1)) on each side.
+    of_both = pl.col("ours") ** 2 / (2 * (n - 1)) + pl.col("value") ** 2 / (2 * (SEEDS - 1))
+    tolerance = 2 * pl.when(of_deviation).then(of_both).otherwise(variance).sqrt() + pl.col("half_unit")
+    borrowed = pl.when(ablation & ~row.is_in(["confidence", "mrp"])).then(pl.lit("; both are MRP's, on the same rows"))
+    described = pl.format(
+        "2 standard deviations and half a printed unit: sampling {} ({}), as much again for the paper; "
+        "seeds {}, the paper's {}{}",
+        *(_digits(error, 2), "sampled", _digits(seeds, 2)),
+        _digits(pl.col("paper_seeds"), 3).fill_null("taken as ours"),
+        borrowed.fill_null(""),
+    )
+    of_deviations = pl.lit("2 standard deviations of two deviations over seeds, and half a printed unit")
+    return found.with_columns(
+        tolerance=pl.when(n > 1).then(tolerance),
+        tolerance_from=pl.when(of_deviation & n.is_not_null()).then(of_deviations).otherwise(described).fill_null(""),
+    )
+
+
+def _digits(number: pl.Expr, digits: int) -> pl.Expr:
+    return number.map_elements(lambda value: f"{value:.{digits}g}", return_dtype=pl.String)
+
+
+def _cells(columns: pl.Series) -> dict[str, tuple[str, str]]:
+    """The metric and the quantity that columns of the paper's tables hold, or deviate in."""
+    parts = {name: metric_of(name.removesuffix("_std")) for name in columns.unique()}
+    return MEASURED | {name: (metric.key, QUANTITIES[member]) for name, (metric, member) in parts.items() if metric}
 
 
 def _not_comparable(dataset: str, reason: str, source: str) -> dict[str, Any]:
     everywhere = {"table": ALL, "row": ALL, "column": ALL}
     return everywhere | {"dataset": dataset, "verdict": NOT_COMPARABLE, "reason": reason, "source": source}
-
-
-def _table(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    return finished(pl.DataFrame(rows, schema=SCHEMA))
