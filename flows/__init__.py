@@ -4,8 +4,6 @@ Python runs this file before any flow beside it, and so before Prefect. Prefect 
 current folder, so its settings are read here, from the project's root. What a person has set in the environment wins.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import tomllib

@@ -1,7 +1,5 @@
 """How the commands read and speak: what was typed, words for people, JSON for programs, and how far a long one is."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`make demo`: a reliability map from made-up predictions, by the commands that you would type on your own."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

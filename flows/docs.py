@@ -1,7 +1,5 @@
 """`make docs`: what the gates of every data set found, as Data Docs of Great Expectations; no flow, and no stage."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from flows.console import command

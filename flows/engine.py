@@ -4,8 +4,6 @@ Tasks run on threads of the flow's own process, or on the workers of Dask; what 
 DVC depends on that. What Dask asks for is checked here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable, Iterator

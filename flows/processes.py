@@ -3,8 +3,6 @@
 And what a killed one has left, which the next would stumble over.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import logging

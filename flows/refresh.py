@@ -1,7 +1,5 @@
 """Prefect flow: `dvc repro` under one API server for all its stages; what ran, why, and what it changed."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Prefect flow: one data set, every calibrator and protocol seed, gated, measured and written."""
 
-from __future__ import annotations
-
 import os
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Prefect flow: the runs of all data sets become tables, figures and a page."""
 
-from __future__ import annotations
-
 import polars as pl
 from prefect import flow
 

@@ -4,8 +4,6 @@ What people read goes to the terminal's error stream, what programs read to its 
 an orchestrator, and each command imports what it needs: only `fit` needs torch.
 """
 
-from __future__ import annotations
-
 import csv
 import sys
 from importlib.metadata import version

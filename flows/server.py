@@ -5,8 +5,6 @@ Prefect checks neither Host nor Origin, takes a WebSocket from any page, and rea
 JSON: a page of another origin could start runs, and change what they run, with what a browser sends without asking.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import os

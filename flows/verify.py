@@ -3,8 +3,6 @@
 `python -m flows.verify` exits with 0 where all holds; else with 1, and says how to get back what does not.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Prefect task: intervals of what one data set measured, from a paired bootstrap over its test groups."""
 
-from __future__ import annotations
-
 import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE

@@ -1,7 +1,5 @@
 """Prefect task: one calibrator, one protocol seed. A finished fit is kept, and found again under what it depends on."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from functools import cache

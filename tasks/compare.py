@@ -1,7 +1,5 @@
 """Prefect task: the calibrators and their rivals on ever fewer labelled rows, one protocol seed."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 from prefect import task

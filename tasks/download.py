@@ -3,8 +3,6 @@
 They are put together beside that and take their place in one step, when all are there.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import replace

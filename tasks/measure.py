@@ -1,7 +1,5 @@
 """Prefect task: the metrics of one protocol seed, as long rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Prefect task: one protocol seed, every calibrator and variant in as few batches as possible."""
 
-from __future__ import annotations
-
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 

@@ -1,7 +1,5 @@
 """Prefect tasks: the tables, figures and page of the report, from the runs of every data set."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial

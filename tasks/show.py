@@ -1,7 +1,5 @@
 """Prefect tasks: what one data set measured, or which gate stopped it, on the page of their run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """DVC verb: train the base predictors of one data set and save their logits once; saved ones are taken as they are."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Prefect tasks: the gates. Each returns what it lets through, so nothing can pass beside it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

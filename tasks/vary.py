@@ -1,7 +1,5 @@
 """Prefect task: what one protocol seed measures when a choice is made otherwise."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple

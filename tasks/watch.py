@@ -1,7 +1,5 @@
 """Prefect task: a reliability map in use is held against new labelled rows, where a person sees the answer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from prefect import task

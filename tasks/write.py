@@ -1,7 +1,5 @@
 """Prefect task: the results of one data set, written once all of them are there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fixtures that more than one file of tests needs."""
 
-from __future__ import annotations
-
 import os
 
 # Prefect, when a test needs it, is ours and quiet: this runs before anything imports it.

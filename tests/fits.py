@@ -1,7 +1,5 @@
 """Made-up rows for every test of a calibrator or a projection, and the shapes in which the fits take them."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import log_softmax
 

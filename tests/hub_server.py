@@ -1,7 +1,5 @@
 """As much of the Hugging Face hub as its library asks for, on this machine."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

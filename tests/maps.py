@@ -1,7 +1,5 @@
 """Predictions and reliability maps for the tests of `tasks/maps`, made up from a seed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A copy of the project with a params.yaml of its own, as `make setup` leaves it without git, and its commands."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

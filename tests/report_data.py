@@ -1,7 +1,5 @@
 """Results of a run that never was, for tests of the figures and the page: small, whole, of any number of labels."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """How much is sorted: counted work, which no busy machine makes look like more."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Maps of every form, and rows to hold the engines of `sql` against: random confidences and all the edges."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import expit
 

@@ -1,7 +1,5 @@
 """The house rules as tests, each with a test that sees it fail."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """One contract for every calibrator, then what each of them promises on its own."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 

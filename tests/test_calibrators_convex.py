@@ -1,7 +1,5 @@
 """DIAG, Spline and the two class-wise rivals: what each promises beyond the contract that all calibrators share."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fits import logits_and_labels as simulated

@@ -1,7 +1,5 @@
 """What the calibrators that are trained step by step promise on their own: h-calibration and SMART."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fits import logits_and_labels as simulated

@@ -1,7 +1,5 @@
 """Why a stage ran, in words, and what became of each stage."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import time

@@ -4,8 +4,6 @@ Beside other work of the same kind: sorts in test_metrics and test_labelwise, no
 test_calibrators, kept fits in test_end_to_end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -165,7 +163,7 @@ class Asked:
         self.arguments.append(arguments)
         return f"future {len(self.arguments)}"
 
-    def with_options(self, **_: Any) -> Asked:
+    def with_options(self, **_: Any) -> "Asked":
         return self
 
 

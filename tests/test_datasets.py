@@ -1,7 +1,5 @@
 """The six declared sets: what is drawn, what a pair's text is, and what is refused."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

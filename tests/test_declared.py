@@ -1,7 +1,5 @@
 """What we read in dvc.yaml is what DVC reads there."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

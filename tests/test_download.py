@@ -1,7 +1,5 @@
 """Raw files come from where params.yaml says, whole and on record, or not at all."""
 
-from __future__ import annotations
-
 import shutil
 import socket
 from pathlib import Path

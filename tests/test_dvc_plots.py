@@ -1,7 +1,5 @@
 """What dvc.yaml says of metrics and plots: its files are those of the report, and its templates draw them offline."""
 
-from __future__ import annotations
-
 import configparser
 import json
 import re

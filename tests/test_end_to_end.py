@@ -1,7 +1,5 @@
 """The real commands on a small copy of the project: what runs, what does not, and what comes out."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Threads unless params.yaml says otherwise, and Dask only where it would compute the same; what failed, and where."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

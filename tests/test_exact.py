@@ -1,7 +1,5 @@
 """The convex optimum of the lattice: its certificate, checked from scratch, and independent solvers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

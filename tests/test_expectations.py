@@ -1,7 +1,5 @@
 """The gates: each expectation is broken on purpose once, and the message says where and what."""
 
-from __future__ import annotations
-
 import json
 import logging
 import pickle

@@ -1,7 +1,5 @@
 """Figures are made of the results and of nothing else: their rows agree with counts made another way."""
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

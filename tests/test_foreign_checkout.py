@@ -1,7 +1,5 @@
 """A checkout that is read-only, or another user's: what must write says so in a sentence, the rest works."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What becomes of the records of the gates: kept where one fails, shown with its place, gone once all pass."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The bootstrap over clusters: against repeated rows, nominal coverage and other people's implementations."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import numpy as np

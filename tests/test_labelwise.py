@@ -1,7 +1,5 @@
 """The simple label-wise variants: each against its law and an independent fit, and the fallbacks they share."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 

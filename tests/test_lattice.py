@@ -1,7 +1,5 @@
 """Lattice curves: their shape, the fit against independent solvers, and bits that do not depend on company or order."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Saved logits: what is read is what was saved, from either kind of file, and what cannot be is refused by name."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A manifest sees every change of what it names, holds no date, and nothing in it can change unseen."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

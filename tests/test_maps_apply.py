@@ -1,7 +1,5 @@
 """A map is applied to a file row by row: the input untouched, ranks and routes exact, in memory or beyond it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`map.json`: what is written is read back, and what is not sound is refused by its place, never misread."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

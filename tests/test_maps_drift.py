@@ -1,7 +1,5 @@
 """Drift: worked by hand, against a loop over groups, and its rates of alarms where nothing and something changed."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Evaluation of a map: each number has another way to it, intervals obey their laws, the verdict says what they say."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

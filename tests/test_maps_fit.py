@@ -1,7 +1,5 @@
 """Fitting a reliability map: the pipeline's numbers, a recommendation by one standard error, and honest advice."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 

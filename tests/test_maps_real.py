@@ -1,7 +1,5 @@
 """Reliability maps of real predictions: those of our own base model on the sets that REAL_DATA holds."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

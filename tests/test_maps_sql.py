@@ -1,7 +1,5 @@
 """SQL of a reliability map, executed in DuckDB."""
 
-from __future__ import annotations
-
 import re
 
 import duckdb

@@ -1,7 +1,5 @@
 """Cuts on reliability: worked by hand, against other people's binomial tests, and their guarantees in simulation."""
 
-from __future__ import annotations
-
 import json
 import re
 

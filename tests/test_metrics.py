@@ -1,7 +1,5 @@
 """Metrics of probabilities and of reliability, against hand-worked sums and other people's implementations."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

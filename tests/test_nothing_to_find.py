@@ -6,8 +6,6 @@ is trained, are a study of a quarter of an hour (`pytest -m study -s`): a base m
 own, so there each claim is held against the change that the truth makes.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The first table: advice that the intervals bear out, holes for what failed, errors as a count finds them."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """One's own judged pairs: tables of texts and svmlight features, in files or in a repository of the hub."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

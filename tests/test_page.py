@@ -1,7 +1,5 @@
 """The report page as a file: it asks for nothing, hides nothing, and nothing in the data can become part of it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """params.yaml: what it says is what a run gets, and a mistake in it is named."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

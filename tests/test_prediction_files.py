@@ -1,7 +1,5 @@
 """Files of predictions are read as they stand, in pieces or whole, and what is no such file is refused by name."""
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import json

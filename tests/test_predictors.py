@@ -1,7 +1,5 @@
 """Base predictors: they learn, are scikit-learn's and LightGBM's, the same twice, and the same after saving."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import FrozenInstanceError

@@ -1,7 +1,5 @@
 """DVC's processes end with all that they started; and what a killed one cut off is put aside, nothing else."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Decisions are fixed once, parts are disjoint, splits keep their promises."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """Hashes see every change that matters and nothing else."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Few nodes for many rows: their sums are those of the rows, and their number does not grow with the rows."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

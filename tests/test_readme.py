@@ -1,7 +1,5 @@
 """What the README and the pages beside the code tell people to type is typed here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -15,8 +15,6 @@ was within 0.02 at 12 seeds for K = 2 and at 1 for K = 5, off by 0.065 at most, 
 more than 0.02 at 1.5% of the rows at most, Adam at 2.2%.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """`python -m flows.rerank`: from files to a map, scored rows, a verdict, a cut and SQL; and what is wrong, in words."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

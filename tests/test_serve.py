@@ -1,7 +1,5 @@
 """The deployments: forms that refuse what a command would, what a run shows, and the server they stand on."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The layer around Prefect's application: whom it lets in, and what it says to others."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

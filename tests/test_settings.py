@@ -1,7 +1,5 @@
 """Settings are made before Prefect is imported and tell nobody anything; which server a command asks."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

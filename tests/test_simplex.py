@@ -1,7 +1,5 @@
 """MRC: the reliability as the top of a row on its power path, and what happens where the path does not reach it."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Twins: raw files as the official ones, labels from a known truth, and a residual of known size."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The label spread and its shuffled baseline, against hand-worked cells, naive loops and a known truth."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """The door of a stage: alone at its outputs, sure of what it reads, and its end is on record, however it ends."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

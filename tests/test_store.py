@@ -1,7 +1,5 @@
 """Files of our own: whole or not at all, and a spoilt one is named with what to do."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Label-wise 2D: the gap, and surfaces that fall along neither axis."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Every table is a plain aggregation in the paper's columns, and nothing simulated reads as real."""
 
-from __future__ import annotations
-
 import dataclasses
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Training reads the raw files once and leaves fixed decisions, or says what is missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

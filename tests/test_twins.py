@@ -1,7 +1,5 @@
 """What the pipeline finds on a twin is what its truth says: raw files, reader, training, calibration, projection."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Variants by name: one contract, the fallbacks of rare labels, and the laws that set the variants apart."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 

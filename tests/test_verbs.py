@@ -1,7 +1,5 @@
 """The verbs, called as plain functions: gates close on what was changed, keys see what a fit depends on."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

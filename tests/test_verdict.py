@@ -1,7 +1,5 @@
 """The verdict compares what can be compared, derives each tolerance, and never judges simulated numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from itertools import product

@@ -1,7 +1,5 @@
 """What rotted, was edited, is missing or was added is found and named, with the commands that mend it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A project of two stages, laid out in a folder in no time, for what the door of a stage does."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Twins for the tests of what the pipeline finds in them: raw files, reader and base predictor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ and maps logits `(n, K)` to log-probabilities `(n, K)` float64. Logarithms, beca
 confidence that rounds to 1 no longer ranks. Neither the fit nor the value touches its input.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ The published network learns one increasing function of a logit. The paper resca
 the sorted row instead; with one constant factor for each place in the order the loss is convex and the fit exact.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 

@@ -4,8 +4,6 @@ Sorted by probability p, the events' residuals p - [true] should average to zero
 how far they do not; the mapping multiplies -log p by a factor for each of its segments, the same for every label.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 

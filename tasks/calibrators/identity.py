@@ -1,7 +1,5 @@
 """Uncal: the base predictor's own probabilities, the first row of every table (paper, section 4.2)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -3,8 +3,6 @@
 It sees each label apart, so it can remove a label-wise residual itself, at the price of other decisions.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 

@@ -5,8 +5,6 @@ Everything here is in the order of rising probability. NumPy, since the gradient
 the signs of averages.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 

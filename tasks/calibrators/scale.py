@@ -1,7 +1,5 @@
 """The scale of logits: in which a ridge means the same for every predictor, and from which the authors start."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import log_softmax
 

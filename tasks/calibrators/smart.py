@@ -1,7 +1,5 @@
 """SMART (Guo et al., 2025): each row's own temperature, a small network of the margin between its two top logits."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 

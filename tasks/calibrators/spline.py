@@ -4,8 +4,6 @@ As the paper's authors ran it: logistic regression on cubic B-splines of the con
 not the recalibration of Gupta et al. (2020), after which the paper names it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """Temperature scaling (Guo et al., 2017): one inverse temperature for all rows and labels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Vector scaling (Guo et al., 2017): a scale and a bias for each label. A rival, outside the paper's six."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from tasks.calibrators.matrix import Matrix, fit_weights

@@ -1,7 +1,5 @@
 """The six data sets of the paper, by key, in the paper's order; and those of one's own, made from their options."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

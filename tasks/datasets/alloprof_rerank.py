@@ -1,7 +1,5 @@
 """Alloprof-Rerank: questions of pupils and pages that may answer them, in French."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -1,7 +1,5 @@
 """Amazon ESCI, the US part: judged products of a shop, in four grades."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.datasets.base import Dataset

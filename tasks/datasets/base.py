@@ -1,7 +1,5 @@
 """What a data set is: a value that says what it holds and how its raw files become judged pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

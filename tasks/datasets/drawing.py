@@ -4,8 +4,6 @@ Each draw is by NumPy's default generator under a stated seed. Where a repositor
 (a twin, a cut mirror), what it holds is shared out in the same proportion, so that no draw takes from another's rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

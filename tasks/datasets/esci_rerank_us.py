@@ -1,7 +1,5 @@
 """ESCI-Rerank-US: products of a shop to be reranked, relevant or not."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.datasets.base import Dataset

@@ -3,8 +3,6 @@
 The options say which files and columns; the files lie in `raw/<d>/` under their base names.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path, PurePath
 

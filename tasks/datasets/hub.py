@@ -1,7 +1,5 @@
 """The source `hub` for one's own sets: judged pairs in any repository of the Hugging Face hub."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path

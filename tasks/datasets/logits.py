@@ -6,8 +6,6 @@ and `test_labels` `(n,)`; `val_query_ids` and `test_query_ids` `(n,)` are option
 list) and optionally `group`. Where there are no queries or groups, each row is a group of its own, named by its number.
 """
 
-from __future__ import annotations
-
 import zipfile
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MSLR-WEB10K: documents of a web search as 136 features, in five grades."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.datasets.base import Dataset

@@ -1,7 +1,5 @@
 """The options of a data set of one's own: its files or its repository, its columns, its labels in order."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import PurePath
@@ -66,7 +64,7 @@ class Pairs(Located, PairColumns):
     candidates: Lookup | None = None
 
     @model_validator(mode="after")
-    def _consistent(self) -> Pairs:
+    def _consistent(self) -> "Pairs":
         for side, lookup in (("query", self.queries), ("candidate", self.candidates)):
             if lookup is not None and len(getattr(self, side)) > 1:
                 raise ValueError(f"`{side}` must name one column of ids where they are looked up")
@@ -102,7 +100,7 @@ class OwnOptions(Options):
         return {}
 
     @model_validator(mode="after")
-    def _labels_differ(self) -> OwnOptions:
+    def _labels_differ(self) -> "OwnOptions":
         if len(set(self.labels)) < len(self.labels):
             raise ValueError(f"labels must differ from each other: {', '.join(self.labels)}")
         return self
@@ -115,7 +113,7 @@ class FilesOptions(OwnOptions):
     features: Features | None = None
 
     @model_validator(mode="after")
-    def _consistent(self) -> FilesOptions:
+    def _consistent(self) -> "FilesOptions":
         if (self.pairs is None) == (self.features is None):
             raise ValueError("give either `pairs` (tables of texts) or `features` (svmlight)")
         names = [PurePath(path).name for path in self.raw["files"]]

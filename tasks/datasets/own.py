@@ -4,8 +4,6 @@ Rows are kept as they are given and in their order: what cannot be used is refus
 unasked.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Raw files as columns of the kinds that a reader asks for; what is missing or of another kind is refused by name."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ It comes after a look at each file, never in its place: the library casts number
 page in HTML a broken footer. Nothing is written outside a throw-away folder, and nothing is asked of a network.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

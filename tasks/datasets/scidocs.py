@@ -1,7 +1,5 @@
 """SciDocs: papers, and papers that were cited, read or viewed with them, by their titles."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.datasets.base import Dataset

@@ -4,8 +4,6 @@ Also understood: a space before the line's end, CRLF, blank lines, a comment aft
 scikit-learn's reader takes no such groups, and names no line.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """WANDS: judged products of a furniture shop, split by row, so that a query is in several splits."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.datasets.base import Dataset

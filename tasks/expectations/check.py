@@ -3,8 +3,6 @@
 Great Expectations is imported at the first check only: that takes seconds, and most processes never check anything.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence

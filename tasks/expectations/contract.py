@@ -1,7 +1,5 @@
 """The contract of a released data set: its labels all occur, no row has another, and no pair comes twice."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

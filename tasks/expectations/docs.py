@@ -1,7 +1,5 @@
 """Data Docs: the recorded results of the gates as Great Expectations draws them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

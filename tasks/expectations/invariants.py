@@ -4,8 +4,6 @@ A projection adds a reliability to fixed decisions; accuracy, ECE and the probab
 are (paper, section 4.4), and full-coverage accuracy is that of the seed-0 decisions in every run (section 4.3).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

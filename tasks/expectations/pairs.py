@@ -1,7 +1,5 @@
 """The gate for what comes in: judged pairs, after every row has its split and before anything is calibrated on them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The figures of the report: results in, a chart and the rows behind it out."""
 
-from __future__ import annotations
-
 from tasks.figures.calibrators import label_spread, simplex_feasibility
 from tasks.figures.curves import label_curves, reliability_by_label
 from tasks.figures.figure import Figure

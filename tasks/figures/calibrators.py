@@ -1,7 +1,5 @@
 """Calibrators side by side: how far labels are apart under each, and where a probability vector can follow MRP."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import altair as alt

@@ -1,7 +1,5 @@
 """The learned curves T_k(c) with the rows under them, and how well probabilities hold for each predicted label."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A figure as a file that stands alone: SVG for the web, PDF for papers."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

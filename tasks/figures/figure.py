@@ -1,7 +1,5 @@
 """A figure: a chart, the rows behind it, and the words that say how to read it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

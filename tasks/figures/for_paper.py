@@ -4,8 +4,6 @@ Method overview, label-wise curves, and MRC on the simplex (paper, figures 1 to 
 under the headline's calibrator, from the first protocol seed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """All data sets in one picture: does the reliability predict better, and does it find more errors?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import altair as alt

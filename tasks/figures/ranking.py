@@ -1,7 +1,5 @@
 """What is left of errors among the decisions that are kept, by coverage, and who finds more of them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the figures of one data set are drawn from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ A chart names its colours as CSS variables. The page sets these for light, dark 
 has them written out.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """MRP beside simpler and richer curves, and beside calibrators that see each label, by the rows that these have."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import altair as alt

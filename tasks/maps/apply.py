@@ -3,8 +3,6 @@
 The file is read twice, a piece at a time: once for the reliability of each row, and once more when all rows are ranked.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

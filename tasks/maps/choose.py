@@ -5,8 +5,6 @@ error is that of the difference to the best one, row by row (group by group, whe
 are judged on the same rows, and what they share says nothing about which is better.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +32,7 @@ class Difference:
     standard_error: float
 
     @classmethod
-    def of(cls, losses: np.ndarray, group: np.ndarray | None) -> Difference:
+    def of(cls, losses: np.ndarray, group: np.ndarray | None) -> "Difference":
         """Differences `(n,)`; rows of one group `(n,)` stand and fall together."""
         n = len(losses)
         away = losses - losses.mean()

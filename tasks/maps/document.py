@@ -5,8 +5,6 @@ A fitted calibrator and a fitted variant stand in it as the values that they are
 of K labels, knots rise from 0 to 1, no curve falls.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -167,7 +165,7 @@ class MapDocument(Part):
         )
 
     @model_validator(mode="after")
-    def _sound(self) -> MapDocument:
+    def _sound(self) -> "MapDocument":
         wrong = self.calibrator.fitted.violations(self.n_labels) + self.projection.fitted.violations(self.n_labels)
         names, fitted = self.shown_names, self.calibrator.fitted
         if len(set(names)) != self.n_labels or len(names) != self.n_labels:

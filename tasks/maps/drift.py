@@ -7,8 +7,6 @@ though nothing has changed. What is noticed is a change of how often decisions a
 of labels is no such change.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

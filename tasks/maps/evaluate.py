@@ -4,8 +4,6 @@ Intervals are of one paired bootstrap over groups (`tasks.metrics.resampling`), 
 `MOST_RESAMPLED` rows some of the groups are resampled, and the replicates are shrunk to what all would show.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +45,7 @@ class Judged:
     probability: dict[str, np.ndarray]  # the same in [0, 1]
 
     @classmethod
-    def of(cls, rows: PredictedRows, scored: Scored) -> Judged:
+    def of(cls, rows: PredictedRows, scored: Scored) -> "Judged":
         """Without a group, each row stands by itself."""
         logits = {"confidence": logit(scored.confidence), "reliability": scored.logit}
         # what a map leaves as it is must not move to another bin of the ECE by the rounding of a sigmoid
@@ -67,7 +65,7 @@ class Judged:
         """C, how many groups there are."""
         return int(self.cluster.max()) + 1
 
-    def some(self) -> Judged:
+    def some(self) -> "Judged":
         """The rows that are resampled: all, or those of some groups, which are numbered again."""
         rows = some_clusters(self.cluster, rows=MOST_RESAMPLED, least=LEAST_RESAMPLED, seed=SEED)
         if rows.all():

@@ -1,7 +1,5 @@
 """The calibrator and the variants of a reliability map, fitted as the pipeline fits them for one seed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

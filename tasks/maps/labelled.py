@@ -6,8 +6,6 @@ calibrator is fitted on the first part, the variants on the second; the third ch
 is held against later.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

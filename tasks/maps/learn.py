@@ -1,7 +1,5 @@
 """Labelled predictions to a whole reliability map: fitted, chosen, and described for those who will rely on it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

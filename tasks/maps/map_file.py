@@ -1,7 +1,5 @@
 """`map.json` on disk: written readable and whole, read with everything checked."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

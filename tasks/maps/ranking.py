@@ -1,7 +1,5 @@
 """The rank of every row by its reliability, exact: in memory, or beyond what fits through an external sort."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Files of predictions to checked rows, for those who need all rows at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """A reliability map at work: predictions in, the confidence and the reliability of each fixed decision out."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,7 +37,7 @@ class ReliabilityMap:
     projection: Variant = field(default_factory=Confidence)
 
     @classmethod
-    def of(cls, document: MapDocument) -> ReliabilityMap:
+    def of(cls, document: MapDocument) -> "ReliabilityMap":
         """The map that `map.json` describes."""
         return cls(document.calibrator.fitted, document.projection.fitted)
 

@@ -1,7 +1,5 @@
 """A reliability map as one SQL expression, for tables that no single machine holds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from math import exp as e_to_the

@@ -8,8 +8,6 @@ a hypothesis, "too few of the decisions at or above it are correct", with an exa
 Pearson, 1934), and the fallback procedure (Wiens, 2003) says which are rejected, from few decisions to all of them.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """An evaluation in plain words: the answer first, then what it rests on. Nothing is said that an interval does not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

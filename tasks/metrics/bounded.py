@@ -5,8 +5,6 @@ A quantity is the mean over protocol seeds: `before` (by confidence, or of the c
 calibrators, and every delta, has replicates of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product

@@ -1,7 +1,5 @@
 """What no metric may swallow: a NaN that comes in must not look like a metric that is undefined."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -4,8 +4,6 @@ Replicates are of one paired bootstrap: both scores share the resamples, so the 
 changes of the replicates.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -3,8 +3,6 @@
 All three need no normal approximation (Efron and Tibshirani, 1993, chapter 13; Davison and Hinkley, 1997, section 4.4).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Every metric of the fixed decisions under one calibrator by variant and name, as results are filed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 

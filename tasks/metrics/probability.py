@@ -4,8 +4,6 @@ No projection changes a probability or a decision, so these belong to a calibrat
 Every metric of no rows is NaN.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from tasks.metrics.checks import reject_nan

@@ -4,8 +4,6 @@ A metric is a number of a view: of what it has to know of fixed decisions and of
 rows, or with `draws` of each resample of them, so that a value and its replicates are computed in the same words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property

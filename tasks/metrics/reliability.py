@@ -11,8 +11,6 @@ harmonic numbers H_x = 1 + 1/2 + .. + 1/x, and only groups with an error add to 
 and m rows, k of them errors, covers the places a+1 .. a+m =: b. Every metric of no rows is NaN.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

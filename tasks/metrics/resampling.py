@@ -11,8 +11,6 @@ the counted cells of the label spread. Calibration errors and label spreads are 
 which drawing adds noise, so their replicates lie above the value; the difference of two is affected less.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ mean residual Z - c of a decided label; the whole is their mean, weighted by the
 Results do not depend on the order of rows, not even by rounding.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple

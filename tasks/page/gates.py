@@ -1,7 +1,5 @@
 """The gates that a data set passed, or did not, as rows that a person reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

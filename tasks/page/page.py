@@ -1,7 +1,5 @@
 """The report as one HTML file that asks for nothing: styles, script, charts and their rows stand inside it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

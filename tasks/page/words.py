@@ -1,7 +1,5 @@
 """Numbers and records as sentences and short facts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Columns of prediction files as arrays, checked: what cannot be read is refused by file and row."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Files of predictions, by the suffix of their name: what is missing, cut off or no data at all is refused here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ A csv file is text: a field stays what it is, "007" and "1.10" too; an empty one
 The columns of a file of json lines, and their types, are those of all its lines together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +33,7 @@ class ParquetPredictions:
     schema: pa.Schema
 
     @classmethod
-    def of(cls, path: Path) -> ParquetPredictions:
+    def of(cls, path: Path) -> "ParquetPredictions":
         """The file at `path`, of which only the footer is read yet."""
         with parsing(path, PARQUET, ANEW), parquet.ParquetFile(path) as file:
             return cls(path, file.schema_arrow)
@@ -68,7 +66,7 @@ class CsvPredictions:
     schema: pa.Schema
 
     @classmethod
-    def of(cls, path: Path) -> CsvPredictions:
+    def of(cls, path: Path) -> "CsvPredictions":
         """The file at `path`, of which only the header is read yet."""
         with parsing(path, CSV, ANEW), cls(path, pa.schema([]))._opened(None) as reader:
             return cls(path, reader.schema)
@@ -101,7 +99,7 @@ class JsonLinesPredictions:
     types: pl.Schema = field(repr=False)  # of all lines together
 
     @classmethod
-    def of(cls, path: Path) -> JsonLinesPredictions:
+    def of(cls, path: Path) -> "JsonLinesPredictions":
         """The file at `path`, all of which is read for its columns and their types."""
         types = pl.DataFrame()
         for line, block in _blocks(path):

@@ -4,8 +4,6 @@ Parquet keeps types, encodings and compression; a field of csv keeps its text, a
 when the output is json lines too. It appears whole or not at all.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ or, where a system gives no more, `decision` and `confidence`. A column `decisio
 without it that is the first argmax. `label` is the truth, where it is known.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,7 +66,7 @@ class PredictedRows:
         assert self.label is not None
         return np.asarray(self.decision == self.label)
 
-    def take(self, rows: np.ndarray | slice) -> PredictedRows:
+    def take(self, rows: np.ndarray | slice) -> "PredictedRows":
         """The same value for `rows` (int or bool index, or a slice) only, in that order."""
         return PredictedRows(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
 

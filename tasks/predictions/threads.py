@@ -1,7 +1,5 @@
 """Work on two cores at once: NumPy, polars and Arrow let other threads run while they compute."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

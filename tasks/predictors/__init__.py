@@ -4,8 +4,6 @@ The one contract: `fit_<name>(rows, labels (n,), *, class_weight, seed, settings
 to logits `(n, K)` and whose file runs no code on load. Rows are a series of `n` texts, or features `(n, F)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256

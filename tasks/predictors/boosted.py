@@ -1,7 +1,5 @@
 """LightGBM multiclass over ranking features: is the signal there under a stronger base too? (paper, section 5.4)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 

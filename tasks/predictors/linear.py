@@ -3,8 +3,6 @@
 They read texts as TF-IDF, or standardised features; both are scikit-learn's too.
 """
 
-from __future__ import annotations
-
 import io
 import warnings
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The problem is convex and separates over labels; B fits and their labels descend side by side, in float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Everything that the variants of one protocol seed are fitted on, and the lattices that several of them share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,7 +35,7 @@ class Batch:
         settings: LatticeSettings,
         device: str,
         surfaces: int | None = None,
-    ) -> Batch:
+    ) -> "Batch":
         """The validation rows of one protocol seed under several calibrators."""
         fit, selection = parts.projection_fit, parts.projection_selection
         judge = LabelledDecisions.of(calibrators, selection) if len(selection) else None

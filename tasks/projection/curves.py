@@ -1,7 +1,5 @@
 """Fitted reliability curves: what a projection is once it is learned. NumPy only, so that reading needs no torch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 

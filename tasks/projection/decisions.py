@@ -1,7 +1,5 @@
 """What a variant reads, and what it is fitted on: fixed decisions under one calibrator, or under several at once."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +20,7 @@ class Decisions:
     logits: np.ndarray | None = None  # (n, K) uncalibrated
 
     @classmethod
-    def under(cls, calibrator: Calibrator, fixed: FixedDecisions) -> Decisions:
+    def under(cls, calibrator: Calibrator, fixed: FixedDecisions) -> "Decisions":
         """The `fixed` decisions with the whole vector that `calibrator` gives to each."""
         log_probabilities = calibrator(fixed.logits)
         confidence = confidence_logit(log_probabilities, fixed.decision)
@@ -58,7 +56,7 @@ class LabelledDecisions:
     correct: np.ndarray  # (m,) bool
 
     @classmethod
-    def of(cls, calibrators: Sequence[Calibrator], fixed: FixedDecisions) -> LabelledDecisions:
+    def of(cls, calibrators: Sequence[Calibrator], fixed: FixedDecisions) -> "LabelledDecisions":
         """The `fixed` decisions under each of `calibrators`."""
         return cls([Decisions.under(calibrator, fixed) for calibrator in calibrators], fixed.correct)
 

@@ -1,7 +1,5 @@
 """Where the projection computes, and whose turn it is there."""
 
-from __future__ import annotations
-
 import getpass
 import tempfile
 from collections.abc import Iterator

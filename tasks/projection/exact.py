@@ -11,8 +11,6 @@ everywhere if rho is 0, 1e-6 times the squared distance to the base-rate start i
 published.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -79,7 +77,7 @@ class Problem:
     bending: float  # weight of the sum of the squared second differences
     ridge: np.ndarray  # (P,) weight of the squared distance to the start
 
-    def only(self, kept: np.ndarray) -> Problem:
+    def only(self, kept: np.ndarray) -> "Problem":
         """The problems `kept (P,)` bool, in their order."""
         intervals = self.start.shape[1] - 1
         owner = self.cell // intervals

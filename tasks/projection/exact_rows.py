@@ -5,8 +5,6 @@ that stand for the rows of a cell, or row by row where the curve is too steep fo
 Nothing adds atomically, so a device too should give the same bits every time; torch's CPU does, CUDA we have not run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -29,12 +27,12 @@ class CellRows:
     places: Any  # (C, N) float64, weights at the nodes of each cell
     masses: Any  # (C, N) float64, of the nodes
 
-    def on(self, device: str) -> CellRows:
+    def on(self, device: str) -> "CellRows":
         """The same rows in torch on a device; only arrays of a number for each cell come and go from then on."""
         arrays = (self.lengths, self.weight, self.places, self.masses)
         return CellRows(*(torch.from_numpy(array).to(device) for array in arrays))
 
-    def only(self, stays: np.ndarray) -> CellRows:
+    def only(self, stays: np.ndarray) -> "CellRows":
         """The rows of the cells `stays (C,)` bool, in their order."""
         kept = self._beside(stays)
         return CellRows(self.lengths[kept], self.weight[self._by_row(kept)], self.places[kept], self.masses[kept])

@@ -3,8 +3,6 @@
 None falls within a label as the confidence rises, to the last bit.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 

@@ -3,8 +3,6 @@
 NumPy only: `adam_lattice` descends as published, `exact` to the convex optimum.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +26,7 @@ class LatticeSettings:
     minimum_rows: int = 0  # a label with fewer projection-fit rows takes the shared curve
 
     @classmethod
-    def chosen(cls, params: ProjectionParams) -> LatticeSettings:
+    def chosen(cls, params: ProjectionParams) -> "LatticeSettings":
         """As params.yaml has them."""
         return cls(**params.model_dump())
 

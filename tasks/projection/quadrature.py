@@ -7,8 +7,6 @@ theorem 8.2: the error falls as 2.24^-n or faster), and its sum over the rows is
 nodes, whatever the curve. So the rows are read once, and each step of a fit costs 48 nodes a cell.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 NODES = 48

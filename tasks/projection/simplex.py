@@ -10,8 +10,6 @@ What the path cannot reach: q below 1/K counts as 1/K + 1e-7, as the authors hav
 top; a row whose decision is not on top stays as it is, and is the only one that is not solved.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 import numpy as np

@@ -4,8 +4,6 @@ A surface on 8 by 6 knots is a start plus increments along the confidence, along
 positive: it falls along neither, and rises the faster along one the further along the other.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

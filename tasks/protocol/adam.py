@@ -1,7 +1,5 @@
 """Adam (Kingma and Ba, 2015) for calibrators with a handful of parameters, where starting torch outlasts the fit."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The fixed-decision protocol: what is decided once and never again (paper, section 3.1)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -32,7 +30,7 @@ class FixedDecisions:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, rows: np.ndarray | slice) -> FixedDecisions:
+    def take(self, rows: np.ndarray | slice) -> "FixedDecisions":
         """The same value for `rows` (int or bool index, or a slice) only, in that order."""
         return FixedDecisions(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 

@@ -1,7 +1,5 @@
 """The names that results are filed under, in the order of every table."""
 
-from __future__ import annotations
-
 PAPER_DATASETS = ("amazon_esci", "mslr_web10k", "alloprof_rerank", "esci_rerank_us", "wands", "scidocs")
 BOOSTED = "mslr_web10k_boosted"  # the same judgements under a LightGBM base: the paper's robustness check
 

@@ -1,7 +1,5 @@
 """Newton's method (Boyd and Vandenberghe, 2004, section 9.5) for smooth convex objectives of a few parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """params.yaml as frozen values; the only reader of that file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,7 +32,7 @@ class ProtocolParams(_Frozen):
     split: Literal["row", "group"]
 
     @model_validator(mode="after")
-    def _parts_are_a_whole(self) -> ProtocolParams:
+    def _parts_are_a_whole(self) -> "ProtocolParams":
         if abs(sum(self.parts) - 1) > 1e-9:
             raise ValueError(f"the parts sum to {sum(self.parts):g}, not to 1")
         return self
@@ -94,7 +92,7 @@ class Alternative(_Frozen):
     simplex: Mapping[str, Any] = Field(default_factory=dict)
 
     @model_validator(mode="after")
-    def _one_choice(self) -> Alternative:
+    def _one_choice(self) -> "Alternative":
         if sum(map(bool, (self.protocol, self.base, self.projection, self.metrics, self.simplex))) != 1:
             raise ValueError("an alternative changes one of protocol, base, projection, metrics and simplex")
         return self
@@ -149,7 +147,7 @@ class DatasetParams(_Frozen):
     options: Mapping[str, Any] = Field(default_factory=dict)  # the reader's own
 
     @model_validator(mode="after")
-    def _consistent(self) -> DatasetParams:
+    def _consistent(self) -> "DatasetParams":
         own = self.reader in OWN_READERS
         if own == (self.preset is not None):
             raise ValueError("`preset: paper` is for the paper's sets, and they need it; readers of your own have none")
@@ -214,7 +212,7 @@ class Params(_Frozen):
         return metrics
 
     @model_validator(mode="after")
-    def _no_name_is_given_twice(self) -> Params:
+    def _no_name_is_given_twice(self) -> "Params":
         names = [*self.calibrators, *self.rivals.calibrators]
         for what, given in (("calibrator", names), ("seed", self.seeds)):
             twice = sorted({str(one) for one in given if list(given).count(one) > 1})
@@ -223,12 +221,12 @@ class Params(_Frozen):
         return self
 
     @model_validator(mode="after")
-    def _alternatives_are_known(self) -> Params:
+    def _alternatives_are_known(self) -> "Params":
         for name in self.sensitivity.alternatives:
             self.with_alternative(name)
         return self
 
-    def with_alternative(self, name: str) -> Params:
+    def with_alternative(self, name: str) -> "Params":
         """These under the alternative `name` of `sensitivity`; another base is not among them."""
         other = self.sensitivity.alternatives[name]
         sections = {part: getattr(self, part) for part in ("protocol", "projection", "simplex", "metrics")}

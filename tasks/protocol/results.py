@@ -1,7 +1,5 @@
 """What the tasks of one run hand to one another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

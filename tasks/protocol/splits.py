@@ -1,7 +1,5 @@
 """Who sees which row: train, validation, test of a data set; the three validation parts of a protocol seed."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -28,13 +26,13 @@ class ValidationRows(NamedTuple):
         return self.temperature_fit if calibrator == "ts" else self.calibrator_fit
 
     @property
-    def on_both(self) -> ValidationRows:
+    def on_both(self) -> "ValidationRows":
         """Calibrator-fit and projection-fit rows in turn, as many of each, in place of calibrator-fit."""
         pairs = min(len(self.calibrator_fit), len(self.projection_fit))
         both = interleave(self.calibrator_fit.take(slice(pairs)), self.projection_fit.take(slice(pairs)))
         return self._replace(calibrator_fit=both)
 
-    def first(self, rows: int) -> ValidationRows:
+    def first(self, rows: int) -> "ValidationRows":
         """The same with so many of the first rows to fit on, at most."""
         return self._replace(
             calibrator_fit=self.calibrator_fit.take(slice(rows)), projection_fit=self.projection_fit.take(slice(rows))

@@ -1,7 +1,5 @@
 """The only place that knows paths and file formats under `data/`, all relative to the project's root folder."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import json

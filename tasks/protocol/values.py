@@ -3,8 +3,6 @@
 pydantic reads the same annotations: from them come the JSON of a value, its schema, and what is refused.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Why a stage ran: what differs between two of its manifests, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

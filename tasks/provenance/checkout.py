@@ -1,7 +1,5 @@
 """When, and from which commit, something was written: what a page or a map says of itself."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What dvc.yaml declares of a stage, with the data set filled in."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

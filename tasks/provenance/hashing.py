@@ -1,7 +1,5 @@
 """SHA-256 of files, arrays and code: what was read, and by which code."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 from pathlib import Path

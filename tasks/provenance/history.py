@@ -1,7 +1,5 @@
 """What became of each stage since a moment, from the manifests and records that the stages have left."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime

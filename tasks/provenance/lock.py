@@ -1,7 +1,5 @@
 """One at a time: locks between the processes of this machine, which end with the process that holds them."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

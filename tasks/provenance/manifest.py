@@ -3,8 +3,6 @@
 It holds no date, so the same run writes the same bytes. `sha256` seals the rest of it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import platform

@@ -1,7 +1,5 @@
 """The door of every stage: alone at its outputs, sure of its inputs, and with a record of how it went."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Everything that the stages have written, and DVC's cache, held against manifests and names."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping

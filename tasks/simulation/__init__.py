@@ -5,8 +5,6 @@ pair goes to `truth.parquet`, which no stage reads: only tests compare it with w
 candidates the paper caps by label, it is the truth before the cap.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping
 from functools import partial

@@ -1,7 +1,5 @@
 """Who judged what: candidates with their evidence, judgements with their labels, and the queries they belong to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

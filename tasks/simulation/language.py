@@ -10,8 +10,6 @@ phrases in a fixed order, said twice; and stock phrases in place of single words
 back only helps to learn the training rows by heart.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

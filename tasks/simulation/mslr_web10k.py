@@ -4,8 +4,6 @@ Every other feature is a count. The evidence is linear in the features, as the b
 of what it says with others, and some of it with the other documents of its query.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -1,7 +1,5 @@
 """Made-up predictions of a relevance model over three labels, for a demonstration without anybody's data."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 

@@ -11,8 +11,6 @@ than others. A linear model cannot represent that, nor can any calibrator that t
 typical g of the label, so that a linear model finds no constant to absorb.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Twins of the five sets of texts, in the layouts of their repositories on the hub."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 What a file holds in place of data is known by its first bytes, and what a library says of it by its first line.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

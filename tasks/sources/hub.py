@@ -1,7 +1,5 @@
 """Repositories of the Hugging Face hub, brought by its own library: tokens, cache, `HF_ENDPOINT`, `HF_HUB_OFFLINE`."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

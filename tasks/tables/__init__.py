@@ -1,7 +1,5 @@
 """The tables of the report by key, in the order of the page."""
 
-from __future__ import annotations
-
 from tasks.tables.ablation import ablation_by_dataset, ablation_table
 from tasks.tables.budgeted_fallback import budgeted_fallback_table
 from tasks.tables.datasets import datasets_table

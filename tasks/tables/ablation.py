@@ -1,7 +1,5 @@
 """The paper's structural ablation: every variant, averaged over all data sets and calibrators."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.protocol.keys import EXACT, PAPER_VARIANTS, SIMPLEX, VARIANTS

@@ -1,7 +1,5 @@
 """The paper's budgeted fallback: what MRP adds to the accuracy of the decisions that are kept, at four coverages."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.protocol.keys import AVERAGE

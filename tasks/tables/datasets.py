@@ -1,7 +1,5 @@
 """The paper's table of data sets, with what was realised: rows, groups and class priors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The paper's test rows are unknown: its sampling deviation is taken to be as large as ours.
 """
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.protocol.keys import AVERAGE, BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, SIMPLEX

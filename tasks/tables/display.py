@@ -1,7 +1,5 @@
 """How tables read where people look: rounded, a dash for what is undefined, simulated sets named as such."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The headline: on how many data sets does MRP help, after correction, and what does that number cover?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

@@ -1,7 +1,5 @@
 """Intervals of the main table's changes: do they cover zero, on each data set and over all of them?"""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.metrics.intervals import holm

@@ -1,7 +1,5 @@
 """The paper's label spread: does reliability differ between decided labels at equal calibrated confidence?"""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.tables.runs import KEYS, Runs, finished, values

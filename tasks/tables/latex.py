@@ -1,7 +1,5 @@
 """Tables in LaTeX, ready to paste: needs the package booktabs, and longtable for those that fill pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from itertools import groupby

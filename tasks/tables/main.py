@@ -1,7 +1,5 @@
 """The paper's main table: confidence beside MRP for each data set and calibrator, mean and deviation over seeds."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.protocol.keys import COMPARED

@@ -1,7 +1,5 @@
 """The first table that a person reads: does reranking by reliability help, where, by how much, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

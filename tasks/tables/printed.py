@@ -4,8 +4,6 @@ A number is named by table, data set, row and column. `row` is a calibrator, a v
 the data set of an average over all six is `average` too.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import polars as pl

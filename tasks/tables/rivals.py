@@ -1,7 +1,5 @@
 """Cheap rivals: does a class-wise calibrator do as well as MRP on top of another, and at how many labelled rows?"""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.protocol.keys import COMPARED

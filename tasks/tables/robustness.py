@@ -1,7 +1,5 @@
 """The paper's robustness check: does the gain outlive a stronger base predictor?"""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.protocol.keys import BOOSTED, COMPARED

@@ -1,7 +1,5 @@
 """What every table is made from: the results of all data sets, as one frozen value, and how tables gather them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

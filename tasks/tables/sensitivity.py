@@ -1,7 +1,5 @@
 """What each of our choices changes: the default beside its named alternative, over the same seeds."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.protocol.keys import BOOSTED, EXACT

@@ -1,7 +1,5 @@
 """The paper's simplex projection: class probabilities of the calibrator beside those of MRC."""
 
-from __future__ import annotations
-
 import polars as pl
 
 from tasks.protocol.keys import SIMPLEX

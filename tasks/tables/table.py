@@ -1,7 +1,5 @@
 """What a table is: how it is made of the runs, what people read around it, and where it stands on the page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

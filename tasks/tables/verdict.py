@@ -4,8 +4,6 @@ equal: within half a unit of the paper's last digit. near: within a tolerance de
 seeds and test rows, stated in the row. off: further away. Simulated numbers are never compared.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import polars as pl

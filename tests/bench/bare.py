@@ -4,8 +4,6 @@ In a project's folder, `python bare.py` does what `make repro` does. Prefect is 
 the functions.
 """
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from unittest.mock import patch
 

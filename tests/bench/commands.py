@@ -1,7 +1,5 @@
 """A copy of the project whose commands the benchmarks run, each a process of its own."""
 
-from __future__ import annotations
-
 import os
 import resource
 import time

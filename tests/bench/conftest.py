@@ -5,8 +5,6 @@ function; whatever stands beside it is timed here, in the set-up of each of its 
 busy moment of the machine falls on each of them. Every number is a median over rounds, after one that does not count.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -4,8 +4,6 @@ Prints a line of JSON for each: seconds, and MiB beyond what was there before it
 in a process of its own, where it is done with few rows first, so that what it imports then is not counted.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import json

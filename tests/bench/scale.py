@@ -3,8 +3,6 @@
 `python scale.py amazon_esci FOLDER`: the steps of `tasks/train.py` without a store.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """Fits of the calibrators beside other libraries' fits on the same rows."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import softmax

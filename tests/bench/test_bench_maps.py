@@ -1,7 +1,5 @@
 """A user's own predictions: from file to scored file, and from file to map and verdict."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Ten times the rows take at most eleven times the memory."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

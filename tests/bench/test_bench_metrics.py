@@ -1,7 +1,5 @@
 """The metrics of one reliability, and their bootstrap."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import expit

@@ -1,7 +1,5 @@
 """What DVC and Prefect cost, beside the same functions called bare: commands in a copy of the project with two sets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

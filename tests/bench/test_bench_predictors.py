@@ -1,7 +1,5 @@
 """Base predictors: they are scikit-learn's, so the cost of what is around them, and that it grows as the rows do."""
 
-from __future__ import annotations
-
 import numpy as np
 import polars as pl
 import pytest

@@ -1,7 +1,5 @@
 """Fits of the projection: 108 at once beside one at a time, and isotonic steps beside scikit-learn's."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

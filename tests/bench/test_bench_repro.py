@@ -1,7 +1,5 @@
 """`make repro` beside the same work as plain function calls in one process; both from a new folder."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from os import getloadavg
 from pathlib import Path

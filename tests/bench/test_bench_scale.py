@@ -1,7 +1,5 @@
 """Made-up data of official size, from raw files to logits: memory, and the cost of a row beside that at a tenth."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Projects to disturb: one as it is set up, one whose first run has finished, undisturbed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A disk with little room under data/: a tmpfs that only one command sees."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A small copy of the project to disturb: its commands under faults, and what they leave behind."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import signal

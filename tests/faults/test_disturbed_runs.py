@@ -1,7 +1,5 @@
 """Faults around a whole run: a full disk, cut files of DVC, two runs at once, what outlives a run, no server."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """The short form: what can go wrong around one stage, under DVC alone."""
 
-from __future__ import annotations
-
 import signal
 
 from tests.faults.small_disk import FULL, on_small_disk

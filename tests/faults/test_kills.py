@@ -1,7 +1,5 @@
 """SIGKILL in the middle of a run: the same command finishes, with the same bytes, and repeats no finished fit."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

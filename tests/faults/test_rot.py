@@ -1,7 +1,5 @@
 """Bytes that change behind everybody's back: `flows.verify` names them, and its commands bring them back."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -3,8 +3,6 @@
 Whoever looks up or calls another host is written down in the file that GUARD_REPORT names, and refused.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import socket

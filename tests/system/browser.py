@@ -1,7 +1,5 @@
 """Chromium without a screen, for tests that look at what a person sees; it asks for nothing by itself."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from pathlib import Path

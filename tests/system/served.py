@@ -1,7 +1,5 @@
 """A running `python -m flows.serve`, asked as the flows of the same user ask it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import signal

@@ -1,7 +1,5 @@
 """Dask with a scheduler and two worker processes makes what threads make. `make test-system` runs it."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

@@ -3,8 +3,6 @@
 The pages stand in a real Chromium, which sends what browsers send. `make test-system` runs it.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

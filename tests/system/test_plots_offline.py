@@ -3,8 +3,6 @@
 `make test-system` runs it; what is missing fails it.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 `make test-system` runs it; what is missing fails it. Nothing here needs a network, and nothing may ask for one.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

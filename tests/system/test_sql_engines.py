@@ -1,7 +1,5 @@
 """SQL of a reliability map, executed in PostgreSQL and Spark. `make test-system` runs it; what is missing fails it."""
 
-from __future__ import annotations
-
 import getpass
 import os
 import pwd

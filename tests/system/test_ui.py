@@ -3,8 +3,6 @@
 `make test-system` runs it; what is missing fails it. Nothing here needs a network.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import time

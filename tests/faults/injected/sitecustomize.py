@@ -10,8 +10,6 @@ Nothing happens unless FAULTS is set: a JSON list of faults. Each has
 - `whom`, of a kill: `everything`, `stage`, `dvc` or `server`.
 """
 
-from __future__ import annotations
-
 import builtins
 import fnmatch
 import io
