@@ -21,9 +21,7 @@ from tasks.metrics.intervals import interval
 from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, mean_spread
-from tasks.projection.adam_lattice import fit_lattices
-from tasks.projection.batch import Batch
-from tasks.projection.curves import Curves
+from tasks.projection.batch import Batch, project_together
 from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.variants import project_batch
@@ -92,22 +90,12 @@ def projected_together(twins: list[Twin], rows: int) -> list[Reliability]:
     """As `projected`, for twins that are fitted on as many rows each, side by side, to save time."""
     parts = [cut(twin, rows) for twin in twins]
     calibrators = [fit_temperature(p.calibrator_fit.logits, p.calibrator_fit.labels, seed=1) for p in parts]
-    fits = [p.projection_fit for p in parts]
-    logits = [confidence_logit(scaled(f.logits), f.decision) for scaled, f in zip(calibrators, fits, strict=True)]
-    decision, correct, labels = (
-        np.stack([f.decision for f in fits]),
-        np.stack([f.correct for f in fits]),
-        fits[0].n_labels,
-    )
-    lattices = fit_lattices([(expit(at), decision, correct) for at in logits], n_labels=labels, settings=SETTINGS)
-    found = []
-    for twin, scaled, values, of in zip(twins, calibrators, lattices, decision, strict=True):
-        behind = np.bincount(of, minlength=labels)
-        assert behind.min() >= SETTINGS.minimum_rows  # no label needs a fallback
+    batches = [Batch.under([scaled], p, SETTINGS, "cpu") for scaled, p in zip(calibrators, parts, strict=True)]
+    logits = []
+    for twin, scaled, (mrp,) in zip(twins, calibrators, project_together(batches), strict=True):
         before = confidence_logit(scaled(twin.test.logits), twin.test.decision)
-        mrp = Curves(SETTINGS.places, values, behind, ("none",) * labels)
-        found.append(Reliability(before, mrp(Decisions(before, twin.test.decision))))
-    return found
+        logits.append(Reliability(before, mrp(Decisions(before, twin.test.decision))))
+    return logits
 
 
 def loss(logit: np.ndarray, right: np.ndarray) -> np.ndarray:
