@@ -3,11 +3,12 @@
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from subprocess import TimeoutExpired
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from prefect import flow
@@ -37,8 +38,7 @@ from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, WatchedMap, load_params
 from tasks.protocol.store import REPORT, STATE, failed_gates_file, read_csv, read_json, read_text, write_json
 from tasks.provenance.changes import leaves
-from tasks.provenance.declared import declared
-from tasks.provenance.history import Happened, failed_since, happened
+from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.lock import held
 from tasks.provenance.stage import read_record
 from tasks.tables.display import display_name, shown
@@ -50,10 +50,37 @@ FINISHED = STATE / "finished.json"  # the headline numbers of the last run in wh
 EVERY = 2.0  # seconds between two looks at how far the data sets are
 
 
-def this_server() -> dict[str, str]:
-    """The environment in which stages report to this run's API server."""
-    asked = {"PREFECT_API_URL": PREFECT_API_URL.value(), "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING.value()}
-    return {name: str(value) for name, value in asked.items() if value is not None}
+@dataclass(frozen=True)
+class Happened:
+    """What became of one stage."""
+
+    stage: str
+    how: Literal["ran", "restored", "skipped", "failed", "not started"]
+    why: str
+    seconds: int | None = None  # of its process, where it ended by itself
+
+
+def happened(since: datetime, stale: Collection[str] = ()) -> list[Happened]:
+    """What became of every stage of dvc.yaml since then; those in `stale` are not up to date, as DVC sees it."""
+    return [_happened(name, since, name in stale) for name in stage_names()]
+
+
+def _happened(name: str, since: datetime, stale: bool) -> Happened:
+    record, manifest = read_record(name), declared(name).manifest
+    if record is None or record.started < since:
+        if stale or not manifest.exists():
+            return Happened(name, "not started", "a stage before it failed, or DVC could not start it")
+        if manifest.lstat().st_ctime < since.timestamp():  # however DVC brings it, by a copy or a link
+            return Happened(name, "skipped", "nothing that it reads has changed")
+        return Happened(name, "restored", "DVC had this very run in its cache")
+    seconds = None if record.ended is None else int((record.ended - record.started).total_seconds())
+    if record.outcome == "finished" and not stale:
+        return Happened(name, "ran", record.why, seconds)
+    if record.outcome == "finished":
+        return Happened(name, "failed", "it finished, but DVC could not keep what it made", seconds)
+    reason = record.reason or "its process ended without a word: it was killed, or the disk was full"
+    first, *more = reason.split("\n")
+    return Happened(name, "failed", "\n".join([f"{first} (why it ran: {record.why})", *more]), seconds)
 
 
 def clear_away(since: datetime) -> None:
@@ -72,7 +99,9 @@ def repro(targets: list[str], force: bool, params: Params, since: datetime) -> i
     The data sets go side by side in lanes, but for those that have failed already; once all have finished, a last DVC
     makes the report.
     """
-    server, options = this_server(), ["--force"] if force else []
+    asked = {"PREFECT_API_URL": PREFECT_API_URL.value(), "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING.value()}
+    server = {name: str(value) for name, value in asked.items() if value is not None}  # where the stages report to
+    options = ["--force"] if force else []
     if targets:
         return finish([start_repro([*options, *targets], **server)])
     failed = failed_since(since)
@@ -101,6 +130,13 @@ def follow_lanes(lanes: list[Process], datasets: list[str], since: datetime) -> 
                 lane.wait(EVERY)
             advance(len(ended(datasets, since)))
     advance(len(datasets))
+
+
+def failed_since(since: datetime) -> set[str]:
+    """The data sets with a stage that has failed since then."""
+    records = {name: read_record(name) for name in stage_names()}
+    failed = {name for name, run in records.items() if run and run.started >= since and run.outcome == "failed"}
+    return {name.partition("@")[2] for name in failed}
 
 
 def ended(datasets: list[str], since: datetime) -> set[str]:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from flows.refresh import Happened, failed_since, happened
 from tasks.protocol.errors import RunFailed
 from tasks.protocol.store import read_json, write_json
 from tasks.provenance.changes import MOST_NAMED, changes, why
 from tasks.provenance.checkout import NO_CHECKOUT, commit
 from tasks.provenance.declared import declared
-from tasks.provenance.history import Happened, failed_since, happened
 from tasks.provenance.manifest import manifest_now, read_manifest
 from tasks.provenance.stage import last_manifest_file, read_record, record_file, stage_run
 from tests.tiny_project import copy_here, edit_params, finished_in, run, work
