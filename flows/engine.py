@@ -156,9 +156,8 @@ def alive() -> Iterator[None]:
 
 def mark_crashed() -> int:
     """Set to Crashed the runs of this project whose process was killed, and their tasks; returns how many runs."""
-    killed = [path for path in sorted(RUNS.glob("*-*-*-*-*.lock")) if not is_held(path)]
     with get_client(sync_client=True) as client:
-        return sum(_crash(client, path) for path in killed)
+        return sum(_crash(client, path) for path in sorted(RUNS.glob("*-*-*-*-*.lock")) if not is_held(path))
 
 
 def _crash(client: SyncPrefectClient, lock: Path) -> bool:

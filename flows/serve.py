@@ -96,12 +96,7 @@ def written(out: Path, *endings: str) -> Iterator[Path]:
     write_json(record, {"file": str(place), "sha256": sha256_of_file(place)})
 
 
-def named() -> str:
-    """The name of a run of `reliabilities`."""
-    return f"reliabilities/{'+'.join(flow_run.parameters['datasets'])}"
-
-
-@flow(name="reliabilities", flow_run_name=named)
+@flow(name="reliabilities", flow_run_name=lambda: f"reliabilities/{'+'.join(flow_run.parameters['datasets'])}")
 def reliabilities(
     datasets: Annotated[list[str], Field(min_length=1)],
     seeds: Annotated[list[Seed], Field(min_length=1)] | None = None,

@@ -147,7 +147,12 @@ def own_server(secret: str | None, port: int = 0, temporary: bool = False) -> It
             with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: secret}):
                 yield url
         finally:
-            end(process)
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
 
 def new_secret() -> str:
@@ -209,16 +214,6 @@ def wait_until_healthy(process: subprocess.Popen[bytes], url: str) -> None:
         time.sleep(0.2)
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Ask the server to end, and end it where it does not."""
-    process.send_signal(signal.SIGTERM)
-    try:
-        process.wait(GRACE)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
 class Doors:
     """An ASGI application in which only what asks for a served name, and comes from no other page, reaches `app`.
 
@@ -250,16 +245,13 @@ class Doors:
             return "a page of another origin may not ask this server"
         if not OF_NO_OTHER_PAGE.issuperset(headers.getlist("sec-fetch-site")):
             return "a page of another origin may neither ask nor link to this server; type its address"
-        if scope["type"] == "http" and scope["method"] not in READS and has_body(headers):
+        # Prefect's client and page send a DELETE, and a POST that says all in its address, without a body
+        has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        if scope["type"] == "http" and scope["method"] not in READS and has_body:
             kind = headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
                 return "what is sent to this server must be application/json"
         return None
-
-
-def has_body(headers: Headers) -> bool:
-    """Prefect's client and page send a DELETE, and a POST that says all in its address, without one."""
-    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
 
 
 def end_with_parent() -> None:

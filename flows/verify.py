@@ -104,25 +104,15 @@ def remedies(problems: list[Problem], cache: Cache, manifests: Mapping[str, Mani
     return commands
 
 
-def check_quiet() -> None:
-    """BadInput while a stage runs: what it has not written yet would be called missing."""
-    running = [name for name in stage_names() if is_held(LOCKS / f"{name}.lock")]
-    if running:
-        raise BadInput(f"{', '.join(running)} is running; look again when it has ended")
-
-
-def strangers() -> list[str]:
-    """What lies under data/ beside the data sets of params.yaml, as of one that was taken out of it."""
-    known = {*load_params().datasets, "report.json"}
-    return [str(path) for name in OF_STAGES for path in sorted((DATA / name).glob("*")) if path.name not in known]
-
-
 def main() -> None:
     """Hold everything under data/, and DVC's cache, against the manifests; say how to get back what does not hold."""
     with held("refresh"):
-        check_quiet()
+        running = [name for name in stage_names() if is_held(LOCKS / f"{name}.lock")]
+        if running:  # what it has not written yet would be called missing
+            raise BadInput(f"{', '.join(running)} is running; look again when it has ended")
         wrong, mending = verify()
-    for path in strangers():
+    known = {*load_params().datasets, "report.json"}
+    for path in (path for name in OF_STAGES for path in sorted((DATA / name).glob("*")) if path.name not in known):
         print(f"{path} belongs to no data set of params.yaml: left alone")
     if wrong:
         print("\n".join([*wrong, "to get it back, in this order:", *(f"  {line}" for line in mending)]))

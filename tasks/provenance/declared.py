@@ -3,7 +3,8 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,6 @@ class Declared:
     outputs: tuple[Path, ...]  # files and folders that it writes, but for its manifest
     lasting: tuple[Path, ...]  # those of them that a new run goes on with
     manifest: Path
-
-
-def _at(params: Mapping[str, Any], dotted: str) -> Any:
-    value: Any = params
-    for name in dotted.split("."):
-        value = value[name]
-    return value
 
 
 def _read() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -76,7 +70,9 @@ def declared(name: str) -> Declared:
         command=filled(stage["cmd"]),
         inputs=tuple(path for path in reads if path not in code),
         code=code,
-        parameters={dotted: _at(params, dotted) for dotted in map(filled, stage.get("params", []))},
+        parameters={
+            dotted: reduce(getitem, dotted.split("."), params) for dotted in map(filled, stage.get("params", []))
+        },
         outputs=tuple(path for path in writes if path != manifest),
         lasting=tuple(path for path, how in writes.items() if how.get("persist")),
         manifest=manifest,

@@ -60,11 +60,10 @@ def versions() -> dict[str, str]:
 def files_in(paths: Iterable[Path]) -> list[Path]:
     """The files that `paths`, files and folders, hold, in order; what is missing holds none."""
     found = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
-    return sorted(file for file in set(found) if file.is_file() and not _is_left_behind(file))
-
-
-def _is_left_behind(file: Path) -> bool:
-    return file.suffix in {".pyc", ".partial"} or not LEFT_BEHIND.isdisjoint(file.parts)
+    kept = (
+        file for file in set(found) if file.suffix not in {".pyc", ".partial"} and LEFT_BEHIND.isdisjoint(file.parts)
+    )
+    return sorted(file for file in kept if file.is_file())
 
 
 def hashed(paths: Iterable[Path]) -> Files:

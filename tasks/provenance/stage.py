@@ -84,7 +84,8 @@ def stage_run(name: str) -> Iterator[None]:
         finally:
             error = sys.exception()
             if record.outcome == "running" and error is not None:
-                record.outcome, record.reason = "failed", _in_words(error)
+                ours = isinstance(error, BadInput | RunFailed)
+                record.outcome, record.reason = "failed", str(error) if ours else f"{type(error).__name__}: {error}"
             record.ended = datetime.now(UTC)
             record.write()
 
@@ -123,11 +124,6 @@ def _check_same(stage: Declared, inputs: Files, code: Files) -> None:
             f"{', '.join(changed)} changed while {stage.stage} was running, so what it made is of neither version; "
             "run it again"
         )
-
-
-def _in_words(error: BaseException) -> str:
-    """An error in a line or more: our own as they are, others with their kind."""
-    return str(error) if isinstance(error, BadInput | RunFailed) else f"{type(error).__name__}: {error}"
 
 
 def as_stage(kind: str, work: Callable[[str], object]) -> None:
