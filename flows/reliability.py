@@ -2,7 +2,6 @@
 
 import os
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -144,11 +143,6 @@ def keep_failed(base: Base, gates: list[dict[str, Any]]) -> None:
         kept.unlink(missing_ok=True)
 
 
-def fits_file(folder: Path) -> Path:
-    """Where it stands how many calibrators the last run fitted for `folder`: the same results, so no part of them."""
-    return STATE / "fits" / folder.relative_to(DATA).with_suffix(".json")
-
-
 @flow(flow_run_name="reliability/{dataset}", task_runner=ThreadPoolTaskRunner(max_workers=2))
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
     """Calibrate, project, check and measure the fixed decisions of `dataset`.
@@ -183,7 +177,8 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         folder = explored_folder(dataset) if explored else runs_folder(dataset)
         with held(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
             show(base, write_runs(base, results, params, {"device": device}, folder), folder)
-        write_json(fits_file(folder), fits)
+        # beside the results, which are the same however many were fitted
+        write_json(STATE / "fits" / folder.relative_to(DATA).with_suffix(".json"), fits)
 
 
 def main(

@@ -29,7 +29,12 @@ def held(name: str, refusal: str | None = None) -> Iterator[datetime]:
     except Timeout:
         if refusal is not None:
             raise BadInput(refusal) from None
-        print(f"{name} is waiting: {_who(holder)}", file=sys.stderr, flush=True)
+        try:
+            process = read_json(holder)
+            who = f"process {process['process']} has been running it since {process['since'].partition('.')[0]} UTC"
+        except BadInput:  # it may have ended, or not have said so yet
+            who = "another process runs it"
+        print(f"{name} is waiting: {who}", file=sys.stderr, flush=True)
         lock.acquire()
     try:
         if lock.lock_counter == 1:
@@ -53,12 +58,3 @@ def is_held(lock: Path) -> bool:
         return True
     except OSError:
         return False
-
-
-def _who(holder: Path) -> str:
-    """Who holds a lock, in words; it may have ended, or not have said so yet."""
-    try:
-        process = read_json(holder)
-    except BadInput:
-        return "another process runs it"
-    return f"process {process['process']} has been running it since {process['since'].partition('.')[0]} UTC"

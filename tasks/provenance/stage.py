@@ -6,7 +6,7 @@ import shutil
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -74,7 +74,10 @@ def stage_run(name: str) -> Iterator[None]:
         try:
             _remove_outputs(stage)
             inputs = hashed(stage.inputs)
-            record.why = why(_last_manifest(name), manifest_of(stage, inputs, code, {}))
+            last: Manifest | None = None
+            with suppress(BadInput):  # there was none, or it is spoilt
+                last = read_manifest(last_manifest_file(name))
+            record.why = why(last, manifest_of(stage, inputs, code, {}))
             record.write()
             yield
             _check_same(stage, inputs, code)
@@ -88,14 +91,6 @@ def stage_run(name: str) -> Iterator[None]:
                 record.outcome, record.reason = "failed", str(error) if ours else f"{type(error).__name__}: {error}"
             record.ended = datetime.now(UTC)
             record.write()
-
-
-def _last_manifest(name: str) -> Manifest | None:
-    """What the last run of a stage that finished left; None where there was none, or it is spoilt."""
-    try:
-        return read_manifest(last_manifest_file(name))
-    except BadInput:
-        return None
 
 
 def _remove_outputs(stage: Declared) -> None:
