@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tasks.predictions import files
-from tasks.predictions.columns import Rows, label_codes, labels_in
-from tasks.predictions.columns import numbers as numbers_in
 from tasks.predictions.files import columns_of, opened
 from tasks.predictions.output import check_output, in_order, write_beside
-from tasks.predictions.rows import checked_rows, find_layout
+from tasks.predictions.rows import Rows, checked_rows, find_layout, label_codes, labels_in
+from tasks.predictions.rows import numbers as numbers_in
 from tasks.protocol.errors import BadInput
 
 ROWS = 100

@@ -13,8 +13,9 @@ import numpy as np
 import polars as pl
 
 from tasks.datasets.base import Judged
+from tasks.datasets.drawing import joined_text
 from tasks.datasets.options import Features, FilesOptions, Lookup, Pairs
-from tasks.datasets.own import coded, joined_text, judged, named, placed
+from tasks.datasets.own import coded, judged, named, placed
 from tasks.datasets.raw import FETCH, ROW, forbid, opened, read_columns
 from tasks.protocol.errors import BadInput
 from tasks.sources.contents import parsing
@@ -110,7 +111,9 @@ def texts_by_id(path: Path, lookup: Lookup) -> pl.DataFrame:
     frame = read_columns(path, {lookup.id: "text or number", **dict.fromkeys(lookup.text, "text")})
     twice = pl.col(lookup.id).is_null() | pl.col(lookup.id).is_duplicated()
     forbid(frame, twice, path, lookup.id, "every row needs an id of its own")
-    return frame.select(pl.col(lookup.id).alias("id"), joined_text(lookup.text).alias("text"))
+    return frame.select(
+        pl.col(lookup.id).alias("id"), joined_text((("", column) for column in lookup.text), " ").alias("text")
+    )
 
 
 def looked_up(frame: pl.DataFrame, side: str, texts: pl.DataFrame, path: Path, *, called: str) -> pl.DataFrame:
