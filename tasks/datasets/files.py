@@ -111,9 +111,8 @@ def texts_by_id(path: Path, lookup: Lookup) -> pl.DataFrame:
     frame = read_columns(path, {lookup.id: "text or number", **dict.fromkeys(lookup.text, "text")})
     twice = pl.col(lookup.id).is_null() | pl.col(lookup.id).is_duplicated()
     forbid(frame, twice, path, lookup.id, "every row needs an id of its own")
-    return frame.select(
-        pl.col(lookup.id).alias("id"), joined_text((("", column) for column in lookup.text), " ").alias("text")
-    )
+    text = joined_text((("", column) for column in lookup.text), " ").alias("text")
+    return frame.select(pl.col(lookup.id).alias("id"), text)
 
 
 def looked_up(frame: pl.DataFrame, side: str, texts: pl.DataFrame, path: Path, *, called: str) -> pl.DataFrame:
