@@ -14,7 +14,7 @@ from tasks.expectations.check import GateFailed
 from tasks.expectations.contract import check_contract
 from tasks.expectations.pairs import outline
 from tasks.metrics.probability import accuracy
-from tasks.predictors import Predictor, fit_predictor
+from tasks.predictors import fit_predictor
 from tasks.protocol.decisions import FixedDecisions, decide
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import DatasetParams, Params, load_params
@@ -102,7 +102,17 @@ def trained(
 
     @cache
     def decided(how: Trained) -> dict[str, FixedDecisions]:
-        predictor = fit(how, dataset, entry, parts)
+        own = {"max_features": dataset.terms, "passes": dataset.passes if how.predictor == "linear" else None}
+        known = {key: value for key, value in own.items() if value is not None and how.predictor != "boosted"}
+        predictor = fit_predictor(
+            how.predictor,
+            parts["train"],
+            parts["validation"],
+            n_labels=dataset.n_labels,
+            class_weight=how.class_weight,
+            seed=how.seed,
+            settings={**known, **entry.settings},  # those of the data set, then those of its entry
+        )
         if how == first:
             predictor.save(base_folder(name))
         return {split: decisions(predictor(parts[split]), parts[split]) for split in TESTED}
@@ -141,22 +151,6 @@ def alternatives(first: Trained, entry: DatasetParams, params: Params) -> dict[s
         "member_2": first._replace(seed=first.seed + 2),
     }
     return {f"sensitivity/{name}": known[name] for name in params.train.alternatives}
-
-
-def fit(how: Trained, dataset: Dataset, entry: DatasetParams, parts: Mapping[str, pl.DataFrame]) -> Predictor:
-    """The base predictor; settings are those of the data set, then those of its entry."""
-    own = {"max_features": dataset.terms, "passes": dataset.passes if how.predictor == "linear" else None}
-    if how.predictor == "boosted":
-        own = {}
-    return fit_predictor(
-        how.predictor,
-        parts["train"],
-        parts["validation"],
-        n_labels=dataset.n_labels,
-        class_weight=how.class_weight,
-        seed=how.seed,
-        settings={**{key: value for key, value in own.items() if value is not None}, **entry.settings},
-    )
 
 
 def contract(name: str, dataset: Dataset, entry: DatasetParams, pairs: pl.DataFrame) -> dict[str, Any] | None:

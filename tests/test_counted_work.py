@@ -24,7 +24,7 @@ from tasks.measure import measure
 from tasks.metrics import resampling
 from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import resample
-from tasks.predictions import formats
+from tasks.predictions import files
 from tasks.project import project
 from tasks.projection import batch as batch_module
 from tasks.projection.adam_lattice import Cells, fit_lattices
@@ -144,7 +144,7 @@ def test_one_draw_of_counts_serves_every_calibrator_and_seed(monkeypatch, decisi
 @pytest.mark.parametrize("rows", [200, 2 * AT_ONCE + 5])
 def test_applying_a_map_reads_the_file_twice_and_scores_each_row_once(monkeypatch, tmp_path, rows):
     predictions(200).sample(rows, with_replacement=True, seed=0).write_parquet(tmp_path / "new.parquet")
-    read = counted(monkeypatch, formats.ParquetPredictions, "batches", lambda _file, columns=None: columns)
+    read = counted(monkeypatch, files.ParquetPredictions, "batches", lambda _file, columns=None: columns)
     scored = counted(monkeypatch, ReliabilityMap, "_scored", lambda _map, piece: len(piece))
     apply_map(document(), tmp_path / "new.parquet", tmp_path / "scored.parquet")
     assert len(read) == 2  # to score, for which the logits are enough, and to write what was there beside it

@@ -11,7 +11,7 @@ import pytest
 
 from tasks.datasets import DATASETS
 from tasks.datasets.base import SCHEMA
-from tasks.datasets.drawing import by_query, capped, documents, lines, shuffled
+from tasks.datasets.drawing import by_query, capped, documents, joined_text, shuffled
 from tasks.datasets.raw import ROW
 from tasks.datasets.repository import Rows
 from tasks.protocol.errors import BadInput
@@ -119,7 +119,7 @@ def test_documents_are_all_there_are_where_fewer_are_there_and_a_feature_that_is
 
 def test_a_blank_field_leaves_no_line():
     frame = pl.DataFrame({"a": ["x", None, " "], "b": ["y", "z", None]})
-    assert frame.select(lines({"a: ": "a", "": "b"})).to_series().to_list() == ["a: x\ny", "z", ""]
+    assert frame.select(joined_text((("a: ", "a"), ("", "b")))).to_series().to_list() == ["a: x\ny", "z", ""]
 
 
 SHOP = {"query": "desk", "product_title": "Oak desk", "text": "Of oak.", "label": 3}

@@ -17,7 +17,7 @@ from tasks.maps.apply import apply_map
 from tasks.maps.map_file import save_map
 from tasks.maps.ranking import SCORES, ranked
 from tasks.maps.reliability_map import ReliabilityMap
-from tasks.predictions import formats
+from tasks.predictions import files
 from tasks.predictions.files import columns_of, opened
 from tasks.predictions.rows import checked_rows, find_layout
 from tasks.protocol.errors import BadInput
@@ -47,8 +47,8 @@ def naive_ranks(logit: list[float]) -> list[int]:
 
 
 def small_pieces(monkeypatch) -> None:
-    monkeypatch.setattr(formats, "BLOCK", 512)
-    monkeypatch.setattr(formats, "PIECE_ROWS", 7)
+    monkeypatch.setattr(files, "BLOCK", 512)
+    monkeypatch.setattr(files, "PIECE_ROWS", 7)
 
 
 def test_the_input_comes_first_and_ours_after_it(path):

@@ -13,13 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from tasks.predictions import formats
-from tasks.predictions.columns import Rows, label_codes, labels_in
-from tasks.predictions.columns import numbers as numbers_in
+from tasks.predictions import files
 from tasks.predictions.files import columns_of, opened
-from tasks.predictions.output import check_output, write_beside
-from tasks.predictions.rows import checked_rows, find_layout
-from tasks.predictions.threads import in_order
+from tasks.predictions.output import check_output, in_order, write_beside
+from tasks.predictions.rows import Rows, checked_rows, find_layout, label_codes, labels_in
+from tasks.predictions.rows import numbers as numbers_in
 from tasks.protocol.errors import BadInput
 
 ROWS = 100
@@ -67,8 +65,8 @@ def numbers(first: int, count: int) -> pa.RecordBatch:
 
 
 def small_pieces(monkeypatch) -> None:
-    monkeypatch.setattr(formats, "BLOCK", 256)
-    monkeypatch.setattr(formats, "PIECE_ROWS", 7)
+    monkeypatch.setattr(files, "BLOCK", 256)
+    monkeypatch.setattr(files, "PIECE_ROWS", 7)
 
 
 WRITE = {".parquet": pl.DataFrame.write_parquet, ".csv": pl.DataFrame.write_csv, ".jsonl": pl.DataFrame.write_ndjson}
@@ -133,7 +131,7 @@ def test_rows_that_cannot_be_are_refused(columns, message):
 
 
 def test_types_of_json_lines_are_those_of_all_lines(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "BLOCK", 16)
+    monkeypatch.setattr(files, "BLOCK", 16)
     path = tmp_path / "p.jsonl"
     path.write_text('\ufeff{"x": 1}\n\n{"x": 2.5, "late": "a"}\r\n{"x": null, "list": [1]}\n{"x": 3, "list": [0.5]}')
     read = read_rows(path, ["x", "late", "list"])
@@ -141,7 +139,7 @@ def test_types_of_json_lines_are_those_of_all_lines(tmp_path, monkeypatch):
 
 
 def test_a_large_row_is_read_in_pieces_of_few_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "PIECE", 10_000)
+    monkeypatch.setattr(files, "PIECE", 10_000)
     wide = pl.DataFrame({"logits": [[float(row + place) for place in range(100)] for row in range(200)]})
     wide.write_parquet(tmp_path / "p.parquet", compression="uncompressed")
     assert max(map(len, opened(tmp_path / "p.parquet").batches())) <= 13

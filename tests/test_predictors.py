@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from scipy.special import softmax
 
-from tasks.datasets.svmlight import read_svmlight
+from tasks.datasets.files import read_svmlight
 from tasks.predictors import HEADER, KINDS, fit_predictor, load_predictor
 from tasks.protocol.errors import BadInput
 

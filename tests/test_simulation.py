@@ -14,10 +14,9 @@ from tasks.datasets import DATASETS
 from tasks.metrics.spread import label_cells, label_spread, label_spread_null, mean_spread
 from tasks.protocol.errors import BadInput
 from tasks.simulation import TWINS, simulate
-from tasks.simulation.judgements import draw_queries, judge
+from tasks.simulation.judgements import Relevance, decisions, draw_labels, draw_queries, judge, solve_relevance
 from tasks.simulation.language import SYLLABLES, body_texts, draw_words, make_language, query_texts, title_texts, zipf
 from tasks.simulation.mslr_web10k import MIX
-from tasks.simulation.relevance import Relevance, decisions, draw_labels, solve_relevance
 from tasks.simulation.texts import SHAPES
 
 ROWS = 5000

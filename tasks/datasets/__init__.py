@@ -47,4 +47,5 @@ def dataset_named(name: str, reader: str | None, options: Mapping[str, Any]) -> 
             f"options of {name}: {len(wrong)} mistake(s); known options: {known}\n  " + "\n  ".join(wrong)
         ) from None
     about = chosen.model_dump(include={"domain", "task", "labels", "licence"})
-    return Dataset(name, chosen.title or name, read=partial(read, chosen=chosen), **about, **chosen.raw)
+    origin = chosen.raw if isinstance(chosen, FilesOptions | HubOptions) else {}
+    return Dataset(name, chosen.title or name, read=partial(read, chosen=chosen), **about, **origin)

@@ -16,8 +16,9 @@ def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     frames = {}
     for split in ("train", "test"):
         released = rows(split)
-        title = "product_title" if "product_title" in released.columns else "title"
-        texts = ["query", title, *({"text"} & set(released.columns))]
+        columns = released.data.column_names
+        title = "product_title" if "product_title" in columns else "title"
+        texts = ["query", title, *({"text"} & set(columns))]
         frame = released.frame({**dict.fromkeys(texts, "text"), "label": "integer"}, LABELS)
         text = pl.col("text") if "text" in texts else pl.lit(None, dtype=pl.String)
         frames[split] = frame.with_columns(title=title, text=text)

@@ -4,7 +4,7 @@ Each draw is by NumPy's default generator under a stated seed. Where a repositor
 (a twin, a cut mirror), what it holds is shared out in the same proportion, so that no draw takes from another's rows.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +22,10 @@ MOST = 5  # candidates of a label that a query gives at most, where they are cap
 def from_repository(draw: Draw, group: str, text: Mapping[str, str] | None = None) -> Callable[[Path], Judged]:
     """What reads a folder with a repository: the rows of SCHEMA that `draw` gives for train, validation and test.
 
-    `group` names the column of queries; `text` is as in `lines`, and without it rows have `features`.
+    `group` names the column of queries; `text` says what stands before each column of text (-> column);
+    without it rows have `features`.
     """
-    inputs = lines(text).alias("text") if text else pl.col("features")
+    inputs = joined_text(text.items()).alias("text") if text else pl.col("features")
 
     def read(folder: Path) -> Judged:
         with opened_repository(folder) as rows:
@@ -115,10 +116,10 @@ def with_texts(pairs: pl.DataFrame, rows: OpenedRepository, prefix: str = "") ->
     return pairs
 
 
-def lines(columns: Mapping[str, str]) -> pl.Expr:
-    """One text of several columns (what stands before -> column), a line each; inferred: a blank one leaves no line."""
+def joined_text(columns: Iterable[tuple[str, str]], separator: str = "\n") -> pl.Expr:
+    """One text of several columns (what stands before, column), a line each; inferred: a blank one leaves no trace."""
     texts = [
         pl.when(pl.col(column).str.strip_chars() != "").then(pl.lit(before) + pl.col(column))
-        for before, column in columns.items()
+        for before, column in columns
     ]
-    return pl.concat_str(texts, separator="\n", ignore_nulls=True)
+    return pl.concat_str(texts, separator=separator, ignore_nulls=True)

@@ -1,18 +1,27 @@
 """The source `files`: anybody's own judged pairs, as texts in tables or as svmlight features, under any key.
 
-The options say which files and columns; the files lie in `raw/<d>/` under their base names.
+The options say which files and columns; the files lie in `raw/<d>/` under their base names. A line of svmlight is
+`<label> qid:<group> 1:<v> 2:<v> …`, features counted from 1, those left out are 0. Also understood: a space before the
+line's end, CRLF, blank lines, a comment after `#`, groups that are no integers; scikit-learn's reader takes no such
+groups, and names no line.
 """
 
 from functools import partial
 from pathlib import Path, PurePath
 
+import numpy as np
 import polars as pl
 
 from tasks.datasets.base import Judged
+from tasks.datasets.drawing import joined_text
 from tasks.datasets.options import Features, FilesOptions, Lookup, Pairs
-from tasks.datasets.own import coded, joined_text, judged, named, placed
-from tasks.datasets.raw import ROW, forbid, read_columns
-from tasks.datasets.svmlight import read_svmlight
+from tasks.datasets.own import coded, judged, named, placed
+from tasks.datasets.raw import FETCH, ROW, forbid, opened, read_columns
+from tasks.protocol.errors import BadInput
+from tasks.sources.contents import parsing
+
+LINES_AT_ONCE = 5_000  # of svmlight: a token takes some 200 bytes of memory
+GROUP = "qid:"
 
 
 def read(folder: Path, chosen: FilesOptions) -> Judged:
@@ -33,6 +42,48 @@ def feature_rows(folder: Path, source: Features, labels: tuple[str, ...]) -> Jud
         )
     rows = pl.concat(frame.select("pair", "split", "group", "features", "label") for frame in coded(frames, labels))
     return Judged(rows)
+
+
+def read_svmlight(path: Path, width: int) -> pl.DataFrame:
+    """All lines of a file, plain or gzip: ROW (line number from 1), `label` and `group` as text, `features`.
+
+    `features` is pl.Array(pl.Float32, width). BadInput names the line and what is wrong with it: no label, no group,
+    a feature outside 1..width, given twice, or that is no finite number in float32.
+    """
+    with parsing(path, "a text file of svmlight lines", FETCH):
+        lines = pl.read_lines(opened(path)).with_row_index(ROW, offset=1)
+    lines = lines.with_columns(pl.col("line").str.replace(r"#.*$", "")).filter(pl.col("line").str.contains(r"\S"))
+    if lines.is_empty():
+        raise BadInput(f"{path} holds no line but comments; {FETCH}")
+    return pl.concat(_rows(path, part, width) for part in lines.iter_slices(LINES_AT_ONCE))
+
+
+def _rows(path: Path, lines: pl.DataFrame, width: int) -> pl.DataFrame:
+    """ROW, `label`, `group`, `features` of some lines."""
+    tokens = pl.col("tokens").list
+    rows = lines.select(ROW, tokens=pl.col("line").str.extract_all(r"\S+")).select(
+        ROW, label=tokens.get(0), group=tokens.get(1, null_on_oob=True), feature=tokens.slice(2)
+    )
+    ungrouped = ~pl.col("group").str.starts_with(GROUP).fill_null(False)
+    forbid(rows, ungrouped, path, "group", "there must be `qid:<group>`")
+    part = pl.col("feature").str.split_exact(":", 1).struct
+    features = (
+        rows.select(ROW, "feature", at=pl.int_range(pl.len()))
+        .explode("feature", empty_as_null=False)
+        .with_columns(
+            place=part.field("field_0").str.to_integer(strict=False),
+            value=part.field("field_1").cast(pl.Float32, strict=False),
+        )
+    )
+    for wrong, advice in (
+        (~pl.col("place").is_between(1, width), f"it must be <place>:<number>, its place in 1..{width}"),
+        (~pl.col("value").is_finite(), "its value must be a finite number"),
+        ((pl.col("at") * width + pl.col("place")).is_duplicated(), "this feature is given more than once"),
+    ):
+        forbid(features, wrong.fill_null(True), path, "feature", advice)
+    matrix = np.zeros((len(rows), width), dtype=np.float32)
+    matrix[features["at"].to_numpy(), features["place"].to_numpy() - 1] = features["value"].to_numpy()
+    return rows.select(ROW, "label", pl.col("group").str.strip_prefix(GROUP), pl.Series("features", matrix))
 
 
 def text_rows(folder: Path, source: Pairs, labels: tuple[str, ...]) -> Judged:
@@ -60,7 +111,8 @@ def texts_by_id(path: Path, lookup: Lookup) -> pl.DataFrame:
     frame = read_columns(path, {lookup.id: "text or number", **dict.fromkeys(lookup.text, "text")})
     twice = pl.col(lookup.id).is_null() | pl.col(lookup.id).is_duplicated()
     forbid(frame, twice, path, lookup.id, "every row needs an id of its own")
-    return frame.select(pl.col(lookup.id).alias("id"), joined_text(lookup.text).alias("text"))
+    text = joined_text((("", column) for column in lookup.text), " ").alias("text")
+    return frame.select(pl.col(lookup.id).alias("id"), text)
 
 
 def looked_up(frame: pl.DataFrame, side: str, texts: pl.DataFrame, path: Path, *, called: str) -> pl.DataFrame:

@@ -94,11 +94,6 @@ class OwnOptions(Options):
     task: str = "relevance prediction"
     licence: str = "not stated"
 
-    @property
-    def raw(self) -> dict[str, Any]:
-        """What of a `Dataset` says where its raw files come from."""
-        return {}
-
     @model_validator(mode="after")
     def _labels_differ(self) -> "OwnOptions":
         if len(set(self.labels)) < len(self.labels):

@@ -5,14 +5,14 @@ unasked.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import get_args
 
 import polars as pl
 
 from tasks.datasets.base import SCHEMA, Judged
-from tasks.datasets.drawing import lines
+from tasks.datasets.drawing import joined_text
 from tasks.datasets.options import PairColumns, Place
 from tasks.datasets.raw import ROW, forbid
 from tasks.protocol.errors import BadInput
@@ -40,7 +40,8 @@ def named(
     frame = read(kinds | {column: "text" for columns in texts.values() for column in columns})
     absent = {"split": pl.lit(None, dtype=pl.String), "pair": pl.format("{}:{}", pl.lit(name), ROW)}
     columns = {ours: pl.col(theirs) if theirs else absent[ours] for ours, theirs in keys.items()}
-    return frame.select(ROW, **columns, **{side: joined_text(joined) for side, joined in texts.items()})
+    joined = {side: joined_text((("", name) for name in own), " ") for side, own in texts.items()}
+    return frame.select(ROW, **columns, **joined)
 
 
 def checked_rows(frame: pl.DataFrame, source: PairColumns, path: Path) -> pl.DataFrame:
@@ -88,19 +89,13 @@ def coded(frames: Mapping[Path, pl.DataFrame], labels: tuple[str, ...], called: 
 def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tuple[str, ...], folder: Path) -> Judged:
     """The rows of SCHEMA of `frames` (path -> rows from `named`, their `split` in our names), checked."""
     whole = {path: checked_rows(frame, source, path) for path, frame in frames.items()}
-    text = lines({"query: ": "query", "candidate: ": "candidate"}).alias("text")
+    text = joined_text((f"{side}: ", side) for side in ("query", "candidate")).alias("text")
     rows = pl.concat(frame.with_columns(text).select(*SCHEMA) for frame in coded(whole, labels, source.label))
     repeated = rows.filter(pl.col("pair").is_duplicated())
     if not repeated.is_empty():
         raise BadInput(f"{folder}: the pair id {repeated['pair'][0]!r} is given more than once; each must be unique")
     given = sum(map(len, frames.values()))
     return Judged(rows, dropped={"without text": given - len(rows)})
-
-
-def joined_text(columns: Sequence[str]) -> pl.Expr:
-    """The texts of several columns in one, a space between them; what is null or empty leaves no trace."""
-    texts = [pl.when(pl.col(column).str.strip_chars() != "").then(pl.col(column)) for column in columns]
-    return pl.concat_str(texts, separator=" ", ignore_nulls=True)
 
 
 def has_text(column: str) -> pl.Expr:

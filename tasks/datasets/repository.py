@@ -27,14 +27,9 @@ class Rows(NamedTuple):
     path: Path  # <raw folder>/<config>/<split>, for messages
     data: Any  # datasets.Dataset
 
-    @property
-    def columns(self) -> list[str]:
-        """The names of its columns."""
-        return list(self.data.column_names)
-
     def table(self, kinds: Mapping[str, str]) -> pl.DataFrame:
         """ROW and the columns of `kinds`, cast; BadInput where one is missing or of another kind."""
-        require(self.path, self.columns, kinds)
+        require(self.path, self.data.column_names, kinds)
         frame = self.data.select_columns(list(kinds)).to_polars().with_row_index(ROW, offset=1)
         return typed(self.path, frame.lazy(), kinds)
 
@@ -59,8 +54,8 @@ class Rows(NamedTuple):
         ------
         BadInput: a column is missing, or an id comes twice.
         """
-        key = "_id" if "_id" in self.columns else "id"
-        title = {"title": "text"} if "title" in self.columns else {}
+        key = "_id" if "_id" in self.data.column_names else "id"
+        title = {"title": "text"} if "title" in self.data.column_names else {}
         frame = self.table({key: "text or number", "text": "text", **title})
         forbid(frame, pl.col(key).is_duplicated(), self.path, key, "every row needs an id of its own")
         told = frame.filter(pl.col("text").str.strip_chars() != "")

@@ -19,12 +19,9 @@ from scipy.special import expit
 from tasks.maps.document import MapDocument
 from tasks.maps.ranking import IN_MEMORY, SCORES, Ranking, ranked
 from tasks.maps.reliability_map import ReliabilityMap
-from tasks.predictions.columns import listed
-from tasks.predictions.files import as_frame, numbered, opened
-from tasks.predictions.formats import ParquetPredictions, Predictions
-from tasks.predictions.output import check_output, write_beside
-from tasks.predictions.rows import Layout, checked_rows, find_layout
-from tasks.predictions.threads import in_order
+from tasks.predictions.files import ParquetPredictions, Predictions, as_frame, numbered, opened
+from tasks.predictions.output import check_output, in_order, write_beside
+from tasks.predictions.rows import Layout, checked_rows, find_layout, listed
 from tasks.protocol.errors import BadInput
 
 COVERAGE = "0.7"

@@ -31,8 +31,7 @@ from tasks.maps.fit import (
 from tasks.maps.labelled import Parts, cut
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.metrics.spread import label_spread, label_spread_null
-from tasks.predictions.columns import listed
-from tasks.predictions.rows import PredictedRows
+from tasks.predictions.rows import PredictedRows, listed
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.variants import VARIANTS
 from tasks.protocol.errors import BadInput, mistakes

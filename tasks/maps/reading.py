@@ -7,10 +7,8 @@ import polars as pl
 
 from tasks.maps.document import MapDocument
 from tasks.maps.labelled import not_fitted_on
-from tasks.predictions.columns import labels_in
-from tasks.predictions.files import columns_of, opened
-from tasks.predictions.formats import Predictions
-from tasks.predictions.rows import Layout, PredictedRows, checked_rows, find_layout
+from tasks.predictions.files import Predictions, columns_of, opened
+from tasks.predictions.rows import Layout, PredictedRows, checked_rows, find_layout, labels_in
 from tasks.protocol.errors import BadInput
 from tasks.provenance.hashing import sha256_of_file
 

@@ -1,20 +1,29 @@
-"""Files of predictions, by the suffix of their name: what is missing, cut off or no data at all is refused here."""
+"""Files of predictions, parquet, csv or json lines by the suffix of their name, read in pieces that fit in memory.
+
+What is missing, cut off or no data at all is refused here. A csv file is text: a field stays what it is, "007" and
+"1.10" too; an empty one is null, an empty one in quotes is not. The columns of a file of json lines, and their types,
+are those of all its lines together.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import polars as pl
 import pyarrow as pa
+from polars.datatypes import DataTypeClass
+from pyarrow import csv, parquet
 
-from tasks.predictions.formats import ANEW, CsvPredictions, JsonLinesPredictions, ParquetPredictions, Predictions
 from tasks.protocol.errors import BadInput
-from tasks.sources.contents import check_content, parsing
+from tasks.sources.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, is_object, parsing
 
-FORMATS: dict[str, type[Predictions]] = {
-    ".parquet": ParquetPredictions,
-    ".csv": CsvPredictions,
-    ".jsonl": JsonLinesPredictions,
-}
+BLOCK = 2**22  # bytes of text that are read at once
+PIECE = 2**26  # bytes of parquet, unpacked, that are read at once, and so the size of a row group that is written
+PIECE_ROWS = 2**17  # and no more rows than this
+CSV = "a whole csv file"
+ANEW = "write the predictions anew"
+STRING = r'"(?:[^"\\]|\\.)*"[ \t\r]*:?'  # of JSON; a colon follows a key
 PLAIN = (
     pa.types.is_integer,
     pa.types.is_floating,
@@ -28,6 +37,117 @@ PLAIN = (
     pa.types.is_timestamp,
 )
 LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+
+
+@dataclass(frozen=True)
+class ParquetPredictions:
+    """A parquet file."""
+
+    path: Path
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, path: Path) -> "ParquetPredictions":
+        """The file at `path`, of which only the footer is read yet."""
+        with parsing(path, PARQUET, ANEW), parquet.ParquetFile(path) as file:
+            return cls(path, file.schema_arrow)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in their order; without `columns` every column."""
+        with parsing(self.path, PARQUET, ANEW), self._opened() as file:
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            rows = PIECE * file.metadata.num_rows // max(size, 1)
+            for batch in file.iter_batches(min(max(rows, 1), PIECE_ROWS), columns=columns):
+                yield batch if columns is None else batch.select(columns)
+
+    def has_checksums(self) -> bool:
+        """Whether every column begins with a page that carries a checksum; all that are there are verified."""
+        with parsing(self.path, PARQUET, ANEW), self._opened() as file, self.path.open("rb") as handle:
+            groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            chunks = (group.column(place) for group in groups for place in range(group.num_columns))
+            return all(_begins_with_checksum(handle, chunk) for chunk in chunks if chunk.num_values)
+
+    def _opened(self) -> parquet.ParquetFile:
+        # buffered, or a whole column of a row group is in memory, however many rows that has
+        return parquet.ParquetFile(self.path, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True)
+
+
+@dataclass(frozen=True)
+class CsvPredictions:
+    """A csv file with a header, separated by commas; every column is text."""
+
+    path: Path
+    schema: pa.Schema
+
+    @classmethod
+    def of(cls, path: Path) -> "CsvPredictions":
+        """The file at `path`, of which only the header is read yet."""
+        with parsing(path, CSV, ANEW), cls(path, pa.schema([]))._opened(None) as reader:
+            return cls(path, reader.schema)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in their order, without blank lines; without `columns` every column."""
+        with parsing(self.path, CSV, ANEW), self._opened(columns) as reader:
+            yield from reader
+
+    def _opened(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
+        return csv.open_csv(
+            self.path,
+            read_options=csv.ReadOptions(block_size=BLOCK, use_threads=False),  # with threads it names no row
+            parse_options=csv.ParseOptions(newlines_in_values=True),
+            convert_options=csv.ConvertOptions(
+                default_column_type=pa.string(),
+                include_columns=columns,
+                strings_can_be_null=True,
+                null_values=[""],
+                quoted_strings_can_be_null=False,
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class JsonLinesPredictions:
+    """A file with one JSON object on each line."""
+
+    path: Path
+    types: pl.Schema = field(repr=False)  # of all lines together
+
+    @classmethod
+    def of(cls, path: Path) -> "JsonLinesPredictions":
+        """The file at `path`, all of which is read for its columns and their types."""
+        types = pl.DataFrame()
+        for line, block in _blocks(path):
+            with parsing(path, JSON_LINES, ANEW, block, line):
+                found = pl.scan_ndjson(block, infer_schema_length=None).collect_schema()
+                _refuse_keys_twice(path, line, block)
+                types = pl.concat([types, pl.DataFrame(schema=found)], how="diagonal_relaxed")
+        return cls(path, pl.Schema({name: _storable(kind) for name, kind in types.schema.items()}))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+        return _arrow(pl.DataFrame(schema=self.types)).schema
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in their order, without blank lines; without `columns` every column. What a line lacks is null."""
+        wanted = {name: self.types[name] for name in (self.types if columns is None else columns)}
+        for line, block in _blocks(self.path):
+            with parsing(self.path, JSON_LINES, ANEW, block, line):
+                frame = pl.read_ndjson(block, schema=wanted).rechunk()
+            yield from _arrow(frame).to_batches()
+
+    def lines(self) -> Iterator[list[bytes]]:
+        """The same rows as they stand in the file."""
+        for _, block in _blocks(self.path):
+            yield [line.strip() for line in block.split(b"\n") if line.strip()]
+
+
+Predictions = ParquetPredictions | CsvPredictions | JsonLinesPredictions
+FORMATS: dict[str, type[Predictions]] = {
+    ".parquet": ParquetPredictions,
+    ".csv": CsvPredictions,
+    ".jsonl": JsonLinesPredictions,
+}
 
 
 def opened(path: Path) -> Predictions:
@@ -92,3 +212,63 @@ def is_readable(kind: pa.DataType, *, nested: bool = True) -> bool:
     if nested and any(holds(kind) for holds in LISTS):
         return is_readable(kind.value_type)
     return any(holds(kind) for holds in PLAIN)
+
+
+def _storable(kind: pl.DataType | DataTypeClass) -> pl.DataType | DataTypeClass:
+    """A type, with text in place of whole numbers beyond 64 bits, which Arrow does not have."""
+    match kind:
+        case pl.Int128():
+            return pl.String()
+        case pl.List():
+            return pl.List(_storable(kind.inner))
+        case pl.Struct():
+            return pl.Struct({part.name: _storable(part.dtype) for part in kind.fields})
+        case _:
+            return kind
+
+
+def _arrow(frame: pl.DataFrame) -> pa.Table:
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Whole lines of a text file, a block at a time, and the number of the first one, from 1; no block is blank."""
+    line, rest = 1, b""
+    with path.open("rb") as handle:
+        if handle.read(3) != BYTE_ORDER_MARK:
+            handle.seek(0)
+        while read := handle.read(BLOCK):
+            block, newline, rest = (rest + read).rpartition(b"\n")
+            if block.strip():
+                yield line, block + newline
+            line += block.count(b"\n") + len(newline)
+    if rest.strip():
+        yield line, rest
+
+
+def _refuse_keys_twice(path: Path, first: int, block: bytes) -> None:
+    """BadInput names the first line with an object that has a key twice: one of the values would be lost."""
+    lines, one = pl.Series(block.decode(errors="replace").split("\n")), pl.element()
+    key = one.filter(one.str.ends_with(":")).str.head(-1).str.strip_chars_end()
+    keys = lines.str.extract_all(STRING).list.eval(key)
+    escaped = keys.list.eval(one.str.contains("\\", literal=True)).list.any()  # the same key may be spelt otherwise
+    for at in ((keys.list.n_unique() < keys.list.len()) | escaped).arg_true():
+        if not is_object(lines[at].encode()):
+            raise BadInput(f"{path}, line {first + at} has an object with a key twice; keep one of the two")
+
+
+def _begins_with_checksum(handle: BinaryIO, chunk: parquet.ColumnChunkMetaData) -> bool:
+    """Whether the header of the first page has its field 4, a CRC-32; which PyArrow verifies, but does not tell.
+
+    Thrift's compact protocol: for each field a byte with its distance from the one before and its type (5: an integer),
+    then the integer, of which each byte but the last has its highest bit set.
+    """
+    handle.seek(chunk.dictionary_page_offset or chunk.data_page_offset)
+    head, at, number = handle.read(32), 0, 0
+    while number < 4:
+        distance, kind = divmod(head[at], 16)
+        if not distance or kind != 5:
+            return False
+        number += distance
+        at += 1 + next(place for place, byte in enumerate(head[at + 1 :], 1) if byte < 128)
+    return number == 4

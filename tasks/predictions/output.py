@@ -5,20 +5,31 @@ when the output is json lines too. It appears whole or not at all.
 """
 
 import csv
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 import pyarrow as pa
 from pyarrow import parquet
 
-from tasks.predictions.files import as_frame, check_suffix, is_readable, numbered
-from tasks.predictions.formats import JsonLinesPredictions, ParquetPredictions, Predictions
-from tasks.predictions.threads import in_order
+from tasks.predictions.files import (
+    JsonLinesPredictions,
+    ParquetPredictions,
+    Predictions,
+    as_frame,
+    check_suffix,
+    is_readable,
+    numbered,
+)
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import check_place, write_whole
 
 Added = Callable[[int, int], pa.RecordBatch]  # first row and number of rows to the columns that are added to them
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 def check_output(predictions: Predictions, out: Path) -> None:
@@ -48,12 +59,8 @@ def _write_parquet(predictions: Predictions, added: Added, path: Path) -> None:
     kept, ours = predictions.schema, added(0, 0).schema
     schema = pa.schema([*kept, *ours], metadata=kept.metadata)
     with parquet.ParquetWriter(path, schema, write_page_checksum=True, **_encoding(predictions, ours)) as writer:
-
-        def write(batch: pa.RecordBatch) -> None:
-            writer.write_batch(batch)
-
         whole = (pa.record_batch([*batch, *own], schema=schema) for batch, own in _side_by_side(predictions, added))
-        for _ in in_order(write, whole, threads=1):
+        for _ in in_order(writer.write_batch, whole, threads=1):
             pass
 
 
@@ -106,3 +113,19 @@ def _frames(predictions: Predictions, added: Added) -> Iterator[pl.DataFrame]:
 def _side_by_side(predictions: Predictions, added: Added) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     for first, batch in numbered(predictions.batches()):
         yield batch, added(first, len(batch))
+
+
+def in_order(function: Callable[[Item], Made], items: Iterable[Item], *, threads: int) -> Iterator[Made]:
+    """`function` of each item, in the order of the items, on `threads` threads beside the one that takes the items.
+
+    NumPy, polars and Arrow let other threads run while they compute. Only as many items as there are threads, and one
+    more, are in memory at a time. What is raised comes through.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        running: deque[Future[Made]] = deque()
+        for item in items:
+            running.append(pool.submit(function, item))
+            if len(running) > threads:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()

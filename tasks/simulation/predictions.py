@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from tasks.simulation.relevance import draw_labels, solve_relevance
+from tasks.simulation.judgements import draw_labels, solve_relevance
 
 LABELS = ("irrelevant", "partial", "exact")
 MIX = np.array([0.5, 0.3, 0.2])

@@ -6,9 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from tasks.simulation.judgements import draw_queries, judge
+from tasks.simulation.judgements import draw_queries, judge, probability_lists
 from tasks.simulation.language import TOPICS, body_texts, make_language, query_texts, title_texts
-from tasks.simulation.relevance import probability_lists
 
 Tables = dict[tuple[str, str], pl.DataFrame]  # (config, split) -> rows
 Layout = Callable[[pl.DataFrame, np.random.Generator], tuple[Tables, pl.DataFrame]]
