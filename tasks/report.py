@@ -12,8 +12,7 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from tasks.figures import figures_of
-from tasks.figures.exported import pdf, svg
-from tasks.figures.figure import Figure
+from tasks.figures.figure import Figure, pdf, svg
 from tasks.figures.for_paper import paper_figures
 from tasks.figures.overview import overview, picture
 from tasks.figures.results import Results
