@@ -16,9 +16,8 @@ from tasks.figures.figure import Figure, pdf, svg
 from tasks.figures.for_paper import paper_figures
 from tasks.figures.overview import overview, picture
 from tasks.figures.results import Results
-from tasks.page.gates import gates_of
 from tasks.page.page import DataSet, Page, dvc_plots_page, html
-from tasks.page.words import facts_in_words, provenance_in_words, verdict_in_words
+from tasks.page.words import facts_in_words, gates_of, provenance_in_words, verdict_in_words
 from tasks.protocol.params import Params
 from tasks.protocol.store import (
     REPORT,

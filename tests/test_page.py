@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from tasks.figures.style import DARK, LIGHT
-from tasks.page.gates import gates_of
+from tasks.page.words import gates_of
 from tasks.tables import TABLES
 from tasks.tables.runs import Runs
 from tasks.tables.table import table

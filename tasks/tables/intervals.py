@@ -30,9 +30,7 @@ def intervals_table(runs: Runs) -> pl.DataFrame:
     rows = in_order(runs, chosen, own=True).rename({"value": "delta"})
     average, family = pl.col("calibrator") == AVERAGE, pl.col("dataset").is_in(PAPER_DATASETS)
     tests = pl.col("p").fill_null(float("nan"))
-    corrected = tests.map_batches(_corrected, return_dtype=pl.Float64).over(average, family, "metric")
+    corrected = tests.map_batches(lambda p: pl.Series(holm(p.to_numpy())), return_dtype=pl.Float64).over(
+        average, family, "metric"
+    )
     return finished(rows.with_columns(p_holm=pl.when(average).then(corrected)).select(COLUMNS))
-
-
-def _corrected(p: pl.Series) -> pl.Series:
-    return pl.Series(holm(p.to_numpy()))

@@ -2,7 +2,6 @@
 
 import polars as pl
 
-from tasks.protocol.keys import COMPARED
 from tasks.tables.runs import KEYS, Runs, compared, finished, values
 from tasks.tables.table import BOLD, DEVIATION, table
 
@@ -15,8 +14,6 @@ def main_table(runs: Runs) -> pl.DataFrame:
     `<metric>_delta`, MRP minus confidence. The deviation says how much three splits differ; it is no confidence
     interval. A data set that failed has rows without numbers, with `source` failed.
     """
-    columns = {name: values("confidence", name).mean() for name in ("accuracy", "ece")}
-    for metric in COMPARED:
-        columns |= compared(metric)
+    columns = {name: values("confidence", name).mean() for name in ("accuracy", "ece")} | compared()
     cells = runs.rows(own=True).group_by(*KEYS, maintain_order=True).agg(**columns)
     return finished(cells.select("dataset", "calibrator", *columns, "source"), runs, own=True)

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 from polars.selectors import float as float_columns
 
-from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, RIVAL_CALIBRATORS
+from tasks.protocol.keys import BOOSTED, COMPARED, PAPER_CALIBRATORS, PAPER_DATASETS, RIVAL_CALIBRATORS
 
 TEXT, WHOLE, NUMBER = pl.String, pl.Int64, pl.Float64
 Columns = dict[str, type[pl.DataType]]
@@ -96,16 +96,15 @@ def values(variant: str, metric: str) -> pl.Expr:
     return pl.col("value").filter((pl.col("variant") == variant) & (pl.col("metric") == metric))
 
 
-def compared(metric: str) -> dict[str, pl.Expr]:
-    """The columns of the paper for one metric: confidence and MRP, mean and deviation over seeds (n - 1), delta."""
-    before, after = values("confidence", metric), values("mrp", metric)
-    return {
-        f"{metric}_conf": before.mean(),
-        f"{metric}_conf_std": before.std(ddof=1),
-        f"{metric}_mrp": after.mean(),
-        f"{metric}_mrp_std": after.std(ddof=1),
-        f"{metric}_delta": after.mean() - before.mean(),
-    }
+def compared() -> dict[str, pl.Expr]:
+    """The paper's columns for each metric: confidence and MRP, mean and deviation over seeds (n - 1), delta."""
+    columns: dict[str, pl.Expr] = {}
+    for metric in COMPARED:
+        before, after = values("confidence", metric), values("mrp", metric)
+        columns |= {f"{metric}_conf": before.mean(), f"{metric}_conf_std": before.std(ddof=1)}
+        columns |= {f"{metric}_mrp": after.mean(), f"{metric}_mrp_std": after.std(ddof=1)}
+        columns[f"{metric}_delta"] = after.mean() - before.mean()
+    return columns
 
 
 def finished(table: pl.DataFrame, runs: Runs | None = None, *, own: bool = False) -> pl.DataFrame:
