@@ -13,8 +13,7 @@ import pytest
 from tasks.figures.style import DARK, LIGHT
 from tasks.page.words import gates_of
 from tasks.tables import TABLES
-from tasks.tables.runs import Runs
-from tasks.tables.table import table
+from tasks.tables.runs import Runs, table
 from tests.report_data import BETTER, gate, made, reported
 
 HOSTILE = "</script><b>\"'&{{ 1 }}</style>"

@@ -4,8 +4,7 @@ import polars as pl
 
 from tasks.metrics.intervals import holm
 from tasks.protocol.keys import AVERAGE, COMPARED, PAPER_DATASETS
-from tasks.tables.runs import Runs, finished, in_order
-from tasks.tables.table import table
+from tasks.tables.runs import Runs, finished, in_order, table
 
 COLUMNS = (
     *("dataset", "calibrator", "metric", "delta", "standard_error", "low", "high", "p", "p_holm", "groups"),

@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from tasks.tables.runs import KEYS, Runs, compared, finished, values
-from tasks.tables.table import BOLD, DEVIATION, table
+from tasks.tables.runs import BOLD, DEVIATION, KEYS, Runs, compared, finished, table, values
 
 
 @table("main", "Reliability of fixed decisions: confidence, MRP, and the change.", f"{DEVIATION} {BOLD}")

@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from tasks.tables.runs import Runs, compared, finished, in_order
-from tasks.tables.table import BOLD, DEVIATION, table
+from tasks.tables.runs import BOLD, DEVIATION, Runs, compared, finished, in_order, table
 
 KEYS = ("dataset", "rows", "calibrator")
 

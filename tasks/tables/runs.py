@@ -1,8 +1,9 @@
-"""What every table is made from: the results of all data sets, as one frozen value, and how tables gather them."""
+"""What a table is, and what it is made from: the results of all data sets, as one frozen value, and their gathering."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import polars as pl
 from polars.selectors import float as float_columns
@@ -23,6 +24,11 @@ INTERVALS = pl.Schema(
     | {"low": NUMBER, "high": NUMBER, "p": NUMBER, "groups": WHOLE}
 )
 FAILED = "failed"  # the source of a data set that did not finish
+Place = Literal["first", "comparison", "list", "beside"]  # on the page; `beside` it are those of thousands of rows
+BOLD = "Bold changes are improvements."
+DEVIATION = (
+    "± is the deviation over the protocol seeds, each a split of the validation rows; it is no confidence interval."
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,29 @@ class Runs:
             for dataset in (*PAPER_DATASETS, *self.own())
         )
         return in_order(self, self.metrics.filter(asked), own=own)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the report."""
+
+    key: str  # of its files
+    caption: str
+    note: str  # on what its numbers do not say
+    digits: int  # of decimals that people see: the paper's, where it has the table
+    place: Place
+    make: Callable[[Runs], pl.DataFrame]
+
+    def __call__(self, runs: Runs) -> pl.DataFrame:
+        """The rows in full precision, with `source` as the last column."""
+        return self.make(runs)
+
+
+def table(
+    key: str, caption: str, note: str = "", *, digits: int = 3, place: Place = "list"
+) -> Callable[[Callable[[Runs], pl.DataFrame]], Table]:
+    """Make a table of the function that is decorated."""
+    return partial(Table, key, caption, note, digits, place)
 
 
 def in_order(

@@ -21,9 +21,8 @@ from tasks.tables.display import metric_of
 from tasks.tables.label_spread import label_spread_table
 from tasks.tables.main import main_table
 from tasks.tables.robustness import BASES, UNCALIBRATED, robustness_table
-from tasks.tables.runs import FAILED, Runs, finished
+from tasks.tables.runs import FAILED, Runs, finished, table
 from tasks.tables.simplex_projection import simplex_projection_table
-from tasks.tables.table import table
 
 FOLDER = Path(__file__).parent / "paper"
 # The paper's tables of results, in its order.
