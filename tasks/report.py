@@ -12,14 +12,12 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from tasks.figures import figures_of
-from tasks.figures.exported import pdf, svg
-from tasks.figures.figure import Figure
+from tasks.figures.figure import Figure, pdf, svg
 from tasks.figures.for_paper import paper_figures
 from tasks.figures.overview import overview, picture
 from tasks.figures.results import Results
-from tasks.page.gates import gates_of
 from tasks.page.page import DataSet, Page, dvc_plots_page, html
-from tasks.page.words import facts_in_words, provenance_in_words, verdict_in_words
+from tasks.page.words import facts_in_words, gates_of, provenance_in_words, verdict_in_words
 from tasks.protocol.params import Params
 from tasks.protocol.store import (
     REPORT,

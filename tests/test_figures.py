@@ -13,8 +13,7 @@ from scipy.stats import binomtest
 
 from tasks.figures import figures_of
 from tasks.figures.curves import BARS, FEWEST_ROWS, GROUPS, histogram, observed, read
-from tasks.figures.exported import pdf, svg
-from tasks.figures.figure import Figure
+from tasks.figures.figure import Figure, pdf, svg
 from tasks.figures.for_paper import paper_figures
 from tasks.figures.overview import overview
 from tasks.figures.ranking import band

@@ -11,10 +11,9 @@ import polars as pl
 import pytest
 
 from tasks.figures.style import DARK, LIGHT
-from tasks.page.gates import gates_of
+from tasks.page.words import gates_of
 from tasks.tables import TABLES
-from tasks.tables.runs import Runs
-from tasks.tables.table import table
+from tasks.tables.runs import Runs, table
 from tests.report_data import BETTER, gate, made, reported
 
 HOSTILE = "</script><b>\"'&{{ 1 }}</style>"

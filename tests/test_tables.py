@@ -13,9 +13,9 @@ from tasks.tables.ablation import OURS
 from tasks.tables.display import ShownTable, cell, display_name, shown
 from tasks.tables.headline import headline, headline_sentence
 from tasks.tables.latex import escaped, latex
-from tasks.tables.printed import FOLDER
-from tasks.tables.printed import TABLES as PAPER_TABLES
 from tasks.tables.runs import INTERVALS, METRICS, RIVALS, SENSITIVITY, Runs
+from tasks.tables.verdict import FOLDER
+from tasks.tables.verdict import TABLES as PAPER_TABLES
 from tests.report_data import frame, runs_of
 
 PRINTED = [table.key for table in PAPER_TABLES]

@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 
 from tasks.protocol.keys import BOOSTED, COMPARED, PAPER_CALIBRATORS, PAPER_DATASETS
-from tasks.tables.printed import FOLDER, TABLES, placed, printed
 from tasks.tables.runs import INTERVALS, Runs
-from tasks.tables.verdict import NOT_COMPARABLE, verdict_table
+from tasks.tables.verdict import FOLDER, NOT_COMPARABLE, TABLES, placed, printed, verdict_table
 from tests.report_data import frame, runs_of
 
 ERROR = 0.002  # of every bootstrap

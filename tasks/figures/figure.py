@@ -1,14 +1,19 @@
-"""A figure: a chart, the rows behind it, and the words that say how to read it."""
+"""A figure: a chart, the rows behind it, the words that say how to read it; as SVG or PDF it stands alone."""
 
+import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
 import polars as pl
+import vl_convert
 
-from tasks.figures.style import POINTS, print_theme, theme
+from tasks.figures.style import POINTS, theme, written_out
 
 ROWS = alt.NamedData(name="rows")  # a chart holds no data; who shows it puts in the rows of its figure
+# The lists of names in a PDF, which come in another order each time; sorted, they are as long.
+RESOURCES = re.compile(rb"(/(?:XObject|ExtGState|Font|Pattern|Shading) <<\n)(.*?)(\n *>>)", re.DOTALL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,13 +31,13 @@ def drawn(chart: Any, *, subtitle: str, height: int | None = 260) -> dict[str, A
     """The chart as Vega-Lite, as wide as where it stands; `subtitle` names the data set, simulated or not."""
     if height is not None:
         chart = chart.properties(width="container", height=height)
-    return _bare(chart.properties(title=subtitle)) | {"config": theme()}
+    return _bare(chart.properties(title=subtitle).to_dict(validate=False)) | {"config": theme()}
 
 
 def for_print(chart: Any, rows: pl.DataFrame, size: int = POINTS) -> dict[str, Any]:
     """The chart with its rows as Vega-Lite, text of `size` points, for a file that stands alone."""
     values = {"values": rows.fill_nan(None).to_dicts()}
-    return _bare(chart) | {"data": values, "config": print_theme(size)}
+    return _bare(chart.to_dict(validate=False)) | {"data": values, "config": theme(size, for_print=True)}
 
 
 def of_kind(kind: str) -> alt.Chart:
@@ -48,14 +53,19 @@ def hover(**formats: str) -> list[alt.Tooltip]:
     ]
 
 
-def _bare(chart: Any) -> dict[str, Any]:
-    """The chart as Vega-Lite, without data and without how it looks."""
-    return dict(_without_data({name: part for name, part in chart.to_dict(validate=False).items() if name != "config"}))
+def svg(spec: dict[str, Any]) -> str:
+    """The chart with its data, as SVG on a light ground."""
+    return str(vl_convert.vegalite_to_svg(json.dumps(written_out(spec))))
 
 
-def _without_data(part: Any) -> Any:
-    """A chart, its panels and layers, without where their rows would come from."""
+def pdf(spec: dict[str, Any]) -> bytes:
+    """The same as PDF, a point for each pixel; the same chart gives the same bytes."""
+    written = bytes(vl_convert.vegalite_to_pdf(json.dumps(written_out(spec))))
+    return RESOURCES.sub(lambda found: found[1] + b"\n".join(sorted(found[2].split(b"\n"))) + found[3], written)
+
+
+def _bare(part: Any) -> Any:
+    """A chart, its panels and layers, without where their rows would come from and without how it looks."""
     if isinstance(part, dict):
-        left_out = ("data", "datasets")
-        return {name: _without_data(value) for name, value in part.items() if name not in left_out}
-    return [_without_data(one) for one in part] if isinstance(part, list) else part
+        return {name: _bare(value) for name, value in part.items() if name not in ("data", "datasets", "config")}
+    return [_bare(member) for member in part] if isinstance(part, list) else part

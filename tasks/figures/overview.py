@@ -16,19 +16,13 @@ CAPTION = (
     "interval that reaches zero says that the test rows do not tell. Means over calibrators and protocol seeds. The "
     "intervals are not corrected over data sets; the advice is."
 )
-COLUMNS = ("dataset", "change", "low", "high", "found_conf", "found_mrp")
 
 
 def overview(table: pl.DataFrame) -> Figure:
     """From the rows of the table `overview`, with `dataset` as people read it; failed data sets are left out."""
-    rows = table.select(
-        "dataset",
-        pl.col("low", "high"),
-        change="nll_correct_delta",
-        found_conf="found_per_1000_conf",
-        found_mrp="found_per_1000_mrp",
-    ).select(COLUMNS)
-    rows = rows.filter(pl.col("change").is_not_null())
+    columns = {"change": "nll_correct_delta", "low": "low", "high": "high"}
+    columns |= {"found_conf": "found_per_1000_conf", "found_mrp": "found_per_1000_mrp"}
+    rows = table.select("dataset", **columns).filter(pl.col("change").is_not_null())
     return Figure(
         "overview", TITLE, CAPTION, rows, drawn(changes(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10)
     )

@@ -39,6 +39,7 @@ NAMES = {
 FONT = "system-ui, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
 
 PRINT_FONT = "Liberation Sans, Arial, sans-serif"  # the first comes with vl-convert
+PRINT_SYMBOLS = {"symbolSize": 40, "symbolStrokeWidth": 2, "columnPadding": 6, "rowPadding": 1}  # of a legend
 POINTS = 8  # of text in a paper
 
 
@@ -60,12 +61,12 @@ def written_out(spec: Mapping[str, Any], colours: Mapping[str, str] = LIGHT) -> 
     return dict(json.loads(text))
 
 
-def theme(size: int = 12) -> dict[str, Any]:
-    """The part of a chart on the page that says how it looks; `size` of text in pixels."""
+def theme(size: int = 12, *, for_print: bool = False) -> dict[str, Any]:
+    """The part of a chart that says how it looks; `size` of text in pixels on the page, in points for print."""
     ink, quiet, grid = colour("ink"), colour("quiet"), colour("grid")
     return {
-        "background": "transparent",
-        "font": FONT,
+        "background": "white" if for_print else "transparent",
+        "font": PRINT_FONT if for_print else FONT,
         "aria": False,  # the page says what a figure shows; a name for each of a thousand dots helps nobody
         "axis": {
             "labelColor": quiet,
@@ -89,18 +90,11 @@ def theme(size: int = 12) -> dict[str, Any]:
             "orient": "top",
             "title": None,
             "symbolType": "stroke",
-            "symbolStrokeWidth": 3,
             "symbolOpacity": 1,
             "columns": 2,
             "labelLimit": 260,
-        },
+        }
+        | (PRINT_SYMBOLS if for_print else {"symbolStrokeWidth": 3}),
         "title": {"color": quiet, "fontSize": size, "fontWeight": "normal", "anchor": "start", "offset": 6},
         "view": {"stroke": None},
     }
-
-
-def print_theme(size: int = POINTS) -> dict[str, Any]:
-    """The same for a file that stands alone; `size` of text in points."""
-    of_page = theme(size)
-    legend = {"symbolSize": 40, "symbolStrokeWidth": 2, "columnPadding": 6, "rowPadding": 1}
-    return of_page | {"background": "white", "font": PRINT_FONT, "legend": of_page["legend"] | legend}

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from tasks.figures.figure import Figure
 from tasks.figures.style import DARK, FONT, LIGHT
-from tasks.page.gates import Expectation
+from tasks.page.words import Expectation
 from tasks.tables import TABLES
 from tasks.tables.display import shown
 

@@ -3,8 +3,7 @@
 import polars as pl
 
 from tasks.protocol.keys import EXACT, PAPER_VARIANTS, SIMPLEX, VARIANTS
-from tasks.tables.runs import KEYS, Runs, finished, joined_sources
-from tasks.tables.table import table
+from tasks.tables.runs import KEYS, Runs, finished, joined_sources, table
 
 NOTE = "Variants marked ours are not in the paper."
 METRICS = ("nll_correct", "aupr_error", "aurc", "selacc_50")

@@ -12,8 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tasks.metrics.registry import METRICS, Metric
 from tasks.protocol.keys import AVERAGE, BOOSTED, PAPER_DATASETS
-from tasks.tables.runs import FAILED
-from tasks.tables.table import Table
+from tasks.tables.runs import FAILED, Table
 
 OWN = "Own data sets"
 SIMULATED = (

@@ -4,8 +4,7 @@ import polars as pl
 
 from tasks.metrics.intervals import holm
 from tasks.protocol.keys import AVERAGE, COMPARED, PAPER_DATASETS
-from tasks.tables.runs import Runs, finished, in_order
-from tasks.tables.table import table
+from tasks.tables.runs import Runs, finished, in_order, table
 
 COLUMNS = (
     *("dataset", "calibrator", "metric", "delta", "standard_error", "low", "high", "p", "p_holm", "groups"),
@@ -30,9 +29,7 @@ def intervals_table(runs: Runs) -> pl.DataFrame:
     rows = in_order(runs, chosen, own=True).rename({"value": "delta"})
     average, family = pl.col("calibrator") == AVERAGE, pl.col("dataset").is_in(PAPER_DATASETS)
     tests = pl.col("p").fill_null(float("nan"))
-    corrected = tests.map_batches(_corrected, return_dtype=pl.Float64).over(average, family, "metric")
+    corrected = tests.map_batches(lambda p: pl.Series(holm(p.to_numpy())), return_dtype=pl.Float64).over(
+        average, family, "metric"
+    )
     return finished(rows.with_columns(p_holm=pl.when(average).then(corrected)).select(COLUMNS))
-
-
-def _corrected(p: pl.Series) -> pl.Series:
-    return pl.Series(holm(p.to_numpy()))

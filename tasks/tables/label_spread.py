@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from tasks.tables.runs import KEYS, Runs, finished, values
-from tasks.tables.table import table
+from tasks.tables.runs import KEYS, Runs, finished, table, values
 
 COLUMNS = ("dataset", "label_spread_pp", "random_p95_pp", "ratio", "runs_above_random", "source")
 

@@ -2,9 +2,7 @@
 
 import polars as pl
 
-from tasks.protocol.keys import COMPARED
-from tasks.tables.runs import KEYS, Runs, compared, finished, values
-from tasks.tables.table import BOLD, DEVIATION, table
+from tasks.tables.runs import BOLD, DEVIATION, KEYS, Runs, compared, finished, table, values
 
 
 @table("main", "Reliability of fixed decisions: confidence, MRP, and the change.", f"{DEVIATION} {BOLD}")
@@ -15,8 +13,6 @@ def main_table(runs: Runs) -> pl.DataFrame:
     `<metric>_delta`, MRP minus confidence. The deviation says how much three splits differ; it is no confidence
     interval. A data set that failed has rows without numbers, with `source` failed.
     """
-    columns = {name: values("confidence", name).mean() for name in ("accuracy", "ece")}
-    for metric in COMPARED:
-        columns |= compared(metric)
+    columns = {name: values("confidence", name).mean() for name in ("accuracy", "ece")} | compared()
     cells = runs.rows(own=True).group_by(*KEYS, maintain_order=True).agg(**columns)
     return finished(cells.select("dataset", "calibrator", *columns, "source"), runs, own=True)

@@ -11,8 +11,7 @@ from tasks.protocol.keys import AVERAGE
 from tasks.tables.ablation import ablation_by_dataset
 from tasks.tables.headline import judged
 from tasks.tables.rivals import rivals_table
-from tasks.tables.runs import KEYS, NUMBER, TEXT, Columns, Runs, finished, in_order, values
-from tasks.tables.table import table
+from tasks.tables.runs import KEYS, NUMBER, TEXT, Columns, Runs, finished, in_order, table, values
 
 KEPT_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
 AS_WELL, OF_THE_GAIN = 0.001, 0.1  # how far behind MRP a cheaper way may be: so much, and that share of what MRP gains

@@ -2,9 +2,7 @@
 
 import polars as pl
 
-from tasks.protocol.keys import COMPARED
-from tasks.tables.runs import Runs, compared, finished, in_order
-from tasks.tables.table import BOLD, DEVIATION, table
+from tasks.tables.runs import BOLD, DEVIATION, Runs, compared, finished, in_order, table
 
 KEYS = ("dataset", "rows", "calibrator")
 
@@ -21,9 +19,7 @@ def rivals_table(runs: Runs) -> pl.DataFrame:
     `calibrator_fit_rows` and `projection_fit_rows` are the means of what was there. With 0 projection-fit rows the
     calibrator was given the rows of both parts, and MRP has no numbers.
     """
-    columns: dict[str, pl.Expr] = {}
-    for metric in COMPARED:
-        columns |= compared(metric)
+    columns = compared()
     frame = runs.rivals.with_columns(alone=pl.col("projection_fit_rows") == 0)
     rows = in_order(runs, frame, own=True, by=("dataset", "rows", "alone", "calibrator", "seed"))
     counts = {

@@ -2,9 +2,8 @@
 
 import polars as pl
 
-from tasks.protocol.keys import BOOSTED, COMPARED
-from tasks.tables.runs import Runs, finished, values
-from tasks.tables.table import table
+from tasks.protocol.keys import BOOSTED
+from tasks.tables.runs import Runs, compared, finished, table, values
 
 LINEAR = "mslr_web10k"
 BASES = {"linear": LINEAR, "lightgbm_balanced": BOOSTED}
@@ -21,11 +20,7 @@ UNCALIBRATED = (
 def robustness_table(runs: Runs) -> pl.DataFrame:
     """The uncalibrated base predictors of MSLR-WEB10K; below them ours, under calibrators that are not the paper's."""
     columns = {name: values("confidence", name).mean() for name in ("accuracy", "ece")}
-    for metric in COMPARED:
-        columns |= {
-            f"{metric}_conf": values("confidence", metric).mean(),
-            f"{metric}_mrp": values("mrp", metric).mean(),
-        }
+    columns |= {name: mean for name, mean in compared().items() if name.endswith(("_conf", "_mrp"))}
     cells = runs.metrics.sort("seed", maintain_order=True).group_by("dataset", "source", "calibrator").agg(**columns)
     shown = [(UNCALIBRATED, "")] + [(rival, f"+{rival}") for rival in runs.others()]
     order = pl.DataFrame(

@@ -1,13 +1,14 @@
-"""What every table is made from: the results of all data sets, as one frozen value, and how tables gather them."""
+"""What a table is, and what it is made from: the results of all data sets, as one frozen value, and their gathering."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import polars as pl
 from polars.selectors import float as float_columns
 
-from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, RIVAL_CALIBRATORS
+from tasks.protocol.keys import BOOSTED, COMPARED, PAPER_CALIBRATORS, PAPER_DATASETS, RIVAL_CALIBRATORS
 
 TEXT, WHOLE, NUMBER = pl.String, pl.Int64, pl.Float64
 Columns = dict[str, type[pl.DataType]]
@@ -23,6 +24,11 @@ INTERVALS = pl.Schema(
     | {"low": NUMBER, "high": NUMBER, "p": NUMBER, "groups": WHOLE}
 )
 FAILED = "failed"  # the source of a data set that did not finish
+Place = Literal["first", "comparison", "list", "beside"]  # on the page; `beside` it are those of thousands of rows
+BOLD = "Bold changes are improvements."
+DEVIATION = (
+    "± is the deviation over the protocol seeds, each a split of the validation rows; it is no confidence interval."
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,29 @@ class Runs:
         return in_order(self, self.metrics.filter(asked), own=own)
 
 
+@dataclass(frozen=True)
+class Table:
+    """A table of the report."""
+
+    key: str  # of its files
+    caption: str
+    note: str  # on what its numbers do not say
+    digits: int  # of decimals that people see: the paper's, where it has the table
+    place: Place
+    make: Callable[[Runs], pl.DataFrame]
+
+    def __call__(self, runs: Runs) -> pl.DataFrame:
+        """The rows in full precision, with `source` as the last column."""
+        return self.make(runs)
+
+
+def table(
+    key: str, caption: str, note: str = "", *, digits: int = 3, place: Place = "list"
+) -> Callable[[Callable[[Runs], pl.DataFrame]], Table]:
+    """Make a table of the function that is decorated."""
+    return partial(Table, key, caption, note, digits, place)
+
+
 def in_order(
     runs: Runs, frame: pl.DataFrame, *, own: bool, by: Iterable[str] = ("dataset", "calibrator", "seed")
 ) -> pl.DataFrame:
@@ -96,16 +125,15 @@ def values(variant: str, metric: str) -> pl.Expr:
     return pl.col("value").filter((pl.col("variant") == variant) & (pl.col("metric") == metric))
 
 
-def compared(metric: str) -> dict[str, pl.Expr]:
-    """The columns of the paper for one metric: confidence and MRP, mean and deviation over seeds (n - 1), delta."""
-    before, after = values("confidence", metric), values("mrp", metric)
-    return {
-        f"{metric}_conf": before.mean(),
-        f"{metric}_conf_std": before.std(ddof=1),
-        f"{metric}_mrp": after.mean(),
-        f"{metric}_mrp_std": after.std(ddof=1),
-        f"{metric}_delta": after.mean() - before.mean(),
-    }
+def compared() -> dict[str, pl.Expr]:
+    """The paper's columns for each metric: confidence and MRP, mean and deviation over seeds (n - 1), delta."""
+    columns: dict[str, pl.Expr] = {}
+    for metric in COMPARED:
+        before, after = values("confidence", metric), values("mrp", metric)
+        columns |= {f"{metric}_conf": before.mean(), f"{metric}_conf_std": before.std(ddof=1)}
+        columns |= {f"{metric}_mrp": after.mean(), f"{metric}_mrp_std": after.std(ddof=1)}
+        columns[f"{metric}_delta"] = after.mean() - before.mean()
+    return columns
 
 
 def finished(table: pl.DataFrame, runs: Runs | None = None, *, own: bool = False) -> pl.DataFrame:

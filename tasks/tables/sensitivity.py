@@ -3,8 +3,7 @@
 import polars as pl
 
 from tasks.protocol.keys import BOOSTED, EXACT
-from tasks.tables.runs import SENSITIVITY, Runs, finished, in_order
-from tasks.tables.table import table
+from tasks.tables.runs import SENSITIVITY, Runs, finished, in_order, table
 
 # An alternative that is a variant or a data set of its own, and the default that it stands beside.
 ALTERNATIVES = (

@@ -3,8 +3,7 @@
 import polars as pl
 
 from tasks.protocol.keys import SIMPLEX
-from tasks.tables.runs import KEYS, Runs, finished, values
-from tasks.tables.table import BOLD, table
+from tasks.tables.runs import BOLD, KEYS, Runs, finished, table, values
 
 METRICS = {"fixed_ece": "ece", "top_ece": "top_ece", "nll": "nll", "brier": "brier"}
 

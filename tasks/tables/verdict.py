@@ -2,22 +2,42 @@
 
 equal: within half a unit of the paper's last digit. near: within a tolerance derived from the deviation of both over
 seeds and test rows, stated in the row. off: further away. Simulated numbers are never compared.
+
+`paper/*.csv` holds the paper's tables with the digits that it gives. A number is named by table, data set, row and
+column. `row` is a calibrator, a variant, a base predictor, or `average`; the data set of an average over all six is
+`average` too.
 """
 
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from tasks.protocol.keys import AVERAGE, BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
+from tasks.tables.ablation import ablation_table
+from tasks.tables.budgeted_fallback import budgeted_fallback_table
 from tasks.tables.deviations import CELL, deviations
 from tasks.tables.display import metric_of
-from tasks.tables.printed import PLACE, TABLES, placed, printed
-from tasks.tables.robustness import UNCALIBRATED
-from tasks.tables.runs import FAILED, Runs, finished
-from tasks.tables.table import table
+from tasks.tables.label_spread import label_spread_table
+from tasks.tables.main import main_table
+from tasks.tables.robustness import BASES, UNCALIBRATED, robustness_table
+from tasks.tables.runs import FAILED, Runs, finished, table
+from tasks.tables.simplex_projection import simplex_projection_table
 
+FOLDER = Path(__file__).parent / "paper"
+# The paper's tables of results, in its order.
+TABLES = (
+    main_table,
+    budgeted_fallback_table,
+    label_spread_table,
+    ablation_table,
+    simplex_projection_table,
+    robustness_table,
+)
+PLACE = ("table", "dataset", "row", "column")  # where a number stands
+ROWS = ("calibrator", "variant", "base")  # columns that name the row, where there is one of them
 SCHEMA = pl.Schema(
-    dict.fromkeys(("table", "dataset", "row", "column"), pl.String)
+    dict.fromkeys(PLACE, pl.String)
     | dict.fromkeys(("paper", "ours", "difference", "tolerance"), pl.Float64)
     | {"tolerance_from": pl.String, "sign_agrees": pl.Boolean}
     | dict.fromkeys(("chosen_to_match", "verdict", "reason", "source"), pl.String)
@@ -66,6 +86,38 @@ def verdict_table(runs: Runs) -> pl.DataFrame:
     compared = [name for name, why in reasons.items() if not why]
     numbers = printed().filter(pl.col("dataset").is_in(compared))
     return finished(pl.concat([_compared(runs, numbers, unlike), pl.DataFrame(rows, schema=SCHEMA)]))
+
+
+def printed() -> pl.DataFrame:
+    """Every number of the paper's six tables of results by its PLACE: `value`, and half a unit of its last digit."""
+    texts = {table.key: pl.read_csv(FOLDER / f"{table.key}.csv", infer_schema=False) for table in TABLES}
+    return pl.concat([placed(name, table) for name, table in texts.items()])
+
+
+def placed(name: str, table: pl.DataFrame) -> pl.DataFrame:
+    """The filled cells of a table, the paper's or ours, by their PLACE: `value`, and `half_unit` of its last digit.
+
+    A count such as 17/18 is a share, whose unit is one of the count.
+    """
+    row = next((pl.col(key) for key in ROWS if key in table.columns), pl.lit(AVERAGE))
+    dataset = pl.col("dataset") if "dataset" in table.columns else pl.lit(AVERAGE)
+    numbers = table.select(pl.exclude("dataset", "source", "ours", *ROWS).cast(pl.String))
+    keys = table.select(dataset=pl.coalesce(row.replace_strict(BASES, default=None), dataset), row=row)
+    cells = (
+        pl.concat([keys, numbers], how="horizontal")
+        .with_row_index("line")
+        .unpivot(index=["line", "dataset", "row"], variable_name="column", value_name="text")
+        .drop_nulls("text")
+        .sort("line", maintain_order=True)
+    )
+    count, of = (pl.col("text").str.split("/").list.get(part, null_on_oob=True).cast(pl.Float64) for part in (0, 1))
+    digits = pl.col("text").str.split(".").list.get(1, null_on_oob=True).str.len_chars().cast(pl.Int64).fill_null(0)
+    return cells.select(
+        pl.lit(name).alias("table"),
+        *PLACE[1:],
+        value=pl.when(of.is_null()).then(count).otherwise(count / of),
+        half_unit=0.5 / pl.coalesce(of, pl.lit(10.0).pow(digits)),
+    )
 
 
 def _reason(name: str, sources: dict[str, str]) -> str:
