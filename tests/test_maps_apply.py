@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.maps.apply import SCORES, apply_map, ranked
-from tasks.maps.map_file import save_map
+from tasks.maps.document import save_map
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.predictions import formats
 from tasks.predictions.files import columns_of, opened
@@ -310,8 +310,8 @@ def test_the_same_input_gives_the_same_bytes(path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tasks.maps.apply import SCORES, apply_map, ranked
-from tasks.maps.map_file import load_map
+from tasks.maps.apply import apply_map
+from tasks.maps.document import load_map
 folder = Path(sys.argv[1])
 kill = lambda stage, _: os.kill(os.getpid(), signal.SIGKILL) if stage == "written" else None
 apply_map(load_map(folder / "map.json"), folder / "new.parquet", folder / "out.parquet", in_memory=10, progress=kill)
