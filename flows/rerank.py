@@ -1,7 +1,7 @@
 """Your own predictions in, a reliability map out: `python -m flows.rerank fit | apply | evaluate | thresholds | sql`.
 
 What people read goes to the terminal's error stream, what programs read to its output or a file. Nothing here knows
-an orchestrator, and each command imports what it needs: only `fit` needs torch.
+an orchestrator, and each command imports what it alone needs: only `fit` needs torch.
 """
 
 import csv
@@ -14,10 +14,15 @@ import typer
 
 from flows.console import progress, say, show
 from tasks.calibrators import CALIBRATORS
+from tasks.maps.document import Source, load_map, save_map
+from tasks.maps.labelled import read_to_fit, read_to_judge
+from tasks.maps.reliability_map import ReliabilityMap
 from tasks.projection.variants import DEPLOYABLE, SIMPLEST_FIRST
 from tasks.protocol.errors import BadInput, printable
+from tasks.protocol.params import load_params
 from tasks.protocol.store import check_place
 from tasks.provenance.checkout import now
+from tasks.provenance.hashing import sha256_of_file
 
 PARAMS_FILE = Path(__file__).resolve().parent.parent / "params.yaml"  # of the pipeline, whose settings are ours
 LIBRARIES = ("numpy", "scipy", "torch")  # that a fit computes with
@@ -55,12 +60,7 @@ def fit(
     ] = "own",
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
-    from tasks.maps.document import Source
     from tasks.maps.learn import learn_map
-    from tasks.maps.map_file import save_map
-    from tasks.maps.reading import read_to_fit
-    from tasks.protocol.params import load_params
-    from tasks.provenance.hashing import sha256_of_file
 
     check_place(out, predictions)
     names = _names(labels)
@@ -105,7 +105,6 @@ def apply(
 ) -> list[str]:
     """Add decision, confidence, reliability, review_rank and route to every row."""
     from tasks.maps.apply import apply_map
-    from tasks.maps.map_file import load_map
 
     check_place(out, map_file, predictions)
     document = load_map(map_file)
@@ -119,11 +118,7 @@ def evaluate(map_file: MapFile, predictions: Labelled, group: Group = None, out:
     """Hold the reliability against the confidence on labelled rows: a verdict, the metrics as JSON, and drift."""
     from tasks.maps.drift import drift
     from tasks.maps.evaluate import evaluate as evaluated
-    from tasks.maps.map_file import load_map
-    from tasks.maps.reading import read_to_judge
-    from tasks.maps.reliability_map import ReliabilityMap
     from tasks.maps.verdict import verdict
-    from tasks.protocol.params import load_params
 
     check_place(out, map_file, predictions)
     document = load_map(map_file)
@@ -149,9 +144,6 @@ def thresholds(
     out: Out = None,
 ) -> list[str]:
     """The cut on reliability for a target accuracy or a coverage, with a distribution-free guarantee."""
-    from tasks.maps.map_file import load_map
-    from tasks.maps.reading import read_to_judge
-    from tasks.maps.reliability_map import ReliabilityMap
     from tasks.maps.thresholds import cut_at_coverage, find_cuts, one_row_per_group
 
     if (target_accuracy is None) == (coverage is None):
@@ -178,7 +170,6 @@ def sql(
     dialect: Annotated[str, typer.Option(help="duckdb, postgres, bigquery or spark.")] = "duckdb",
 ) -> str:
     """One SQL expression of the columns decision (0..K-1) and confidence (the calibrated one): the reliability."""
-    from tasks.maps.map_file import load_map
     from tasks.maps.sql import sql_expression
 
     expression = sql_expression(load_map(map_file), dialect)

@@ -8,7 +8,7 @@ from pathlib import Path
 import maps
 import pytest
 
-from tasks.maps.map_file import save_map
+from tasks.maps.document import save_map
 from tests.project_copy import copy_project, environment
 
 NOBODY = 65534

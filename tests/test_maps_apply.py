@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.maps.apply import apply_map
-from tasks.maps.map_file import save_map
-from tasks.maps.ranking import SCORES, ranked
+from tasks.maps.apply import SCORES, apply_map, ranked
+from tasks.maps.document import save_map
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.predictions import files
 from tasks.predictions.files import columns_of, opened
@@ -312,7 +311,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tasks.maps.apply import apply_map
-from tasks.maps.map_file import load_map
+from tasks.maps.document import load_map
 folder = Path(sys.argv[1])
 kill = lambda stage, _: os.kill(os.getpid(), signal.SIGKILL) if stage == "written" else None
 apply_map(load_map(folder / "map.json"), folder / "new.parquet", folder / "out.parquet", in_memory=10, progress=kill)

@@ -277,7 +277,7 @@ def test_a_map_under_the_papers_protocol_has_its_parts(tmp_path):
 
 @pytest.mark.parametrize(("calibrator", "slow"), [("hcal", True), ("ts", False)])
 def test_a_fit_that_may_take_long_says_so_first(calibrator, slow, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("tasks.maps.reading.read_to_fit", stop)
+    monkeypatch.setattr("flows.rerank.read_to_fit", stop)
     with pytest.raises(BadInput, match="enough"):
         fit(maps.predictions(600), tmp_path, "--calibrator", calibrator)
     assert ("may take a minute" in capsys.readouterr().err) == slow

@@ -1,4 +1,4 @@
-"""Who sees which labelled row of a map.
+"""The labelled rows of a map: how they are read, and who sees which.
 
 The rows are cut in three equal parts under a seed, and no group falls in two of them: the paper's parted queries and
 its leaking temperature are nothing to rely on, and are there for those who ask for the paper's own numbers. The
@@ -7,15 +7,19 @@ is held against later.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from tasks.calibrators.identity import Identity
 from tasks.maps.document import MapDocument
-from tasks.predictions.rows import PredictedRows
+from tasks.predictions.files import Predictions, columns_of, opened
+from tasks.predictions.rows import Layout, PredictedRows, checked_rows, find_layout, labels_in
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import ProtocolParams
 from tasks.protocol.splits import ValidationParts, rows_by_group, validation_parts
+from tasks.provenance.hashing import sha256_of_file
 
 FEWEST_ROWS = 60
 CAP = 8000  # rows of each part that are used at most
@@ -89,3 +93,53 @@ def not_fitted_on(document: MapDocument, rows: PredictedRows) -> np.ndarray:
     if not isinstance(document.calibrator.fitted, Identity):  # which learns nothing
         unseen[parts.calibrator_fit] = False
     return np.flatnonzero(unseen)
+
+
+def read_to_fit(predictions: Path, *, group: str | None, names: tuple[str, ...] | None) -> tuple[PredictedRows, int]:
+    """Labelled rows and K; BadInput names the file, the row and the column of a mistake."""
+    frame, layout = _read(opened(predictions), group, stated=None)
+    n_labels = len(names) if names else None
+    if n_labels is None and layout.kind == "stated":
+        n_labels = labels_in(frame, ["decision", "label"], str(predictions))
+    rows = checked_rows(frame, layout, str(predictions), names=names, n_labels=n_labels)
+    return rows, n_labels or rows.n_labels
+
+
+def read_to_judge(
+    document: MapDocument, predictions: Path, *, group: str | None
+) -> tuple[PredictedRows, bool, list[str]]:
+    """Labelled rows to hold a map against, whether they are of another file than the map, and notes in words.
+
+    The file that the map was made of is known by its SHA-256, whatever its name: of it, only those rows are taken
+    that neither fit has seen.
+    """
+    source, file, notes = document.source, opened(predictions), []
+    same = sha256_of_file(predictions) == source.sha256
+    if group is None and source.group is not None:
+        group = source.group if source.group in file.schema.names else None
+        kept = f"Rows of one {group} go together, as in the fit."
+        lost = (
+            f"The map was fitted with rows of one {source.group} together, a column that {predictions} lacks: "
+            "its rows are taken as independent."
+        )
+        notes = [kept if group else lost]
+    if same and group != source.group:
+        together = f"--group {source.group}" if source.group else "no --group"
+        raise BadInput(f"{predictions} is what the map was fitted on, with {together}; say the same here")
+    frame, layout = _read(file, group, stated=document.input == "stated")
+    rows = checked_rows(frame, layout, str(predictions), names=document.label_names, n_labels=document.n_labels)
+    if not same:
+        return rows, True, notes
+    unseen = not_fitted_on(document, rows)
+    told = f"{predictions} is what the map was fitted on: only the {len(unseen):,} rows that no fit has seen are used."
+    if document.choice.asked == "auto":
+        told += f" The choice of the variant has seen {document.held_out.rows:,} of them, so what holds is not strict."
+    return rows.take(unseen), False, [*notes, told]
+
+
+def _read(file: Predictions, group: str | None, *, stated: bool | None) -> tuple[pl.DataFrame, Layout]:
+    layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group, stated=stated)
+    frame = columns_of(file, layout.read)
+    if frame.is_empty():
+        raise BadInput(f"{file.path} has no rows")
+    return frame, layout
