@@ -1,4 +1,4 @@
-"""The gate for what comes in: judged pairs, after every row has its split and before anything is calibrated on them."""
+"""The gates for what comes in: released files before training, judged pairs before anything is calibrated on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,9 +10,36 @@ from tasks.expectations.check import Check, expect, pass_gate
 from tasks.protocol.splits import SPLITS
 
 REMEDY = "Mend the source of these rows, its reader, or `split` in params.yaml; nothing was calibrated or reported."
+CONTRACT_REMEDY = (
+    "These raw files are not those that the data set declares, or its reader misreads them: delete its folder in "
+    "data/raw and run the download stage again. Nothing was trained on them."
+)
 
 # The probability with which a class mix drawn by chance may close the gate, for each class and split.
 CHANCE = 1e-9
+
+
+def check_contract(pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[str, object]) -> dict[str, Any]:
+    """Hold what a reader made of released files against what is declared; return the gate's record.
+
+    Parameters
+    ----------
+    pairs: judged pairs as the reader returns them.
+    n_labels: K; each of 0..K-1 must occur, and no other label.
+
+    Raises
+    ------
+    GateFailed: names the data set and each count that is not as it must be.
+    """
+    known = pairs.filter(pl.col("label").is_between(0, n_labels - 1))["label"]
+    rows = [
+        ("labels that occur", n_labels, known.n_unique()),
+        ("rows of no such label", 0, len(pairs) - len(known)),
+        ("pairs that stand in one row", len(pairs), pairs["pair"].n_unique()),
+    ]
+    frame = pl.DataFrame(rows, schema=("count", "declared", "found"), orient="row")
+    declared = expect("equal", "declared", "found", description="the released files hold what is declared of them")
+    return pass_gate("contract", coordinates, [Check("contract", frame, [declared], "count")], CONTRACT_REMEDY)
 
 
 def outline(frame: pl.DataFrame) -> pl.DataFrame:
