@@ -11,12 +11,11 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.console import command
 from flows.engine import alive, follow, outcome, task_runner
 from flows.server import find_server, server_needed
-from tasks.bound import bound
 from tasks.calibrate import calibrate
 from tasks.calibrators import CALIBRATORS
 from tasks.compare import compare
 from tasks.expectations.check import GateFailed
-from tasks.measure import measure
+from tasks.measure import bound, measure
 from tasks.project import project
 from tasks.projection.device import available_device
 from tasks.protocol.errors import BadInput

@@ -1,4 +1,4 @@
-"""Prefect task: the metrics of one protocol seed, as long rows."""
+"""Prefect tasks: the metrics of one protocol seed, as long rows, and their intervals over all seeds."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.metrics.measured import averaged, measured
+from tasks.metrics.measured import averaged, bounded, measured
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import MetricParams
 from tasks.protocol.results import Calibrated, Projected
@@ -38,3 +38,22 @@ def measure(
         schema=["calibrator", ("seed", pl.Int64), "variant", "metric", ("value", pl.Float64)],
         orient="row",
     )
+
+
+@task(cache_policy=NO_CACHE)
+def bound(
+    projected: list[Projected],
+    measured: list[pl.DataFrame],
+    test: FixedDecisions,
+    calibrators: tuple[str, ...],
+    params: MetricParams,
+) -> pl.DataFrame:
+    """Rows of calibrator, metric, quantity, value, standard_error, low, high, p, for those in `calibrators`.
+
+    The intervals are of a paired bootstrap over the groups of `test`.
+    """
+    ran = [rows.calibrator for rows in projected[0].rows if rows.calibrator in calibrators]
+    keys = ["calibrator", "variant", "metric"]
+    means = pl.concat(measured).group_by(keys).agg(pl.col("value").mean())
+    values = {(calibrator, variant, metric): value for calibrator, variant, metric, value in means.iter_rows()}
+    return pl.DataFrame(bounded(projected, test, values, ran, params), infer_schema_length=None)

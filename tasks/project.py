@@ -8,17 +8,11 @@ from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.simplex import project_simplex
-from tasks.projection.variants import Projection, project_batch
+from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
-
-
-def lattices(fitted: dict[str, Projection]) -> dict[str, Curves]:
-    """The curves of those variants that are lattices."""
-    curves = {name: value.curves if isinstance(value, SharedCurve) else value for name, value in fitted.items()}
-    return {name: value for name, value in curves.items() if isinstance(value, Curves)}
 
 
 @task(task_run_name="project/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
@@ -36,6 +30,7 @@ def project(
         log_probabilities = seen.log_probabilities
         assert log_probabilities is not None
         fitted = {name: values[place] for name, values in variants.items() if place < len(values)}
+        curves = {name: value.curves if isinstance(value, SharedCurve) else value for name, value in fitted.items()}
         logits = {name: value(seen) for name, value in fitted.items()}
         mrc = log_probabilities, test.decision, logits["mrp"]
         rows.append(
@@ -44,7 +39,7 @@ def project(
                 decision=test.decision.copy(),
                 log_probabilities=log_probabilities,
                 reliability_logits=logits,
-                lattices=lattices(fitted),
+                lattices={name: value for name, value in curves.items() if isinstance(value, Curves)},
                 simplex=project_simplex(*mrc, off_top_alpha=params.simplex.off_top_alpha),
                 adam_above_optimum=float(optimum.excess[place]),
                 kkt=float(optimum.kkt[place]),

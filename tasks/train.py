@@ -11,8 +11,7 @@ import polars as pl
 from tasks.datasets import dataset_named
 from tasks.datasets.base import Dataset
 from tasks.expectations.check import GateFailed
-from tasks.expectations.contract import check_contract
-from tasks.expectations.pairs import outline
+from tasks.expectations.pairs import check_contract, outline
 from tasks.metrics.probability import accuracy
 from tasks.predictors import fit_predictor
 from tasks.protocol.decisions import FixedDecisions, decide

@@ -21,26 +21,9 @@ from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.keys import COMPARED, SIMPLEX
 from tasks.protocol.params import Params
-from tasks.protocol.results import Calibrated, Calibrator, Projected, ProjectedDecisions
+from tasks.protocol.results import Calibrated, Calibrator, Projected
 from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.protocol.store import Base, alternative_file, read_base
-
-
-def projected_again(projected: Projected, batch: Batch, settings: LatticeSettings) -> list[ProjectedDecisions]:
-    """The same calibrators with nothing but MRP, under other settings."""
-    fitted = project_batch(replace(batch, settings=settings), ("mrp",))["mrp"]
-    return [
-        replace(
-            rows, reliability_logits={"mrp": curves(Decisions(rows.reliability_logits["confidence"], rows.decision))}
-        )
-        for rows, curves in zip(projected.rows, fitted, strict=True)
-    ]
-
-
-def simplex_again(rows: ProjectedDecisions, off_top_alpha: float) -> ProjectedDecisions:
-    """The same with another MRC."""
-    mrp = rows.log_probabilities, rows.decision, rows.reliability_logits["mrp"]
-    return replace(rows, simplex=project_simplex(*mrp, off_top_alpha=off_top_alpha))
 
 
 class Refit(NamedTuple):
@@ -91,10 +74,20 @@ def alternatives(
         other = params.with_alternative(name)
         varied, only = projected.rows, changed_metrics(params.metrics, other.metrics)
         if other.projection != params.projection:
-            varied = projected_again(projected, batch, LatticeSettings.chosen(other.projection))
+            again = project_batch(replace(batch, settings=LatticeSettings.chosen(other.projection)), ("mrp",))["mrp"]
+            seen = [Decisions(rows.reliability_logits["confidence"], rows.decision) for rows in projected.rows]
+            varied = [
+                replace(rows, reliability_logits={"mrp": mrp(decisions)})
+                for rows, mrp, decisions in zip(projected.rows, again, seen, strict=True)
+            ]
             only = {metric.key for metric in metrics_of(Reliability)}
         elif other.simplex != params.simplex:
-            varied = [simplex_again(rows, other.simplex.off_top_alpha) for rows in projected.rows]
+            mrp = ((rows.log_probabilities, rows.decision, rows.reliability_logits["mrp"]) for rows in projected.rows)
+            alpha = other.simplex.off_top_alpha
+            varied = [
+                replace(rows, simplex=project_simplex(*of, off_top_alpha=alpha))
+                for rows, of in zip(projected.rows, mrp, strict=True)
+            ]
             only = {metric.key for metric in metrics_of(Probabilities)}
         for rows in varied:
             for one in measured(rows, labels, other.metrics, seed=projected.seed, only=only):

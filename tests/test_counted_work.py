@@ -14,13 +14,12 @@ import pytest
 from maps import document, predictions
 
 from flows import reliability
-from tasks.bound import bound
 from tasks.calibrate import calibrate, fit_key
 from tasks.calibrators import calibrators_for
 from tasks.compare import compare
 from tasks.maps.apply import apply_map
 from tasks.maps.reliability_map import AT_ONCE, ReliabilityMap
-from tasks.measure import measure
+from tasks.measure import bound, measure
 from tasks.metrics import resampling
 from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import resample

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 import tasks.expectations.check as checking
 from tasks.expectations.check import Check, GateFailed, expect, pass_gate, violated
-from tasks.expectations.contract import check_contract
 from tasks.expectations.invariants import Outgoing, _run, check_unchanged
-from tasks.expectations.pairs import _class_mix, check_pairs, outline
+from tasks.expectations.pairs import _class_mix, check_contract, check_pairs, outline
 from tasks.metrics.probability import accuracy
 from tasks.protocol.decisions import decide
 from tasks.protocol.splits import draw_splits

@@ -8,11 +8,10 @@ import polars as pl
 import pytest
 from scipy.special import expit, softmax
 
-from tasks.bound import bound
 from tasks.calibrate import calibrate, fit_key
 from tasks.compare import compare
 from tasks.expectations.check import GateFailed
-from tasks.measure import measure
+from tasks.measure import bound, measure
 from tasks.metrics.probability import accuracy
 from tasks.metrics.spread import label_spread
 from tasks.project import project

@@ -184,11 +184,14 @@ def _observed(result: Any, frame: pl.DataFrame, named_by: str | None) -> dict[st
         }
         for at in seen.get("partial_unexpected_index_list", [])[:ROWS_NAMED]
     ]
+    # Great Expectations reports one error flat, and those of its metrics nested
+    raised = result.exception_info
+    raised = [raised] if "raised_exception" in raised else raised.values()
     observed = {
         "value": _plain(seen.get("observed_value")),
         "violations": seen.get("unexpected_count"),
         "violating_rows": violating,
-        "errors": sorted(_errors(result.exception_info)),
+        "errors": sorted({str(part["exception_message"]) for part in raised if part["raised_exception"]}),
     }
     columns = _columns(configuration)
     return {
@@ -227,12 +230,6 @@ def _found(columns: list[str], observed: Mapping[str, Any], rows: int) -> str:
         f"{row['row']}: " + ", ".join(f"{name} = {row[name]}" for name in columns) for row in observed["violating_rows"]
     )
     return f"{observed['violations']} of {rows} rows, such as {'; '.join(named)}"
-
-
-def _errors(information: Mapping[str, Any]) -> set[str]:
-    """What Great Expectations stumbled over; it reports one error flat, and those of its metrics nested."""
-    parts: Iterable[Any] = [information] if "raised_exception" in information else information.values()
-    return {str(part["exception_message"]) for part in parts if part["raised_exception"]}
 
 
 def _sentence(one: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ def build_docs(gates: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -
     gates: a data set as people read it -> the records of its gates.
     """
     import great_expectations  # noqa: PLC0415 - takes seconds
+    from great_expectations.core import ExpectationSuiteValidationResult  # noqa: PLC0415
     from great_expectations.core.run_identifier import RunIdentifier  # noqa: PLC0415
     from great_expectations.data_context.types.resource_identifiers import (  # noqa: PLC0415
         ExpectationSuiteIdentifier,
@@ -40,8 +41,21 @@ def build_docs(gates: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -
         run = RunIdentifier(run_name=dataset, run_time=now)
         for check in (one for record in records for one in record["checks"]):
             suite = f"{dataset}, {check['gate'].replace(':', '')}"
-            found = _suite_result(check, suite, dataset, run)
-            expectations = [one.expectation_config.to_domain_obj() for one in found.results]
+            results = [_result(one, check["rows"]) for one in check["expectations"]]
+            succeeded = sum(one.success for one in results)
+            found = ExpectationSuiteValidationResult(
+                success=check["success"],
+                results=results,
+                suite_name=suite,
+                statistics={
+                    "evaluated_expectations": len(results),
+                    "successful_expectations": succeeded,
+                    "unsuccessful_expectations": len(results) - succeeded,
+                    "success_percent": 100 * succeeded / len(results),
+                },
+                meta={"run_id": run, "batch_spec": {"data_asset_name": dataset}},
+            )
+            expectations = [one.expectation_config.to_domain_obj() for one in results]
             context.suites.add_or_update(great_expectations.ExpectationSuite(name=suite, expectations=expectations))
             seed = check["coordinates"].get("seed")
             rows = "all rows" if seed is None else f"seed {seed}"
@@ -49,25 +63,6 @@ def build_docs(gates: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -
             context.validation_results_store.set(place, found)
     context.build_data_docs()
     return folder / "index.html"
-
-
-def _suite_result(check: Mapping[str, Any], suite: str, dataset: str, run: Any) -> Any:
-    from great_expectations.core import ExpectationSuiteValidationResult  # noqa: PLC0415 - takes seconds
-
-    results = [_result(one, check["rows"]) for one in check["expectations"]]
-    held = sum(one.success for one in results)
-    return ExpectationSuiteValidationResult(
-        success=check["success"],
-        results=results,
-        suite_name=suite,
-        statistics={
-            "evaluated_expectations": len(results),
-            "successful_expectations": held,
-            "unsuccessful_expectations": len(results) - held,
-            "success_percent": 100 * held / len(results),
-        },
-        meta={"run_id": run, "batch_spec": {"data_asset_name": dataset}},
-    )
 
 
 def _result(one: Mapping[str, Any], rows: int) -> Any:

@@ -68,22 +68,37 @@ def check_unchanged(
     if not outgoing:
         raise ValueError("there is no calibrator to check; a gate that nothing passes through says nothing")
     for one in outgoing:
-        _refuse_empty_comparison(one.calibrator, one.decision_before, one.decision_after)
-        _refuse_empty_comparison(one.calibrator, one.log_probabilities_before, one.log_probabilities_after)
+        for before, after in (
+            (one.decision_before, one.decision_after),
+            (one.log_probabilities_before, one.log_probabilities_after),
+        ):
+            if before.shape != after.shape:
+                shapes = f"{before.shape} before and {after.shape} after"
+                raise ValueError(f"{one.calibrator}: {shapes} cannot be compared row by row")
+            if np.shares_memory(before, after):
+                shared = "before and after share memory; a comparison of an array with itself is no gate"
+                raise ValueError(f"{one.calibrator}: {shared}")
     # all calibrators in one frame: Great Expectations takes longer to start than to look at rows
     rows = pl.concat([_rows(one) for one in outgoing]).sort("largest_difference", descending=True, maintain_order=True)
     runs = pl.DataFrame([_run(one, labels, seed0_accuracy, ece_bins) for one in outgoing])
-    checks = Check("unchanged rows", rows, _of_rows(), "row"), Check("unchanged run", runs, _of_runs(), "calibrator")
+    of_rows = [
+        expect("equal", "decision_before", "decision_after", description="the decision is the fixed one"),
+        *expect_numbers("largest_difference", 0, 0, "no log-probability of a row differs"),
+        *expect_numbers("reliability", 0, 1, "reliability is a probability"),
+    ]
+    seed0 = "accuracy is that of the seed-0 decisions"
+    sound = "no fitted variant names anything as wrong"
+    of_runs = [
+        expect("equal", "accuracy_before", "accuracy_after", description="accuracy is unchanged"),
+        expect("equal", "accuracy_seed0", "accuracy_after", description=seed0),
+        expect("equal", "ece_before", "ece_after", description="ECE is unchanged"),
+        expect("not null", "accuracy_seed0", description="the seed-0 accuracy is known"),
+        *expect_numbers("smallest_increment", 0, None, "curves never fall"),
+        *expect_numbers("kkt", 0, LARGEST_RESIDUAL, "the optimum is proven"),
+        expect("in set", "violations", value_set=[""], description=sound),
+    ]
+    checks = Check("unchanged rows", rows, of_rows, "row"), Check("unchanged run", runs, of_runs, "calibrator")
     return pass_gate("unchanged", coordinates, checks, REMEDY)
-
-
-def _refuse_empty_comparison(calibrator: str, before: np.ndarray, after: np.ndarray) -> None:
-    if before.shape != after.shape:
-        raise ValueError(f"{calibrator}: {before.shape} before and {after.shape} after cannot be compared row by row")
-    if np.shares_memory(before, after):
-        raise ValueError(
-            f"{calibrator}: before and after share memory; a comparison of an array with itself is no gate"
-        )
 
 
 def _rows(one: Outgoing) -> pl.DataFrame:
@@ -103,14 +118,6 @@ def _rows(one: Outgoing) -> pl.DataFrame:
     )
 
 
-def _of_rows() -> list[Any]:
-    return [
-        expect("equal", "decision_before", "decision_after", description="the decision is the fixed one"),
-        *expect_numbers("largest_difference", 0, 0, "no log-probability of a row differs"),
-        *expect_numbers("reliability", 0, 1, "reliability is a probability"),
-    ]
-
-
 def _run(one: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:
     """The numbers of one calibrator, before and after, each from its own arrays."""
     numbers: dict[str, object] = {"calibrator": one.calibrator}
@@ -125,17 +132,3 @@ def _run(one: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int
         "kkt": one.kkt,
         "violations": "; ".join(one.violations),
     }
-
-
-def _of_runs() -> list[Any]:
-    seed0 = "accuracy is that of the seed-0 decisions"
-    sound = "no fitted variant names anything as wrong"
-    return [
-        expect("equal", "accuracy_before", "accuracy_after", description="accuracy is unchanged"),
-        expect("equal", "accuracy_seed0", "accuracy_after", description=seed0),
-        expect("equal", "ece_before", "ece_after", description="ECE is unchanged"),
-        expect("not null", "accuracy_seed0", description="the seed-0 accuracy is known"),
-        *expect_numbers("smallest_increment", 0, None, "curves never fall"),
-        *expect_numbers("kkt", 0, LARGEST_RESIDUAL, "the optimum is proven"),
-        expect("in set", "violations", value_set=[""], description=sound),
-    ]

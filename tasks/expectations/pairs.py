@@ -1,4 +1,4 @@
-"""The gate for what comes in: judged pairs, after every row has its split and before anything is calibrated on them."""
+"""The gates for what comes in: released files before training, judged pairs before anything is calibrated on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,9 +10,36 @@ from tasks.expectations.check import Check, expect, pass_gate
 from tasks.protocol.splits import SPLITS
 
 REMEDY = "Mend the source of these rows, its reader, or `split` in params.yaml; nothing was calibrated or reported."
+CONTRACT_REMEDY = (
+    "These raw files are not those that the data set declares, or its reader misreads them: delete its folder in "
+    "data/raw and run the download stage again. Nothing was trained on them."
+)
 
 # The probability with which a class mix drawn by chance may close the gate, for each class and split.
 CHANCE = 1e-9
+
+
+def check_contract(pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[str, object]) -> dict[str, Any]:
+    """Hold what a reader made of released files against what is declared; return the gate's record.
+
+    Parameters
+    ----------
+    pairs: judged pairs as the reader returns them.
+    n_labels: K; each of 0..K-1 must occur, and no other label.
+
+    Raises
+    ------
+    GateFailed: names the data set and each count that is not as it must be.
+    """
+    known = pairs.filter(pl.col("label").is_between(0, n_labels - 1))["label"]
+    rows = [
+        ("labels that occur", n_labels, known.n_unique()),
+        ("rows of no such label", 0, len(pairs) - len(known)),
+        ("pairs that stand in one row", len(pairs), pairs["pair"].n_unique()),
+    ]
+    frame = pl.DataFrame(rows, schema=("count", "declared", "found"), orient="row")
+    declared = expect("equal", "declared", "found", description="the released files hold what is declared of them")
+    return pass_gate("contract", coordinates, [Check("contract", frame, [declared], "count")], CONTRACT_REMEDY)
 
 
 def outline(frame: pl.DataFrame) -> pl.DataFrame:
@@ -61,12 +88,25 @@ def check_pairs(
 
     def checks() -> Iterator[Check]:
         yield Check("pairs", frame, _of_rows(n_labels, frame.columns), "pair")
-        yield Check("pairs: classes", _classes(frame, n_labels), _of_classes(), "class")
+        of_classes = [
+            expect("between", "rows_of_split", min_value=1, description="no split is empty"),
+            expect("between", "rows", min_value=1, description="every split has rows of every class"),
+        ]
+        yield Check("pairs: classes", _classes(frame, n_labels), of_classes, "class")
         if groups_stay_together:
-            yield Check("pairs: groups", _groups(frame), _of_groups(), "group")
+            splits = pl.col("split").unique(maintain_order=True).str.join(" and ")
+            groups = frame.group_by("group", maintain_order=True).agg(splits=splits)
+            together = expect("in set", "splits", value_set=list(SPLITS), description="a group falls in one split only")
+            yield Check("pairs: groups", groups, [together], "group")
         if drawn:
             mix = _class_mix(frame, n_labels, drawn, by_group=groups_stay_together)
-            yield Check("pairs: class mix", mix, _of_class_mix(), "class")
+            sentence = "the share of a class in a drawn split is no {} than chance lets it be"
+            sides = ("share", "lowest_share", "smaller"), ("highest_share", "share", "larger")
+            of_mix = [
+                expect("at least", most, least, or_equal=True, description=sentence.format(than))
+                for most, least, than in sides
+            ]
+            yield Check("pairs: class mix", mix, of_mix, "class")
 
     return pass_gate("pairs", coordinates, checks(), REMEDY)
 
@@ -98,24 +138,6 @@ def _classes(frame: pl.DataFrame, n_labels: int) -> pl.DataFrame:
     return cells.with_columns(
         pl.format("{} in {}", "label", "split").alias("class"), rows_of_split=pl.col("rows").sum().over("split")
     )
-
-
-def _of_classes() -> list[Any]:
-    return [
-        expect("between", "rows_of_split", min_value=1, description="no split is empty"),
-        expect("between", "rows", min_value=1, description="every split has rows of every class"),
-    ]
-
-
-def _groups(frame: pl.DataFrame) -> pl.DataFrame:
-    """A row for each group, with the splits that it falls in."""
-    return frame.group_by("group", maintain_order=True).agg(
-        splits=pl.col("split").unique(maintain_order=True).str.join(" and ")
-    )
-
-
-def _of_groups() -> list[Any]:
-    return [expect("in set", "splits", value_set=list(SPLITS), description="a group falls in one split only")]
 
 
 def _class_mix(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_group: bool) -> pl.DataFrame:
@@ -153,11 +175,3 @@ def _class_mix(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_g
             )
         )
     return pl.concat(found)
-
-
-def _of_class_mix() -> list[Any]:
-    sentence = "the share of a class in a drawn split is no {} than chance lets it be"
-    return [
-        expect("at least", "share", "lowest_share", or_equal=True, description=sentence.format("smaller")),
-        expect("at least", "highest_share", "share", or_equal=True, description=sentence.format("larger")),
-    ]

@@ -1,18 +1,31 @@
-"""Every metric of the fixed decisions under one calibrator by variant and name, as results are filed."""
+"""Every metric of the fixed decisions by calibrator, variant and name, as results are filed, and its intervals.
 
-from collections.abc import Collection, Iterator, Sequence
+Intervals are of one paired bootstrap over test groups. A quantity is the mean over protocol seeds: `before` (by
+confidence, or of the calibrator's probabilities), `after` (by MRP, or of MRC's) and their `delta`. All calibrators and
+seeds share the resamples, so that `average` over the calibrators, and every delta, has replicates of its own.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
+from tasks.metrics.comparison import Comparison, Estimate
 from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, Simplex, Value, View, metrics_of
-from tasks.metrics.resampling import Resamples
+from tasks.metrics.resampling import FEWEST_GROUPS, Resamples, resample
 from tasks.protocol.decisions import FixedDecisions, decide
-from tasks.protocol.keys import SIMPLEX
+from tasks.protocol.keys import AVERAGE, SIMPLEX
 from tasks.protocol.params import MetricParams
-from tasks.protocol.results import Calibrator, ProjectedDecisions
+from tasks.protocol.results import Calibrator, Projected, ProjectedDecisions
 
+SEED = 0  # of the resamples, which no result may choose
+BOUNDED = tuple(key for key, metric in METRICS.items() if metric.resampled)
+AFTER = ("mrp", SIMPLEX)  # what a confidence, or the calibrator's probabilities, are held against
+Key = tuple[str, str, str]  # calibrator, variant and metric
+Values = Mapping[Key, float]  # means over seeds
 Measurement = tuple[str, str, Value]  # variant, metric, value
 
 
@@ -74,3 +87,56 @@ def changed_metrics(params: MetricParams, other: MetricParams) -> set[str]:
     """Those metrics on which some choice bears that `other` makes otherwise than `params`."""
     changed = {name for name in MetricParams.model_fields if getattr(params, name) != getattr(other, name)}
     return {key for key, metric in METRICS.items() if changed & {*metric.choices}}
+
+
+def bounded(
+    projected: Sequence[Projected],
+    test: FixedDecisions,
+    values: Values,
+    calibrators: Sequence[str],
+    params: MetricParams,
+) -> list[dict[str, Any]]:
+    """Rows of calibrator, metric, quantity, value, standard_error, low, high (95%), groups and, of a delta, p.
+
+    With fewer than ten groups all but the value is NaN, as is AUPR-Error's where ties are not read as expected (the
+    bootstrap knows no other reading). `values` are the metrics themselves, of the whole test set; `calibrators` those
+    to bound and to average over.
+    """
+    draws = resample(test.group, resamples=params.resamples, seed=SEED)
+    drawn: dict[Key, np.ndarray] = {}
+    for name in calibrators if draws.clusters >= FEWEST_GROUPS else ():
+        seeds = [_replicates(draws, rows, test.labels, params) for seed in projected for rows in seed.rows_of(name)]
+        drawn |= {(name, *key): np.mean([seed[key] for seed in seeds], axis=0) for key in seeds[0]}
+
+    def estimate(calibrator: str, variant: str, metric: str) -> Estimate:
+        keys = [(name, variant, metric) for name in (calibrators if calibrator == AVERAGE else [calibrator])]
+        replicates = np.mean([drawn[key] for key in keys], axis=0) if drawn else None
+        return Estimate(float(np.mean([values[key] for key in keys])), replicates)
+
+    found = []
+    for calibrator, metric in product((*calibrators, AVERAGE), BOUNDED):
+        place = {"calibrator": calibrator, "metric": metric}
+        before = estimate(calibrator, "confidence", metric)
+        found.append(place | {"quantity": "before"} | _numbers(before))
+        for variant in AFTER:
+            if (calibrators[0], variant, metric) in values:
+                pair = Comparison(before, estimate(calibrator, variant, metric))
+                found.append(place | {"quantity": "after"} | _numbers(pair.after))
+                found.append(place | {"quantity": "delta"} | _numbers(pair.change) | {"p": pair.change.p})
+    return [{**row, "groups": draws.clusters} for row in found]
+
+
+def _replicates(
+    draws: Resamples, rows: ProjectedDecisions, labels: np.ndarray, params: MetricParams
+) -> dict[tuple[str, str], np.ndarray]:
+    """Every bounded metric in each resample by variant and name, under one calibrator and seed."""
+    logits = {variant: rows.reliability_logits[variant] for variant in ("confidence", "mrp")}
+    both = replace(rows, reliability_logits=logits)
+    found = measured(both, labels, params, draws=draws, only=BOUNDED)
+    return {(variant, metric): values for variant, metric, values in found}
+
+
+def _numbers(estimate: Estimate) -> dict[str, float]:
+    where = estimate.interval
+    numbers = {"value": estimate.value, "standard_error": where.standard_error, "low": where.low, "high": where.high}
+    return {**numbers, "p": np.nan}

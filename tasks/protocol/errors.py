@@ -1,7 +1,5 @@
 """What goes wrong by no fault of ours: the message names the place, what was found and what to do."""
 
-from __future__ import annotations
-
 import json
 from typing import TYPE_CHECKING
 
@@ -26,7 +24,7 @@ class RunFailed(Exception):
     """A run cannot go on; the message names its coordinates (data set, calibrator, seed) and the reason."""
 
 
-def mistakes(error: ValidationError, whole: str) -> list[str]:
+def mistakes(error: "ValidationError", whole: str) -> list[str]:
     """Each mistake that pydantic found: its place (`whole`, if it has none), why, and what stood there."""
     return [
         f"{'.'.join(map(str, wrong['loc'])) or whole}: {wrong['msg']} (found {wrong['input']!r:.80})"

@@ -13,10 +13,9 @@ import flows.report
 import tasks.report
 from flows.reliability import cut, with_calibrators
 from tasks import download, train
-from tasks.bound import bound
 from tasks.calibrate import calibrate
 from tasks.compare import compare
-from tasks.measure import measure
+from tasks.measure import bound, measure
 from tasks.project import project
 from tasks.protocol.params import load_params
 from tasks.protocol.store import read_base, runs_folder
