@@ -21,7 +21,7 @@ from pathlib import Path
 
 COMMANDS = {  # how a process of each kind is known, by its command line
     "stage": ("tasks.download", "tasks.train", "flows.reliability", "flows.report"),
-    "dvc": ("dvc",),
+    "dvc": ("flows.processes",),
     "server": ("uvicorn", "server"),
     "everything": (),
 }
@@ -59,6 +59,8 @@ def of_this_run(whom: str) -> list[int]:
 def kill(whom: str) -> None:
     """SIGKILL to all at once: none sees another end."""
     killed = of_this_run(whom)
+    if not killed:  # a fault that strikes nobody would look like one that was survived
+        raise RuntimeError(f"no process of this run is a {whom}")
     for pid in killed:
         if pid != os.getpid():
             os.kill(pid, signal.SIGSTOP)
