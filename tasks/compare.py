@@ -5,12 +5,11 @@ import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.metrics.registry import of_reliability
+from tasks.metrics.registry import COMPARED, of_reliability
 from tasks.projection.batch import Batch, project_together
 from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
 from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.keys import COMPARED
 from tasks.protocol.params import MetricParams, Params
 from tasks.protocol.results import Calibrated
 from tasks.protocol.splits import ValidationRows

@@ -9,7 +9,7 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from tasks.expectations.check import violated
-from tasks.protocol.keys import COMPARED
+from tasks.metrics.registry import COMPARED
 from tasks.protocol.store import Base
 
 

@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 from tasks.calibrators import fit_on_first
 from tasks.metrics.measured import Measurement, changed_metrics, measured
 from tasks.metrics.probability import accuracy
-from tasks.metrics.registry import Probabilities, Reliability, metrics_of, of_reliability
+from tasks.metrics.registry import COMPARED, Probabilities, Reliability, metrics_of, of_reliability
 from tasks.projection.batch import Batch, project_together
 from tasks.projection.curves import Curves
 from tasks.projection.decisions import Decisions
@@ -19,9 +19,8 @@ from tasks.projection.lattice import LatticeSettings
 from tasks.projection.simplex import project_simplex
 from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.keys import COMPARED, SIMPLEX
 from tasks.protocol.params import Params
-from tasks.protocol.results import Calibrated, Calibrator, Projected
+from tasks.protocol.results import SIMPLEX, Calibrated, Calibrator, Projected
 from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.protocol.store import Base, alternative_file, read_base
 

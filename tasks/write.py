@@ -9,8 +9,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from scipy.special import expit
 
+from tasks.calibrators import DRAWN_IN_THE_PAPER
 from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.keys import EXACT, HEADLINE_CALIBRATOR
 from tasks.protocol.params import Params
 from tasks.protocol.results import Projected
 from tasks.protocol.store import Base, write_json, write_whole
@@ -55,7 +55,7 @@ def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[
 def simplex(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
     """Sampled test rows, their probabilities before and after MRC: first seed, the headline's calibrator if it ran."""
     first, kept = projected[0], sampled(len(test), SIMPLEX_ROWS)
-    shown = HEADLINE_CALIBRATOR if HEADLINE_CALIBRATOR in calibrators else calibrators[-1]
+    shown = DRAWN_IN_THE_PAPER if DRAWN_IN_THE_PAPER in calibrators else calibrators[-1]
     rows = next(rows for rows in first.rows if rows.calibrator == shown)
     return pl.DataFrame(
         {
@@ -77,9 +77,11 @@ def simplex(projected: list[Projected], test: FixedDecisions, calibrators: tuple
 def optimum(projected: list[Projected], metrics: pl.DataFrame) -> dict[str, Any]:
     """How far MRP as published is from the optimum of its objective, at worst over calibrators and seeds."""
     rows = [rows for seed in projected for rows in seed.rows]
-    place, pair = ["calibrator", "seed", "metric"], ["mrp", EXACT]
+    place, pair = ["calibrator", "seed", "metric"], ["mrp", "mrp_exact"]
     both = metrics.filter(pl.col("variant").is_in(pair)).pivot("variant", index=place, values="value")
-    gaps = both.group_by("metric", maintain_order=True).agg((pl.col("mrp") - pl.col(EXACT)).abs().max().alias("gap"))
+    gaps = both.group_by("metric", maintain_order=True).agg(
+        (pl.col("mrp") - pl.col("mrp_exact")).abs().max().alias("gap")
+    )
     return {
         "adam_objective_above_it": max(one.adam_above_optimum for one in rows),
         "kkt_residual": max(one.kkt for one in rows),

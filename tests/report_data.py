@@ -16,8 +16,9 @@ from scipy.special import expit, logit, softmax
 
 from tasks.figures.results import Results
 from tasks.metrics.probability import accuracy, ece
-from tasks.metrics.registry import of_reliability
-from tasks.protocol.keys import AVERAGE, COMPARED, EXACT, SIMPLEX, VARIANTS
+from tasks.metrics.registry import COMPARED, of_reliability
+from tasks.projection.variants import VARIANTS
+from tasks.protocol.results import AVERAGE, SIMPLEX
 from tasks.protocol.store import REPORT, base_folder, failed_gates_file, runs_folder
 from tasks.tables.display import display_name
 from tasks.tables.runs import INTERVALS, METRICS, RIVALS, SENSITIVITY, Runs
@@ -147,7 +148,7 @@ def reliability_logits(
 ) -> dict[str, np.ndarray]:
     """By variant; isotonic ones are tied, and sure at both ends."""
     plain = logit(np.minimum(confidence, 1 - 1e-9))
-    found = dict.fromkeys([*VARIANTS, EXACT], plain)
+    found = dict.fromkeys([*VARIANTS, "mrp_exact"], plain)
     mrp = plain.copy()
     for place, one in enumerate(curves):
         mine = decision == place
@@ -155,7 +156,7 @@ def reliability_logits(
             mrp[mine] = np.interp(confidence[mine], KNOTS, one["values"])
     stairs = np.round(plain - decision / 2)
     stairs[stairs >= 4], stairs[stairs <= -2] = np.inf, -np.inf
-    return found | {"mrp": mrp, EXACT: mrp, "label_platt": plain - decision / 2, "label_isotonic": stairs}
+    return found | {"mrp": mrp, "mrp_exact": mrp, "label_platt": plain - decision / 2, "label_isotonic": stairs}
 
 
 def measured(

@@ -18,7 +18,7 @@ from tasks.figures.for_paper import paper_figures
 from tasks.figures.overview import overview
 from tasks.figures.ranking import band
 from tasks.figures.results import Results
-from tasks.figures.style import DARK, LIGHT, NAMES, written_out
+from tasks.figures.style import DARK, LIGHT, written_out
 from tests.report_data import KNOTS, curve, made
 
 TEN = tuple(f"grade {place}" for place in range(10))
@@ -163,7 +163,7 @@ def test_what_was_not_run_has_no_figure(field, condition, gone):
 def test_the_risk_at_full_coverage_is_the_error_rate_whatever_ranks(shape):
     rate = np.mean([1 - frame["correct"].mean() for frame in each_seed(shape)])
     last = figures(shape)["risk_coverage"].rows.filter(coverage=1.0)
-    assert last["variant"].to_list() == [NAMES[name] for name in SERIES]
+    assert last["variant"].to_list() == [VARIANTS[name].title for name in SERIES]
     assert last["risk"].to_list() == pytest.approx([rate] * 4)
 
 
@@ -177,7 +177,7 @@ def test_the_gain_is_the_risk_of_the_confidence_less_that_of_mrp(shape):
 
 @pytest.mark.parametrize("variant", ["confidence", "label_platt"])  # no two rows tie under these
 def test_the_risk_is_that_of_the_rows_kept(variant):
-    rows = figures("three labels")["risk_coverage"].rows.filter(variant=NAMES[variant])
+    rows = figures("three labels")["risk_coverage"].rows.filter(variant=VARIANTS[variant].title)
     for coverage, risk in rows.select("coverage", "risk").iter_rows():
         naive = [1 - kept(frame, variant, coverage)["correct"].mean() for frame in each_seed("three labels")]
         assert risk == pytest.approx(np.mean(naive)), coverage
@@ -338,7 +338,7 @@ def test_the_axis_begins_where_confidence_can():
 
 def test_reliability_stands_beside_confidence_and_both_have_the_same_rows():
     for rows in panels("three labels", "reliability_by_label").values():
-        before, after = (rows.filter(kind=NAMES[name]) for name in ("confidence", "mrp"))
+        before, after = (rows.filter(kind=VARIANTS[name].title) for name in ("confidence", "mrp"))
         assert before["rows"].sum() == after["rows"].sum()
         assert before["rows"].sum() > 0
 

@@ -5,14 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tasks.calibrators import calibrators_for
 from tasks.protocol.errors import BadInput
-from tasks.protocol.keys import (
-    BOOSTED,
-    PAPER_CALIBRATORS,
-    PAPER_DATASETS,
-    RIVAL_CALIBRATORS,
-)
 from tasks.protocol.params import METRIC_DEFAULTS, load_params
+from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
 
 PARAMS = Path(__file__).resolve().parent.parent / "params.yaml"
 
@@ -42,7 +38,7 @@ def test_the_numbers_of_the_paper_are_the_default():
     assert (params.projection.smoothness, params.projection.learning_rate) == (1e-4, 0.03)
     assert params.protocol.projection_cap == 8000
     assert params.calibrators == PAPER_CALIBRATORS
-    assert params.rivals.calibrators == RIVAL_CALIBRATORS
+    assert params.rivals.calibrators == calibrators_for("rival")
     assert params.sensitivity.calibrators == ("uncal", "ts")
     assert set(params.datasets) == {*PAPER_DATASETS, BOOSTED}
 

@@ -7,13 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.protocol.keys import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, PAPER_VARIANTS
+from tasks.projection.variants import variants_for
 from tasks.tables import TABLES
 from tasks.tables.ablation import OURS
 from tasks.tables.display import ShownTable, cell, display_name, shown
 from tasks.tables.headline import headline, headline_sentence
 from tasks.tables.latex import escaped, latex
-from tasks.tables.runs import INTERVALS, METRICS, RIVALS, SENSITIVITY, Runs
+from tasks.tables.runs import BOOSTED, INTERVALS, METRICS, PAPER_CALIBRATORS, PAPER_DATASETS, RIVALS, SENSITIVITY, Runs
 from tasks.tables.verdict import FOLDER
 from tasks.tables.verdict import TABLES as PAPER_TABLES
 from tests.report_data import frame, runs_of
@@ -22,7 +22,7 @@ PRINTED = [table.key for table in PAPER_TABLES]
 RELIABILITY = ("nll_correct", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90")
 PROBABILITY = ("ece", "top_ece", "nll", "brier")
 MEASURED = {
-    **dict.fromkeys([*PAPER_VARIANTS, *OURS], RELIABILITY),
+    **dict.fromkeys([*variants_for("paper"), *OURS], RELIABILITY),
     "confidence": ("accuracy", *PROBABILITY, *RELIABILITY, "label_spread", "label_spread_null_p95"),
     "mrc": (*PROBABILITY, "infeasible_share", "solved_share"),
 }
@@ -164,7 +164,7 @@ def test_shares_are_shown_in_percent_beside_the_number_of_classes(runs):
 
 def test_the_ablation_marks_what_is_ours(runs):
     table = TABLES["ablation"](runs)
-    assert table["variant"].to_list() == [*PAPER_VARIANTS, *OURS]
+    assert table["variant"].to_list() == [*variants_for("paper"), *OURS]
     assert table.filter(pl.col("ours"))["variant"].to_list() == ["label_platt", "mrp_exact"]
 
 

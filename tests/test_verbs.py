@@ -15,12 +15,13 @@ from tasks.measure import bound, measure
 from tasks.metrics.probability import accuracy
 from tasks.metrics.spread import label_spread
 from tasks.project import project
+from tasks.projection.variants import VARIANTS
 from tasks.protocol.decisions import decide
-from tasks.protocol.keys import BOOSTED, VARIANTS
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
 from tasks.protocol.store import base_folder, read_base, read_members, write_decisions, write_logits
+from tasks.tables.runs import BOOSTED
 from tasks.validate import known, unchanged
 from tasks.vary import vary
 from tasks.write import optimum, sampled, scores, simplex

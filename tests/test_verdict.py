@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.protocol.keys import BOOSTED, COMPARED, PAPER_CALIBRATORS, PAPER_DATASETS
-from tasks.tables.runs import INTERVALS, Runs
+from tasks.metrics.registry import COMPARED
+from tasks.tables.runs import BOOSTED, INTERVALS, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tasks.tables.verdict import FOLDER, NOT_COMPARABLE, TABLES, placed, printed, verdict_table
 from tests.report_data import frame, runs_of
 

@@ -7,7 +7,7 @@ confidence that rounds to 1 no longer ranks. Neither the fit nor the value touch
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -34,6 +34,11 @@ class Calibrator:
     settings: Callable[..., object] | None = None  # what may be chosen; it is then trained step by step, and takes long
     of_confidence: bool = False  # can be had from the confidence of the decision alone
 
+    @property
+    def value(self) -> type:
+        """What `fit` returns, as it says itself; a map can hold it."""
+        return cast("type", self.fit.__annotations__["return"])
+
 
 CALIBRATORS = {
     calibrator.key: calibrator
@@ -48,6 +53,9 @@ CALIBRATORS = {
         Calibrator("matrix", "matrix scaling", "rival", fit_matrix),
     )
 }
+
+
+DRAWN_IN_THE_PAPER = "smart"  # under which it shows its curves
 
 
 def calibrators_for(role: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import polars as pl
 from tasks.figures.figure import ROWS, Figure, drawn, hover
 from tasks.figures.results import Results
 from tasks.figures.style import colour
-from tasks.protocol.keys import SIMPLEX
+from tasks.protocol.results import SIMPLEX
 
 ROW_HEIGHT = 34
 

@@ -10,8 +10,9 @@ from scipy.special import expit
 
 from tasks.figures.figure import ROWS, Figure, drawn, hover, of_kind
 from tasks.figures.results import Results
-from tasks.figures.style import NAMES, colour
+from tasks.figures.style import colour
 from tasks.metrics.intervals import interval_of_share
+from tasks.projection.variants import VARIANTS
 
 BARS = 20
 HIGHEST_BAR = 0.18  # of the panel's height
@@ -94,10 +95,10 @@ def reliability_by_label(results: Results) -> Figure:
         panel = {"label": label, "panel": f"{_named(label)}\n{len(mine):,} test rows{few}"}
         rows += [panel | {"kind": "identity"} | end for end in _ends(lowest)]
         for name, column in kinds.items():
-            rows += [panel | {"kind": NAMES[name]} | dot for dot in observed(mine[column], mine["correct"])]
+            rows += [panel | {"kind": VARIANTS[name].title} | dot for dot in observed(mine[column], mine["correct"])]
     for name in kinds:
-        line = of_kind(NAMES[name]).mark_line(color=colour(name))
-        layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(NAMES[name], colour(name))]
+        line = of_kind(VARIANTS[name].title).mark_line(color=colour(name))
+        layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(VARIANTS[name].title, colour(name))]
     frame = pl.DataFrame(rows, schema=SCHEMA).drop("seed", "to")
     return Figure(
         "reliability_by_label",

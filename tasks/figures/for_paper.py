@@ -13,11 +13,11 @@ import numpy as np
 import polars as pl
 from scipy.special import softmax
 
+from tasks.calibrators import DRAWN_IN_THE_PAPER
 from tasks.figures.curves import axes, curve_rows, identity
 from tasks.figures.figure import Figure, for_print, of_kind
 from tasks.figures.results import Results
 from tasks.figures.style import LABELS, POINTS, colour
-from tasks.protocol.keys import HEADLINE_CALIBRATOR
 
 COLUMN_WIDTH = 240  # points
 RERANKED = 14  # decisions that are followed from one order to the other
@@ -28,7 +28,7 @@ CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, HEIGHT]])
 
 def paper_figures(every: Sequence[Results]) -> list[Figure]:
     """Overview of the set whose labels differ most, curves of all sets, the simplex of a set with three labels."""
-    every = [replace(results, drawn_under=HEADLINE_CALIBRATOR) for results in every]
+    every = [replace(results, drawn_under=DRAWN_IN_THE_PAPER) for results in every]
     figures = [overview_of_method(max(every, key=_apart)), labelwise_curves(every)]
     of_three = [results for results in every if len(results.labels) == len(CORNERS) and len(_moved(results))]
     return figures + ([simplex_paths(max(of_three, key=_apart))] if of_three else [])

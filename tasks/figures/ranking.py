@@ -1,6 +1,7 @@
 """What is left of errors among the decisions that are kept, by coverage, and who finds more of them."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import altair as alt
@@ -9,14 +10,15 @@ import polars as pl
 
 from tasks.figures.figure import ROWS, Figure, drawn, hover
 from tasks.figures.results import Results
-from tasks.figures.style import NAMES, colour
+from tasks.figures.style import colour
 from tasks.metrics.comparison import Estimate, found_per_1000
 from tasks.metrics.reliability import errors_retained, order_by_risk
 from tasks.metrics.resampling import FEWEST_GROUPS, resample
+from tasks.projection.variants import VARIANTS
 
 COVERAGE = np.arange(1, 101) / 100
 LEAST_DRAWN = 0.05  # below it a curve rests on few rows, and its band says nothing
-SHOWN = {"confidence": "confidence", "label_isotonic": "isotonic", "label_platt": "platt", "mrp": "mrp"}  # in a colour
+SHOWN = {key: variant.line for key, variant in VARIANTS.items() if variant.line}  # in a colour
 RESAMPLES = 400
 
 
@@ -28,6 +30,7 @@ class Retained:
     drawn: dict[str, np.ndarray]  # variant -> (R, 100), the same in each resample; R = 0 with too few groups
 
 
+@lru_cache(maxsize=1)  # three figures of one data set are drawn from it, one after the other
 def retained(results: Results) -> Retained:
     """Every variant that is drawn, under the same resamples."""
     frames = [results.scored(seed) for seed in results.seeds]
@@ -49,11 +52,12 @@ def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
     return {"low": np.array([at.low for at in places]), "high": np.array([at.high for at in places])}
 
 
-def risk_coverage(results: Results, ranked: Retained) -> Figure:
+def risk_coverage(results: Results) -> Figure:
     """Error rate of the decisions kept, by coverage, for each way of ranking them."""
+    ranked = retained(results)
     frames = [
         pl.DataFrame({"coverage": COVERAGE, "risk": errors / COVERAGE, **band(ranked.drawn[name] / COVERAGE)}).select(
-            pl.lit(NAMES[name]).alias("variant"), pl.all()
+            pl.lit(VARIANTS[name].title).alias("variant"), pl.all()
         )
         for name, errors in ranked.errors.items()
     ]
@@ -75,8 +79,9 @@ def risk_coverage(results: Results, ranked: Retained) -> Figure:
     )
 
 
-def fallback_gain(results: Results, ranked: Retained) -> Figure:
+def fallback_gain(results: Results) -> Figure:
     """What MRP adds to the accuracy of the decisions kept, by coverage."""
+    ranked = retained(results)
     gain = (ranked.errors["confidence"] - ranked.errors["mrp"]) / COVERAGE
     low_high = band((ranked.drawn["confidence"] - ranked.drawn["mrp"]) / COVERAGE)
     rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain, **low_high})
@@ -99,8 +104,9 @@ def fallback_gain(results: Results, ranked: Retained) -> Figure:
     )
 
 
-def errors_found(results: Results, ranked: Retained) -> Figure:
+def errors_found(results: Results) -> Figure:
     """Errors found for each 1,000 reviews, by the share of decisions that is reviewed."""
+    ranked = retained(results)
     reviewed = 1 - COVERAGE[:-1]
 
     def found(errors: np.ndarray) -> np.ndarray:
@@ -111,7 +117,7 @@ def errors_found(results: Results, ranked: Retained) -> Figure:
     frames = [
         pl.DataFrame({"reviewed": reviewed, "found": values, "change": lines["mrp"] - lines["confidence"]})
         .with_columns(change_low=change["low"], change_high=change["high"])
-        .select(pl.lit(NAMES[name]).alias("variant"), pl.all())
+        .select(pl.lit(VARIANTS[name].title).alias("variant"), pl.all())
         for name, values in lines.items()
     ]
     rows = pl.concat(frames).filter(pl.col("reviewed").is_between(0.0499, 0.5001))
@@ -138,7 +144,7 @@ def errors_found(results: Results, ranked: Retained) -> Figure:
 
 
 def _variants(names: list[str]) -> alt.Color:
-    shown = {NAMES[name]: colour(tone) for name, tone in SHOWN.items() if name in names}
+    shown = {VARIANTS[name].title: colour(tone) for name, tone in SHOWN.items() if name in names}
     return alt.Color("variant:N", scale=alt.Scale(domain=[*shown], range=[*shown.values()]))
 
 

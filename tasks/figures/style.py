@@ -26,26 +26,11 @@ COLOURS = {  # on a light ground, on a dark one
 LIGHT, DARK = ({name: pair[theme] for name, pair in COLOURS.items()} for theme in (0, 1))
 # Of the curves of labels in one panel, in turn.
 LABELS = ("mrp", "isotonic", "platt", "other", "fifth", "sixth", "ink", "quiet", "failed", "bars")
-NAMES = {
-    "confidence": "confidence",
-    "shared_1d": "shared 1D",
-    "label_intercept": "label intercept",
-    "label_isotonic": "label isotonic",
-    "label_platt": "label Platt",
-    "mrp": "MRP",
-    "label_2d": "label-wise 2D",
-    "mrp_exact": "MRP, optimum",
-}
 FONT = "system-ui, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
 
 PRINT_FONT = "Liberation Sans, Arial, sans-serif"  # the first comes with vl-convert
 PRINT_SYMBOLS = {"symbolSize": 40, "symbolStrokeWidth": 2, "columnPadding": 6, "rowPadding": 1}  # of a legend
 POINTS = 8  # of text in a paper
-
-
-def variant_name(key: str) -> str:
-    """What people read of a variant."""
-    return NAMES.get(key, key.replace("_", " "))
 
 
 def colour(name: str) -> str:

@@ -7,9 +7,10 @@ import polars as pl
 
 from tasks.figures.figure import ROWS, Figure, drawn, hover
 from tasks.figures.results import Results
-from tasks.figures.style import colour, variant_name
+from tasks.figures.style import colour
 from tasks.metrics.registry import METRICS
-from tasks.protocol.keys import EXACT, SIMPLEX, VARIANTS
+from tasks.projection.variants import VARIANTS, variants_for
+from tasks.protocol.results import SIMPLEX
 
 SHOWN = {key: METRICS[key].title for key in ("nll_correct", "aurc")}
 PANEL = 260
@@ -24,12 +25,13 @@ WAYS = {  # of using labelled rows: calibrator (of `Results.calibrator`, if None
 def ablation(results: Results) -> Figure | None:
     """Each variant under each calibrator, and the mean over them."""
     chosen = pl.col("metric").is_in([*SHOWN]) & pl.col("calibrator").is_in(results.calibrators)
-    mine = results.metrics.filter(chosen, ~pl.col("variant").is_in([EXACT, SIMPLEX]))
+    mine = results.metrics.filter(chosen, ~pl.col("variant").is_in([*variants_for("sensitivity"), SIMPLEX]))
     cells = mine.group_by("metric", "variant", "calibrator", maintain_order=True).agg(pl.col("value").mean())
     cells = cells.filter(pl.col("value").is_not_nan())
     if cells.is_empty():
         return None
-    names = {name: variant_name(name) for name in dict.fromkeys([*VARIANTS, *cells["variant"]])}
+    ran = cells["variant"].unique().to_list()
+    names = {key: variant.title for key, variant in VARIANTS.items() if key in ran}
     rows = cells.select(
         pl.col("metric").replace_strict(SHOWN),
         pl.col("variant").replace(names),

@@ -7,20 +7,14 @@ of K labels, knots rise from 0 to 1, no curve falls.
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from tasks.calibrators.diagonal import Diagonal
-from tasks.calibrators.hcalibration import HCalibration
-from tasks.calibrators.identity import Identity
-from tasks.calibrators.matrix import Matrix
-from tasks.calibrators.smart import Smart
-from tasks.calibrators.spline import Spline
-from tasks.calibrators.temperature import Temperature
-from tasks.projection.curves import Confidence, Curves, Fallback, SharedCurve
-from tasks.projection.labelwise import WithFallbacks
+from tasks.calibrators import CALIBRATORS
+from tasks.projection.curves import Fallback
+from tasks.projection.variants import DEPLOYABLE, VARIANTS
 from tasks.protocol.errors import BadInput, mistakes
 from tasks.protocol.params import ProtocolParams
 from tasks.protocol.store import check_file, write_whole
@@ -33,8 +27,13 @@ LARGEST_FILE = 64 * 2**20  # bytes; a map of 8,000 thresholds for each of 100 la
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Half = Literal["lower", "upper"]
-Calibrator = Identity | Temperature | Diagonal | Spline | HCalibration | Smart | Matrix
-Variant = Confidence | SharedCurve | Curves | WithFallbacks
+OF_CONFIDENCE = tuple(calibrator.value for calibrator in CALIBRATORS.values() if calibrator.of_confidence)
+if TYPE_CHECKING:  # which reads no registry
+    Calibrator: TypeAlias = Any
+    Variant: TypeAlias = Any
+else:
+    Calibrator = Union[tuple(dict.fromkeys(calibrator.value for calibrator in CALIBRATORS.values()))]  # noqa: UP007
+    Variant = Union[tuple(dict.fromkeys(VARIANTS[name].value for name in DEPLOYABLE))]  # noqa: UP007
 
 
 class Part(BaseModel):
@@ -176,7 +175,7 @@ class MapDocument(Part):
         names, fitted = self.shown_names, self.calibrator.fitted
         if len(set(names)) != self.n_labels or len(names) != self.n_labels:
             wrong.append(f"there are {self.n_labels} labels and {len(names)} names, of which {len(set(names))} differ")
-        if self.input == "stated" and not isinstance(fitted, Identity | Spline):
+        if self.input == "stated" and not isinstance(fitted, OF_CONFIDENCE):
             wrong.append(f"a stated confidence has no logits for the calibrator {self.calibrator.name}")
         if len(self.held_out.halves) != self.n_labels or any(c.label >= self.n_labels for c in self.held_out.cells):
             wrong.append(f"held_out speaks of other labels than 0..{self.n_labels - 1}")

@@ -50,7 +50,7 @@ def fit_calibrators(name: str, rows: PredictedRows, first: Sequence[int], *, see
     """The calibrator `name` on so many of the first rows, for each of `first`."""
     assert rows.label is not None
     if rows.logits is not None:
-        return fit_on_first(name, rows.logits, rows.label, first, seed=seed)  # type: ignore[return-value]
+        return fit_on_first(name, rows.logits, rows.label, first, seed=seed)
     if name == "uncal":
         return [Identity() for _ in first]
     assert rows.stated is not None
@@ -77,7 +77,7 @@ def offered(calibrator: Calibrator, parts: Parts) -> tuple[str, ...]:
 
 def fit_variants(batch: Batch, names: Sequence[str]) -> dict[str, Variant]:
     """The variants `names` by name, in that order."""
-    return {name: fitted[0] for name, fitted in project_batch(batch, tuple(names)).items()}  # type: ignore[misc]
+    return {name: fitted[0] for name, fitted in project_batch(batch, tuple(names)).items()}
 
 
 def fit_variant_on_each(batches: Sequence[Batch], name: str) -> list[Variant]:

@@ -17,9 +17,8 @@ from tasks.metrics.comparison import Comparison, Estimate
 from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, Simplex, Value, View, metrics_of
 from tasks.metrics.resampling import FEWEST_GROUPS, Resamples, resample
 from tasks.protocol.decisions import FixedDecisions, decide
-from tasks.protocol.keys import AVERAGE, SIMPLEX
 from tasks.protocol.params import MetricParams
-from tasks.protocol.results import Calibrator, Projected, ProjectedDecisions
+from tasks.protocol.results import AVERAGE, SIMPLEX, Calibrator, Projected, ProjectedDecisions
 
 SEED = 0  # of the resamples, which no result may choose
 BOUNDED = tuple(key for key, metric in METRICS.items() if metric.resampled)

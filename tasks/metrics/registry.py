@@ -135,10 +135,11 @@ class Metric:
     function: Callable[[Any], Value]
     choices: tuple[str, ...] = ()  # names of MetricParams that bear on it
     resampled: bool = True  # whether the bootstrap bounds it
+    compared: bool = False  # in the main table, its intervals and the headline
 
 
-def _ranked(key: str, title: str, direction: Direction, *choices: str) -> Metric:
-    return Metric(key, title, direction, Reliability, lambda view: view.ranked[key], choices)
+def _ranked(key: str, title: str, direction: Direction, *choices: str, compared: bool = False) -> Metric:
+    return Metric(key, title, direction, Reliability, lambda view: view.ranked[key], choices, compared=compared)
 
 
 _CELLS = ("spread_groups", "spread_minimum_cell")
@@ -153,15 +154,24 @@ _METRICS = (
     Metric(
         "label_spread_null_p95", "label spread, shuffled", NEITHER, ByLabel, ByLabel._null, _SHUFFLES, resampled=False
     ),
-    Metric("nll_correct", "correctness NLL", LOWER, Reliability, Reliability._nll, ("smallest_reliability",)),
-    _ranked("aupr_error", "AUPR-Error", HIGHER, "ties"),
-    _ranked("aurc", "AURC", LOWER),
+    Metric(
+        "nll_correct",
+        "correctness NLL",
+        LOWER,
+        Reliability,
+        Reliability._nll,
+        ("smallest_reliability",),
+        compared=True,
+    ),
+    _ranked("aupr_error", "AUPR-Error", HIGHER, "ties", compared=True),
+    _ranked("aurc", "AURC", LOWER, compared=True),
     _ranked("augrc", "AUGRC", LOWER),
     *(_ranked(f"selacc_{t}0", f"selective accuracy at {t}0%", HIGHER) for t in COVERAGE_TENTHS),
     Metric("infeasible_share", "infeasible", NEITHER, Simplex, lambda v: v.mean(~v.feasible), resampled=False),
     Metric("solved_share", "solved", NEITHER, Simplex, lambda v: v.mean(v.solved), resampled=False),
 )
 METRICS = {metric.key: metric for metric in _METRICS}
+COMPARED = tuple(key for key, metric in METRICS.items() if metric.compared)
 
 
 def metrics_of(*views: type[View]) -> tuple[Metric, ...]:

@@ -7,11 +7,9 @@ projection-fit rows takes the shared curve in every label-wise variant but that 
 identity. Nothing here imports torch: who reads a map does without.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
 
 import numpy as np
 from scipy.special import expit
@@ -44,33 +42,39 @@ class Variant:
     key: str  # under which its results are filed
     title: str
     role: Literal["paper", "rival", "sensitivity"]  # the paper's tables hold the first
-    fit: Callable[[Batch], list[Any]]  # B fitted values
+    fit: Callable[["Batch"], list[Any]]  # B fitted values
     in_words: str = ""  # as a map's page says what it is; empty where a map cannot hold it
     automatic: bool = False  # whether `auto` chooses from it; the registry has these from simple to complex
     of_the_logit: bool = False  # whether it can do nothing with a confidence of exactly 0 or 1
+    line: str = ""  # the name of its colour where rankings are drawn as lines; empty where it is not drawn
+
+    @property
+    def value(self) -> type:
+        """What `fit` returns for each calibrator, as it says itself."""
+        return cast("type", get_args(self.fit.__annotations__["return"])[0])
 
 
-def fit_confidence(batch: Batch) -> list[Confidence]:
+def fit_confidence(batch: "Batch") -> list[Confidence]:
     """No projection at all."""
     return [Confidence() for _ in batch.fit.under]
 
 
-def fit_shared(batch: Batch) -> list[SharedCurve]:
+def fit_shared(batch: "Batch") -> list[SharedCurve]:
     """One curve for all labels, however few rows there are."""
     return batch.shared_curves()
 
 
-def fit_mrp(batch: Batch) -> list[Curves]:
+def fit_mrp(batch: "Batch") -> list[Curves]:
     """MRP as published."""
     return batch.curves(batch.adam)
 
 
-def fit_optimum(batch: Batch) -> list[Curves]:
+def fit_optimum(batch: "Batch") -> list[Curves]:
     """MRP at its convex optimum."""
     return batch.curves(batch.exact.values)
 
 
-def fit_surface(batch: Batch) -> list[Surfaces]:
+def fit_surface(batch: "Batch") -> list[Surfaces]:
     """Reliability as a surface of confidence and gap; a label without rows keeps its start."""
     rows = batch.fit.decision, batch.fit.correct
     return [
@@ -79,10 +83,10 @@ def fit_surface(batch: Batch) -> list[Surfaces]:
     ]
 
 
-def with_stand_in(fit: Callable[[Batch], list]) -> Callable[[Batch], list[WithFallbacks]]:
+def with_stand_in(fit: Callable[["Batch"], list]) -> Callable[["Batch"], list[WithFallbacks]]:
     """Add the fallbacks to the fit of a label-wise variant that has none of its own."""
 
-    def fit_with_fallbacks(batch: Batch) -> list[WithFallbacks]:
+    def fit_with_fallbacks(batch: "Batch") -> list[WithFallbacks]:
         own = fit(batch)
         shared = [
             SharedCurve(Curves(batch.settings.places, v[None], batch.rows.sum(keepdims=True), ("none",)))
@@ -98,7 +102,15 @@ def with_stand_in(fit: Callable[[Batch], list]) -> Callable[[Batch], list[WithFa
 VARIANTS = {
     variant.key: variant
     for variant in (
-        Variant("confidence", "confidence", "paper", fit_confidence, "the calibrated confidence itself", True),
+        Variant(
+            "confidence",
+            "confidence",
+            "paper",
+            fit_confidence,
+            "the calibrated confidence itself",
+            automatic=True,
+            line="confidence",
+        ),
         Variant("shared_1d", "shared 1D", "paper", fit_shared, "one curve for all labels", True),
         Variant(
             "label_intercept",
@@ -110,7 +122,12 @@ VARIANTS = {
             of_the_logit=True,
         ),
         Variant(
-            "label_isotonic", "label isotonic", "paper", with_stand_in(fit_isotonic), "isotonic steps for each label"
+            "label_isotonic",
+            "label isotonic",
+            "paper",
+            with_stand_in(fit_isotonic),
+            "isotonic steps for each label",
+            line="isotonic",
         ),
         Variant(
             "label_platt",
@@ -120,8 +137,9 @@ VARIANTS = {
             "a Platt line for each label",
             automatic=True,
             of_the_logit=True,
+            line="platt",
         ),
-        Variant("mrp", "MRP", "paper", fit_mrp, "a monotone curve for each label (MRP)", True),
+        Variant("mrp", "MRP", "paper", fit_mrp, "a monotone curve for each label (MRP)", True, line="mrp"),
         Variant("label_2d", "label-wise 2D", "paper", fit_surface),
         Variant(
             "mrp_exact",
@@ -132,6 +150,13 @@ VARIANTS = {
         ),
     )
 }
+
+
+def variants_for(*roles: str) -> tuple[str, ...]:
+    """The keys of the variants that are for one of `roles`, in order."""
+    return tuple(key for key, variant in VARIANTS.items() if variant.role in roles)
+
+
 SIMPLEST_FIRST = tuple(key for key, variant in VARIANTS.items() if variant.automatic)  # what `auto` chooses from
 DEPLOYABLE = (
     *SIMPLEST_FIRST,
@@ -139,7 +164,7 @@ DEPLOYABLE = (
 )  # maps hold them
 
 
-def project_batch(batch: Batch, names: tuple[str, ...] = tuple(VARIANTS)) -> dict[str, list[Projection]]:
+def project_batch(batch: "Batch", names: tuple[str, ...] = tuple(VARIANTS)) -> dict[str, list[Projection]]:
     """Fit the variants `names` for B calibrators at once: name to B fitted values, in the order of the calibrators.
 
     Surfaces are as many as the batch asks for.

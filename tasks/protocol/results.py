@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+AVERAGE = "average"  # over the calibrators of a data set, or over the data sets: what such results are filed under
+SIMPLEX = "mrc"  # MRP's reliability as the top of a probability vector: what its results are filed under
 Calibrator = Callable[[np.ndarray], np.ndarray]  # logits (n, K) to log-probabilities (n, K)
 
 

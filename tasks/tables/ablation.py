@@ -2,12 +2,13 @@
 
 import polars as pl
 
-from tasks.protocol.keys import EXACT, PAPER_VARIANTS, SIMPLEX, VARIANTS
+from tasks.projection.variants import variants_for
+from tasks.protocol.results import SIMPLEX
 from tasks.tables.runs import KEYS, Runs, finished, joined_sources, table
 
 NOTE = "Variants marked ours are not in the paper."
 METRICS = ("nll_correct", "aupr_error", "aurc", "selacc_50")
-OURS = (*(name for name in VARIANTS if name not in PAPER_VARIANTS), EXACT)
+PAPER_VARIANTS, OURS = variants_for("paper"), variants_for("rival", "sensitivity")
 
 
 @table("ablation", "Structural ablation, averaged over data sets and calibrators.", NOTE, digits=4)

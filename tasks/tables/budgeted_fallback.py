@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tasks.protocol.keys import AVERAGE
+from tasks.protocol.results import AVERAGE
 from tasks.tables.runs import BOLD, KEYS, Runs, finished, joined_sources, table, values
 
 COVERAGES = (10, 50, 70, 90)  # percent

@@ -5,8 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from tasks.protocol.keys import BOOSTED
-from tasks.tables.runs import Runs, finished, in_order, table
+from tasks.tables.runs import BOOSTED, Runs, finished, in_order, table
 
 SPLITS = ("train", "validation", "test")
 TEXTS = ("dataset", "domain", "n_classes", "labels", "task")

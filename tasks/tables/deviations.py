@@ -5,8 +5,8 @@ The paper's test rows are unknown: its sampling deviation is taken to be as larg
 
 import polars as pl
 
-from tasks.protocol.keys import AVERAGE, BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, SIMPLEX
-from tasks.tables.runs import Runs
+from tasks.protocol.results import AVERAGE, SIMPLEX
+from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 
 PROBABILITY = ("ece", "top_ece", "nll", "brier")
 SHARES = ("infeasible_share", "solved_share")

@@ -11,8 +11,8 @@ import polars as pl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tasks.metrics.registry import METRICS, Metric
-from tasks.protocol.keys import AVERAGE, BOOSTED, PAPER_DATASETS
-from tasks.tables.runs import FAILED, Table
+from tasks.protocol.results import AVERAGE
+from tasks.tables.runs import BOOSTED, FAILED, PAPER_DATASETS, Table
 
 OWN = "Own data sets"
 SIMULATED = (

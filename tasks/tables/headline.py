@@ -5,12 +5,12 @@ from typing import Any
 import polars as pl
 
 from tasks.metrics.comparison import BETTER, WORSE, sign_of
-from tasks.metrics.registry import METRICS
-from tasks.protocol.keys import AVERAGE, COMPARED, PAPER_DATASETS
+from tasks.metrics.registry import COMPARED, METRICS
+from tasks.protocol.results import AVERAGE
 from tasks.tables.display import display_name
 from tasks.tables.intervals import intervals_table
 from tasks.tables.main import main_table
-from tasks.tables.runs import FAILED, Runs
+from tasks.tables.runs import FAILED, PAPER_DATASETS, Runs
 
 COVERS = (
     "The change is the mean over the calibrators that ran. The interval covers the drawing of test groups, given the "

@@ -3,8 +3,9 @@
 import polars as pl
 
 from tasks.metrics.intervals import holm
-from tasks.protocol.keys import AVERAGE, COMPARED, PAPER_DATASETS
-from tasks.tables.runs import Runs, finished, in_order, table
+from tasks.metrics.registry import COMPARED
+from tasks.protocol.results import AVERAGE
+from tasks.tables.runs import PAPER_DATASETS, Runs, finished, in_order, table
 
 COLUMNS = (
     *("dataset", "calibrator", "metric", "delta", "standard_error", "low", "high", "p", "p_holm", "groups"),

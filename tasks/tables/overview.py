@@ -7,7 +7,7 @@ import polars as pl
 
 from tasks.metrics.comparison import BETTER, NOT_CERTAIN, WORSE, found_per_1000, together
 from tasks.metrics.registry import METRICS
-from tasks.protocol.keys import AVERAGE
+from tasks.protocol.results import AVERAGE
 from tasks.tables.ablation import ablation_by_dataset
 from tasks.tables.headline import judged
 from tasks.tables.rivals import rivals_table

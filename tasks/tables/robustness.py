@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from tasks.protocol.keys import BOOSTED
-from tasks.tables.runs import Runs, compared, finished, table, values
+from tasks.tables.runs import BOOSTED, Runs, compared, finished, table, values
 
 LINEAR = "mslr_web10k"
 BASES = {"linear": LINEAR, "lightgbm_balanced": BOOSTED}

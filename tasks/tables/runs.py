@@ -8,8 +8,12 @@ from typing import Any, Literal
 import polars as pl
 from polars.selectors import float as float_columns
 
-from tasks.protocol.keys import BOOSTED, COMPARED, PAPER_CALIBRATORS, PAPER_DATASETS, RIVAL_CALIBRATORS
+from tasks.calibrators import CALIBRATORS, calibrators_for
+from tasks.metrics.registry import COMPARED
 
+PAPER_DATASETS = ("amazon_esci", "mslr_web10k", "alloprof_rerank", "esci_rerank_us", "wands", "scidocs")
+BOOSTED = "mslr_web10k_boosted"  # the same judgements under a LightGBM base: the paper's robustness check
+PAPER_CALIBRATORS = calibrators_for("paper")
 TEXT, WHOLE, NUMBER = pl.String, pl.Int64, pl.Float64
 Columns = dict[str, type[pl.DataType]]
 KEYS: Columns = {"dataset": TEXT, "source": TEXT, "calibrator": TEXT}
@@ -70,7 +74,7 @@ class Runs:
     def others(self) -> list[str]:
         """Calibrators that ran and are not the paper's, the known rivals first."""
         ran = self.metrics["calibrator"].unique(maintain_order=True)
-        return [name for name in dict.fromkeys([*RIVAL_CALIBRATORS, *ran]) if name in set(ran) - {*PAPER_CALIBRATORS}]
+        return [name for name in dict.fromkeys([*CALIBRATORS, *ran]) if name in set(ran) - {*PAPER_CALIBRATORS}]
 
     def rows(self, *, own: bool = False) -> pl.DataFrame:
         """Metrics under all calibrators asked for on the paper's data sets (and one's own), in the tables' order."""
@@ -109,7 +113,7 @@ def in_order(
 ) -> pl.DataFrame:
     """Rows of the paper's data sets (and one's own), sorted by those columns of `by` that the frame has."""
     datasets = [*PAPER_DATASETS, *(runs.own() if own else [])]
-    calibrators = dict.fromkeys([*PAPER_CALIBRATORS, *RIVAL_CALIBRATORS, *runs.others()])
+    calibrators = dict.fromkeys([*CALIBRATORS, *runs.others()])
     places = {"dataset": _place("dataset", datasets), "calibrator": _place("calibrator", calibrators)}
     keys = [places.get(name, pl.col(name)) for name in by if name in frame.columns]
     return frame.filter(pl.col("dataset").is_in(datasets)).sort(keys, maintain_order=True)

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from tasks.protocol.keys import SIMPLEX
+from tasks.protocol.results import SIMPLEX
 from tasks.tables.runs import BOLD, KEYS, Runs, finished, table, values
 
 METRICS = {"fixed_ece": "ece", "top_ece": "top_ece", "nll": "nll", "brier": "brier"}

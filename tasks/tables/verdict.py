@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from tasks.protocol.keys import AVERAGE, BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
+from tasks.protocol.results import AVERAGE
 from tasks.tables.ablation import ablation_table
 from tasks.tables.budgeted_fallback import budgeted_fallback_table
 from tasks.tables.deviations import CELL, deviations
@@ -21,7 +21,7 @@ from tasks.tables.display import metric_of
 from tasks.tables.label_spread import label_spread_table
 from tasks.tables.main import main_table
 from tasks.tables.robustness import BASES, UNCALIBRATED, robustness_table
-from tasks.tables.runs import FAILED, Runs, finished, table
+from tasks.tables.runs import BOOSTED, FAILED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs, finished, table
 from tasks.tables.simplex_projection import simplex_projection_table
 
 FOLDER = Path(__file__).parent / "paper"

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 
 from tasks.figures.style import DARK, LIGHT
-from tasks.protocol.keys import PAPER_DATASETS
+from tasks.tables.runs import PAPER_DATASETS
 from tests.report_data import BETTER, NOTHING, Made, made, reported
 from tests.system.browser import eventually, open_browser
 

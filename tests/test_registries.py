@@ -1,0 +1,132 @@
+"""A new calibrator, variant, metric, table or figure takes one new file and its line in one registry: no other edit."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.project_copy import ROOT, copy_project, environment
+
+NEW = {  # what is added -> its file, what stands in it, the registry, and its line in there
+    "calibrator": (
+        "tasks/calibrators/doubled.py",
+        "from tasks.calibrators.temperature import Temperature\n\n\n"
+        "def fit_doubled(logits, labels, *, seed) -> Temperature:\n    return Temperature(2.0)\n",
+        "tasks/calibrators/__init__.py",
+        'Calibrator("doubled", "Doubled", "rival", fit_doubled),',
+    ),
+    "variant": (
+        "tasks/projection/as_it_was.py",
+        "from tasks.projection.curves import Confidence\n\n\n"
+        "def fit_as_it_was(batch) -> list[Confidence]:\n    return [Confidence() for _ in batch.fit.under]\n",
+        "tasks/projection/variants.py",
+        'Variant("as_it_was", "as it was", "rival", fit_as_it_was, "the confidence as it was"),',
+    ),
+    "metric": (
+        "tasks/metrics/errors_left.py",
+        "def errors_left(view):\n    return 1 - view.mean(view.correct)\n",
+        "tasks/metrics/registry.py",
+        'Metric("errors_left", "errors left", LOWER, Reliability, errors_left, compared=True),',
+    ),
+    "table": (
+        "tasks/tables/rows_measured.py",
+        "from tasks.tables.runs import table\n\n\n"
+        '@table("rows_measured", "How many numbers were measured.")\n'
+        'def rows_measured(runs):\n    return runs.metrics.group_by("dataset", "source").len()\n',
+        "tasks/tables/__init__.py",
+        "rows_measured,",
+    ),
+    "figure": (
+        "tasks/figures/all_scores.py",
+        "from tasks.figures.figure import Figure\n\n\n"
+        "def all_scores(results):\n"
+        '    rows = results.scores.select("confidence")\n'
+        '    return Figure("all_scores", "All the scores", "No chart.", rows, {"mark": "point"})\n',
+        "tasks/figures/__init__.py",
+        "all_scores,",
+    ),
+}
+LAST_LINES = {  # of each registry, behind which the new one stands
+    "calibrator": '        Calibrator("matrix", "matrix scaling", "rival", fit_matrix),\n',
+    "variant": "    for variant in (\n",
+    "metric": "_METRICS = (\n",
+    "table": "        verdict_table,\n",
+    "figure": "FIGURES = (\n",
+}
+SEEN = """
+import json, typing
+from typer.testing import CliRunner
+from flows import rerank, serve
+from tasks.maps.document import json_schema
+from tasks.metrics.measured import BOUNDED
+from tests.report_data import made, reported
+
+page = reported([made(calibrators=("uncal", "doubled"))])
+help_text = CliRunner(env={"COLUMNS": "400"}).invoke(rerank.app, ["fit", "--help"]).output
+print(json.dumps({
+    "help": help_text,
+    "forms": [*typing.get_args(serve.CalibratorName), *typing.get_args(serve.VariantName)],
+    "bounded": BOUNDED,
+    "page": str(page),
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory):
+    """What a copy of the project shows that has one more of each."""
+    folder = tmp_path_factory.mktemp("project")
+    copy_project(folder)
+    for kind, (file, content, registry, line) in NEW.items():
+        (folder / file).write_text(content)
+        module, name = file.removesuffix(".py").replace("/", "."), line.strip(",").rpartition("fit_")[2]
+        defined = content.partition("def ")[2].partition("(")[0]
+        place = folder / registry
+        before = place.read_text()
+        assert LAST_LINES[kind] in before, name
+        after = before.replace(LAST_LINES[kind], f"{LAST_LINES[kind]}        {line}\n")
+        docstring, quotes, rest = after.removeprefix('"""').partition('"""')
+        place.write_text(f'"""{docstring}{quotes}\n\nfrom {module} import {defined}{rest}')
+    (folder / "tests").mkdir()
+    (folder / "tests/report_data.py").write_bytes((ROOT / "tests/report_data.py").read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-c", SEEN], cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
+    )
+    assert not done.returncode, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def report(seen: dict, name: str) -> pl.DataFrame:
+    return pl.read_csv(Path(seen["page"]).parent / f"{name}.csv")
+
+
+def test_a_new_calibrator_is_in_the_tables_the_help_and_the_forms(seen):
+    assert "doubled" in report(seen, "main")["calibrator"].to_list()
+    assert "doubled" in report(seen, "intervals")["calibrator"].to_list()
+    assert "doubled" in seen["help"] and "doubled" in seen["forms"]
+
+
+def test_a_new_variant_is_in_the_tables_the_figures_the_help_and_the_forms(seen):
+    assert "as_it_was" in report(seen, "ablation_by_dataset")["variant"].to_list()
+    assert "as it was" in report(seen, "figures/ablation")["variant"].to_list()
+    assert "as_it_was" in seen["help"] and "as_it_was" in seen["forms"]
+
+
+def test_a_new_metric_is_in_the_tables_the_headline_and_the_bootstrap(seen):
+    assert {"errors_left_conf", "errors_left_mrp", "errors_left_delta"} <= {*report(seen, "main").columns}
+    headline = json.loads((Path(seen["page"]).parent / "metrics.json").read_text())
+    assert "errors_left" in headline["data_sets"]
+    assert "errors_left" in seen["bounded"]
+
+
+def test_a_new_table_is_a_file_and_on_the_page(seen):
+    assert report(seen, "rows_measured")["len"].to_list()
+    assert "How many numbers were measured." in Path(seen["page"]).read_text()
+
+
+def test_a_new_figure_is_a_file_and_on_the_page(seen):
+    assert len(report(seen, "figures/all_scores"))
+    assert "All the scores" in Path(seen["page"]).read_text()
