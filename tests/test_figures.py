@@ -19,6 +19,7 @@ from tasks.figures.overview import overview
 from tasks.figures.ranking import band
 from tasks.figures.results import Results
 from tasks.figures.style import DARK, LIGHT, written_out
+from tasks.projection.variants import VARIANTS
 from tests.report_data import KNOTS, curve, made
 
 TEN = tuple(f"grade {place}" for place in range(10))
