@@ -1,10 +1,10 @@
-"""Results of a run that never was, for tests of the figures and the page: small, whole, of any number of labels."""
+"""Results of a run that never was, for tests of tables, figures and page: small, whole, of any number of labels."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +14,12 @@ import numpy as np
 import polars as pl
 from scipy.special import expit, logit, softmax
 
+from tasks.figures import figures_of
 from tasks.figures.results import Results
 from tasks.metrics.probability import accuracy, ece
-from tasks.metrics.registry import COMPARED, of_reliability
-from tasks.projection.variants import VARIANTS
-from tasks.protocol.results import AVERAGE, SIMPLEX
-from tasks.protocol.store import REPORT, base_folder, failed_gates_file, runs_folder
+from tasks.metrics.registry import of_reliability
+from tasks.protocol.keys import AVERAGE, COMPARED, EXACT, SIMPLEX, VARIANTS
+from tasks.protocol.store import REPORT, base_folder, failed_gates_file, runs_folder, write_json, write_whole
 from tasks.tables.display import display_name
 from tasks.tables.runs import INTERVALS, METRICS, RIVALS, SENSITIVITY, Runs
 
@@ -29,21 +29,16 @@ DECREASE, INCREASE, NOTHING = (-0.05, -0.01), (0.01, 0.05), (-0.02, 0.01)  # int
 BETTER = {"nll_correct": DECREASE, "aupr_error": INCREASE, "aurc": DECREASE}
 
 
-Cell = tuple[str, str, str, str]  # data set, calibrator, variant, metric
-
-
 def frame(schema: pl.Schema, *rows: tuple[Any, ...]) -> pl.DataFrame:
     """Rows of results, of one of the schemas of `Runs`."""
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def runs_of(
-    values: Mapping[Cell, Sequence[float]],
-    sources: Mapping[str, str],
-    sizes: Mapping[str, int] | None = None,
-    **others: Any,
-) -> Runs:
-    """Runs of seeds 1, 2, ... at the values of each; `sizes` are numbers of labels, `others` are fields of `Runs`."""
+def runs_of(values: Mapping, sources: Mapping[str, str], sizes: Mapping[str, int] | None = None, **others: Any) -> Runs:
+    """Runs of seeds 1, 2, ... at the values of each (data set, calibrator, variant, metric).
+
+    `sizes` are numbers of labels, two where there is none; `others` are fields of `Runs`.
+    """
     rows = (
         (dataset, sources[dataset], calibrator, seed, variant, metric, value)
         for (dataset, calibrator, variant, metric), seeds in values.items()
@@ -67,7 +62,7 @@ class Made:
     rivals: pl.DataFrame
     simplex: pl.DataFrame
     intervals: pl.DataFrame
-    gates: list[dict[str, Any]] = field(default_factory=list)
+    gates: list[dict[str, Any]]
 
     @property
     def name(self) -> str:
@@ -75,18 +70,9 @@ class Made:
 
     def results(self, **others: Any) -> Results:
         """What its figures are drawn from, with `others` in place of what was made."""
-        made = {
-            "name": self.name,
-            "shown": display_name(self.name, self.facts["source"]),
-            "labels": tuple(self.facts["labels"]),
-            "scores": self.scores,
-            "lattices": self.lattices,
-            "metrics": self.metrics,
-            "rivals": self.rivals,
-            "simplex": self.simplex,
-            "test_rows": self.facts["rows"]["test"],
-        }
-        return Results(**made | others)
+        same = {key: getattr(self, key) for key in ("name", "scores", "lattices", "metrics", "rivals", "simplex")}
+        shown, labels = display_name(self.name, self.facts["source"]), tuple(self.facts["labels"])
+        return Results(**same | {"shown": shown, "labels": labels, "test_rows": self.facts["rows"]["test"]} | others)
 
 
 def made(
@@ -112,18 +98,17 @@ def made(
     group = np.array([f"q{row * groups // rows}" for row in range(rows)])
     base = pl.DataFrame({"row": np.arange(rows), "group": group, "label": truth, "decision": decision})
     scores, lattices, metrics = [], [], []
-    for place, calibrator in enumerate(calibrators):
+    for (place, calibrator), seed in product(enumerate(calibrators), seeds):
         confidence = softmax(logits / (1 + place), axis=1).max(axis=1)
-        for seed in seeds:
-            curves = [curve(label, at, seed) for at, label in enumerate(labels)]
-            own = {"calibrator": calibrator, "seed": seed}
-            variants = reliability_logits(confidence, decision, curves)
-            lattices += [own | {"variant": variant, "knots": KNOTS.tolist(), "curves": curves} for variant in ("mrp",)]
-            said = {"confidence": confidence, "reliability": expit(variants["mrp"])}
-            named = {f"logit_{variant}": values for variant, values in variants.items()}
-            scores.append(base.with_columns(**{key: pl.lit(value) for key, value in own.items()}, **said, **named))
-            found = measured(confidence, decision, truth, variants)
-            metrics += [(name, source, calibrator, seed, *one) for one in found]
+        curves = [curve(label, at, seed) for at, label in enumerate(labels)]
+        variants = reliability_logits(confidence, decision, curves)
+        lattices.append({"calibrator": calibrator, "seed": seed, "variant": "mrp", "knots": KNOTS.tolist()})
+        lattices[-1]["curves"] = curves
+        columns = {f"logit_{variant}": values for variant, values in variants.items()}
+        columns |= {"confidence": confidence, "reliability": expit(variants["mrp"])}
+        scores.append(base.with_columns(calibrator=pl.lit(calibrator), seed=pl.lit(seed), **columns))
+        values = measured(confidence, decision, truth, variants)
+        metrics += [(name, source, calibrator, seed, *row) for row in values]
     return Made(
         facts=facts(name, source, labels, rows, groups, float(np.mean(decision == truth))),
         scores=pl.concat(scores).with_columns(source=pl.lit(source)),
@@ -132,7 +117,7 @@ def made(
         rivals=rivals(name, source, seeds),
         simplex=simplex(scores[0], softmax(logits, axis=1)),
         intervals=intervals(name, source, calibrators, changes, groups),
-        gates=[gate(name, "pairs"), gate(name, "unchanged rows", held=not failing)],
+        gates=[gate(name, "pairs"), gate(name, "unchanged rows", passed=not failing)],
     )
 
 
@@ -143,59 +128,42 @@ def curve(label: str, place: int, seed: int) -> dict[str, Any]:
     return {"label": label, "values": values.tolist(), "rows": 100 * seed, "fallback": fallback}
 
 
-def reliability_logits(
-    confidence: np.ndarray, decision: np.ndarray, curves: list[dict[str, Any]]
-) -> dict[str, np.ndarray]:
+def reliability_logits(confidence: np.ndarray, decision: np.ndarray, curves: list[dict]) -> dict[str, np.ndarray]:
     """By variant; isotonic ones are tied, and sure at both ends."""
     plain = logit(np.minimum(confidence, 1 - 1e-9))
-    found = dict.fromkeys([*VARIANTS, "mrp_exact"], plain)
     mrp = plain.copy()
-    for place, one in enumerate(curves):
+    for place, of_label in enumerate(curves):
         mine = decision == place
-        if one["fallback"] != "identity":
-            mrp[mine] = np.interp(confidence[mine], KNOTS, one["values"])
+        if of_label["fallback"] != "identity":
+            mrp[mine] = np.interp(confidence[mine], KNOTS, of_label["values"])
     stairs = np.round(plain - decision / 2)
     stairs[stairs >= 4], stairs[stairs <= -2] = np.inf, -np.inf
-    return found | {"mrp": mrp, "mrp_exact": mrp, "label_platt": plain - decision / 2, "label_isotonic": stairs}
+    own = {"mrp": mrp, EXACT: mrp, "label_platt": plain - decision / 2, "label_isotonic": stairs}
+    return dict.fromkeys([*VARIANTS, EXACT], plain) | own
 
 
 def measured(
     confidence: np.ndarray, decision: np.ndarray, truth: np.ndarray, variants: dict[str, np.ndarray]
-) -> Iterable[tuple[str, str, float]]:
+) -> list[tuple[str, str, float]]:
     """Variant, metric, value."""
     correct = decision == truth
-    yield "confidence", "accuracy", accuracy(decision, truth)
-    yield "confidence", "ece", ece(confidence, correct)
+    of_confidence = {"accuracy": accuracy(decision, truth), "ece": ece(confidence, correct)}
     if len(np.unique(decision)) > 1:
-        yield "confidence", "label_spread", 0.2
-        yield "confidence", "label_spread_null_p95", 0.05
-    for variant, values in variants.items():
-        yield from ((variant, metric, value) for metric, value in of_reliability(values, correct).items())
-    yield SIMPLEX, "solved_share", 0.9
-    yield SIMPLEX, "infeasible_share", 0.08
+        of_confidence |= {"label_spread": 0.2, "label_spread_null_p95": 0.05}
+    every = [("confidence", of_confidence), (SIMPLEX, {"solved_share": 0.9, "infeasible_share": 0.08})]
+    every += [(variant, of_reliability(values, correct)) for variant, values in variants.items()]
+    return [(variant, metric, value) for variant, values in every for metric, value in values.items()]
 
 
 def rivals(name: str, source: str, seeds: Iterable[int]) -> pl.DataFrame:
     """At 100 and 400 rows; a calibrator given the rows of both parts has no MRP on it."""
-    rows = [
-        (
-            name,
-            source,
-            calibrator,
-            seed,
-            size,
-            size * (1 + alone),
-            size * (1 - alone),
-            variant,
-            metric,
-            30 / size + seed,
+    ways = ((2, 0, "confidence"), (1, 1, "confidence"), (1, 1, "mrp"))  # shares of rows of the two fits
+    rows = (
+        (name, source, calibrator, seed, size, size * first, size * second, variant, metric, 30 / size + seed)
+        for calibrator, seed, size, (first, second, variant), metric in product(
+            ("ts", "matrix"), seeds, (100, 400), ways, COMPARED
         )
-        for calibrator in ("ts", "matrix")
-        for seed in seeds
-        for size in (100, 400)
-        for alone, variant in ((0, "confidence"), (0, "mrp"), (1, "confidence"))
-        for metric in COMPARED
-    ]
+    )
     return frame(RIVALS, *rows)
 
 
@@ -207,85 +175,44 @@ def simplex(scores: pl.DataFrame, base: np.ndarray) -> pl.DataFrame:
     return solved.with_columns(base=pl.Series(base.tolist()), mrc=pl.Series(mrc.tolist()))
 
 
-def intervals(
-    name: str,
-    source: str,
-    calibrators: Iterable[str],
-    changes: Mapping[str, tuple[float, float] | None],
-    groups: int,
-) -> pl.DataFrame:
+def intervals(name: str, source: str, calibrators: Iterable[str], changes: Mapping, groups: int) -> pl.DataFrame:
     """Of the changes, each under every calibrator and on average; None is one without an interval."""
     rows = []
-    for metric, bounds in changes.items():
+    for (metric, bounds), calibrator in product(changes.items(), (*calibrators, AVERAGE)):
         low, high = bounds or (np.nan, np.nan)
-        change = (low + high) / 2 if bounds else -0.02
-        p = np.nan if bounds is None else 0.5 if low < 0 < high else 0.001
-        for calibrator in (*calibrators, AVERAGE):
-            own = name, source, calibrator, metric
-            rows.append((*own, "delta", change, 0.01, low, high, p, groups))
-            rows += [(*own, quantity, 0.5, 0.01, 0.48, 0.52, np.nan, groups) for quantity in ("before", "after")]
+        change, p = ((low + high) / 2, 0.5 if low < 0 < high else 0.001) if bounds else (-0.02, np.nan)
+        rows.append((name, source, calibrator, metric, "delta", change, 0.01, low, high, p, groups))
     return frame(INTERVALS, *rows)
 
 
-def facts(name: str, source: str, labels: Sequence[str], rows: int, groups: int, right: float) -> dict[str, Any]:
-    """A base.json."""
+def facts(name: str, source: str, labels: Sequence[str], rows: int, groups: int, correct: float) -> dict[str, Any]:
+    """A base.json, as far as the report reads it."""
     parts = ("train", "validation", "test")
-    counts = {"rows": rows}
     return {
-        **{"dataset": name, "title": name.title(), "domain": "Shops", "task": "Relevance", "source": source},
-        **{"preset": "twin" if source == "simulated" else "full", "labels": [*labels], "split_by": "group"},
-        **{"drawn": [*parts], "predictor": "linear", "class_weight": "none", "seed": 0},
-        "rows": dict.fromkeys(parts, rows),
-        "groups": dict.fromkeys(parts, groups),
+        **{"dataset": name, "source": source, "preset": "twin" if source == "simulated" else "full"},
+        **{"labels": [*labels], "predictor": "linear", "class_weight": "none"},
+        **{"rows": dict.fromkeys(parts, rows), "groups": dict.fromkeys(parts, groups)},
         "class_counts": {part: [rows // len(labels)] * len(labels) for part in parts},
-        **{"counts": counts, "dropped": {"without text": 0}},
-        "published": [{"what": "rows", "value": rows, "verified": True}],
-        "accuracy": {"validation": right, "test": right},
+        "accuracy": {"test": correct},
     }
 
 
-def gate(name: str, what: str, *, held: bool = True, seed: int = 1) -> dict[str, Any]:
+def gate(name: str, what: str, *, passed: bool = True, seed: int = 1) -> dict[str, Any]:
     """The record of a gate that asked two things."""
-    where = {"dataset": name, "seed": seed}
-    asked = [
-        {"description": "a row stands once", "success": True, "found": "no row twice", "allowed": "none"},
-        {"description": "no decision changes", "success": held, "found": f"{0 if held else 7} rows", "allowed": "none"},
-    ]
-    check = {"gate": what, "coordinates": where, "success": held, "rows": 9, "expectations": asked}
-    return {"gate": what, "coordinates": where, "success": held, "checks": [check]}
+    asked = (("a row stands once", True, "no row twice"), ("no decision changes", passed, "7 rows"))
+    keys = ("description", "success", "found")
+    expected = [dict(zip(keys, row, strict=True)) | {"allowed": "none"} for row in asked]
+    return {"checks": [{"gate": what, "coordinates": {"dataset": name, "seed": seed}, "expectations": expected}]}
 
 
 def together(sets: Sequence[Made], missing: Sequence[str] = ()) -> Runs:
     """Several data sets as one report reads them."""
-    return Runs(
-        metrics=pl.concat([one.metrics for one in sets]),
-        intervals=pl.concat([one.intervals for one in sets]),
-        rivals=pl.concat([one.rivals for one in sets]),
-        facts=tuple(one.facts for one in sets),
-        missing=tuple(missing),
-    )
-
-
-def written(sets: Iterable[Made]) -> None:
-    """The files that the stages of each data set would have left below the current folder."""
-    for one in sets:
-        runs, base = runs_folder(one.name), base_folder(one.name)
-        for folder in (runs, base):
-            folder.mkdir(parents=True)
-        frames = {"scores": one.scores, "metrics": one.metrics, "rivals": one.rivals, "intervals": one.intervals}
-        frames |= {"simplex": one.simplex, "sensitivity": SENSITIVITY.to_frame()}
-        for name, frame in frames.items():
-            frame.write_parquet(runs / f"{name}.parquet")
-        for place, content in (
-            (runs / "curves.json", {"dataset": one.name, "lattices": one.lattices}),
-            (runs / "gates.json", {"dataset": one.name, "gates": one.gates}),
-            (base / "base.json", one.facts),
-        ):
-            place.write_text(json.dumps(content), encoding="utf-8")
+    frames = {name: pl.concat([getattr(each, name) for each in sets]) for name in ("metrics", "intervals", "rivals")}
+    return Runs(**frames, facts=tuple(each.facts for each in sets), missing=tuple(missing))
 
 
 def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> Path:
-    """The report on `sets`, below the current folder; each of `missing` failed its gates, for the reason there.
+    """The page of the report on `sets`, below the current folder; each of `missing` failed, for the reason there.
 
     It is the flow itself, without Prefect around it and without figures for papers.
     """
@@ -295,40 +222,44 @@ def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> 
     from tasks import report as verbs
 
     holes = dict(missing or {})
-    written(sets)
+    for each in sets:
+        runs = runs_folder(each.name)
+        for name in ("scores", "metrics", "rivals", "intervals", "simplex"):
+            write_whole(runs / f"{name}.parquet", getattr(each, name).write_parquet)
+        write_whole(runs / "sensitivity.parquet", SENSITIVITY.to_frame().write_parquet)
+        write_json(runs / "curves.json", {"lattices": each.lattices})
+        write_json(runs / "gates.json", {"gates": each.gates})
+        write_json(base_folder(each.name) / "base.json", each.facts)
     for name in holes:
-        place = failed_gates_file(name)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps({"dataset": name, "gates": [gate(name, "unchanged rows", held=False)]}))
-    vega()  # before it stands in place of the library
-    params = SimpleNamespace(
-        calibrators=("uncal", "ts"),
-        datasets={
-            one.name: SimpleNamespace(calibrators=tuple(one.scores["calibrator"].unique(maintain_order=True)))
-            for one in sets
-        }
-        | dict.fromkeys(holes, SimpleNamespace(calibrators=None)),
-    )
+        write_json(failed_gates_file(name), {"gates": [gate(name, "unchanged rows", passed=False)]})
+    names = [*(each.name for each in sets), *holes]
+    datasets = dict.fromkeys(names, SimpleNamespace(calibrators=None))
+    params = SimpleNamespace(calibrators=("uncal", "ts"), datasets=datasets)
     plain = {name: verb.fn for name, verb in vars(flow).items() if isinstance(verb, Task)}
-    shown = [name for name in vars(verbs) if name.endswith("_artifact")]  # in a UI that is not there
     plain["write_paper_figures"] = lambda *_: None
+    shown = [name for name in vars(verbs) if name.endswith("_artifact")]  # in a UI that is not there
     with (
-        patch.multiple(flow, **plain, alive=nullcontext, progress=unseen, load_params=lambda: params),
-        patch("tasks.page.page.library", vega),
+        patch.multiple(flow, **plain, alive=nullcontext, progress=lambda *_: lambda: None, load_params=lambda: params),
         patch.multiple(verbs, **dict.fromkeys(shown, lambda *_, **__: None)),
     ):
         flow.report.fn(holes)
     return REPORT.resolve() / "index.html"
 
 
-def unseen(*_: object) -> Callable[[], None]:
-    """In place of the progress that a page would show."""
-    return lambda: None
+def write_plotted(first: Made) -> None:
+    """The figures of two data sets as the report has them below the current folder: what `dvc plots` reads."""
+    from tasks.report import write_figures
+
+    every = [first.results(), made("mine", source="files").results()]
+    write_figures.fn([(results, figures_of(results)) for results in every])
 
 
-@cache
-def vega() -> str:
-    """The script that draws, which takes seconds to put together."""
-    from tasks.page.page import library
-
-    return library()
+def contrast(*colours: str) -> float:
+    """The contrast ratio of two colours, `#rrggbb` or `rgb(r, g, b)`, from 1 to 21 (WCAG 2.2)."""
+    lights = []
+    for colour in colours:
+        pattern, base = ("[0-9a-f]{2}", 16) if "#" in colour else (r"\d+", 10)
+        parts = np.array([int(part, base) for part in re.findall(pattern, colour)[:3]]) / 255
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        lights.append(float(linear @ [0.2126, 0.7152, 0.0722]) + 0.05)
+    return max(lights) / min(lights)

@@ -7,37 +7,39 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 import vl_convert
 import yaml
 from dvc_render.vega import VegaRenderer
 
-from tasks.figures import figures_of
-from tasks.page.page import dvc_plots_page
 from tasks.protocol.store import REPORT
-from tests.report_data import made
+from tests.report_data import made, write_plotted
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATES = ROOT / ".dvc" / "plots"
 DECLARED = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 PLOTS: dict[str, dict[str, Any]] = {
-    Path(path).stem: plot | {"path": path} for one in DECLARED["plots"] for path, plot in one.items()
+    Path(path).stem: plot | {"path": path} for plots in DECLARED["plots"] for path, plot in plots.items()
 }
 OKABE_ITO = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"}
+every_plot = pytest.mark.parametrize("name", PLOTS)
 
 
 @pytest.fixture(scope="module")
-def rows() -> dict[str, list[dict[str, str]]]:
-    """The rows of each plotted CSV as DVC reads them, which is as text, of two data sets."""
-    sets = [made("wands").results(), made("mine", source="files").results()]
-    figures = [(results.shown, figure) for results in sets for figure in figures_of(results) if figure.name in PLOTS]
-    found: dict[str, list[dict[str, str]]] = {name: [] for name in PLOTS}
-    for shown, figure in figures:
-        for row in figure.rows.iter_rows(named=True):
-            found[figure.name].append(
-                {"dataset": shown} | {key: "" if at is None else str(at) for key, at in row.items()}
-            )
-    return found
+def folder(tmp_path_factory) -> Path:
+    """Where the report has the figures of two data sets."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("plots"))
+        write_plotted(made("wands", rows=300))
+        return Path.cwd()
+
+
+@pytest.fixture(scope="module")
+def rows(folder) -> dict[str, list[dict[str, str]]]:
+    """The rows of each plotted CSV as DVC reads them, which is as text."""
+    frames = {name: pl.read_csv(folder / plot["path"], infer_schema=False) for name, plot in PLOTS.items()}
+    return {name: frame.fill_null("").to_dicts() for name, frame in frames.items()}
 
 
 def filled(name: str, rows: list[dict[str, str]], revisions: tuple[str, ...]) -> dict[str, Any]:
@@ -58,62 +60,45 @@ def parts(spec: Any) -> Iterator[dict[str, Any]]:
             yield from parts(inner)
 
 
-def test_metrics_and_plots_are_files_of_the_report():
+def test_metrics_are_of_the_report_and_every_plot_has_its_template_and_every_template_its_plot():
     assert DECLARED["metrics"] == [(REPORT / "metrics.json").as_posix()]
-    for name, plot in PLOTS.items():
-        assert plot["path"] == (REPORT / "figures" / f"{name}.csv").as_posix()
+    assert {plot["template"] for plot in PLOTS.values()} == {path.stem for path in TEMPLATES.glob("*.json")}
 
 
-def test_every_plot_has_its_template_and_every_template_its_plot():
-    assert {plot["template"] for plot in PLOTS.values()} == {path.stem for path in TEMPLATES.glob("*")}
-    assert all((TEMPLATES / f"{plot['template']}.json").is_file() for plot in PLOTS.values())
-
-
-@pytest.mark.parametrize("name", PLOTS)
+@every_plot
 def test_a_template_reads_columns_of_its_file_or_what_it_computes(name, rows):
     spec = filled(name, rows[name], ("workspace",))
     computed = {part["as"] for part in parts(spec) if isinstance(part.get("as"), str)}
     fields = {part["field"] for part in parts(spec) if isinstance(part.get("field"), str)}
-    read = set(
-        re.findall(r"datum\.(\w+)", json.dumps([part.get("calculate") or part.get("filter") for part in parts(spec)]))
-    )
-    assert fields | read <= set(rows[name][0]) | computed | {"rev"}
+    formulas = json.dumps([part.get("calculate") or part.get("filter") for part in parts(spec)])
+    assert fields | set(re.findall(r"datum\.(\w+)", formulas)) <= set(rows[name][0]) | computed | {"rev"}
     assert {PLOTS[name]["x"], PLOTS[name]["y"]} <= fields
 
 
 @pytest.mark.parametrize("revisions", [("workspace",), ("HEAD", "workspace")], ids=["show", "diff"])
-@pytest.mark.parametrize("name", PLOTS)
-def test_a_plot_is_drawn_with_a_panel_for_each_data_set_and_its_revisions(name, revisions, rows):
-    svg = vl_convert.vegalite_to_svg(filled(name, rows[name], revisions))
+@every_plot
+def test_a_plot_is_drawn_with_a_panel_for_each_data_set_and_its_revisions_in_colours_that_all_can_tell(
+    name, revisions, rows
+):
+    spec = filled(name, rows[name], revisions)
+    scales = [part["color"]["scale"] for part in parts(spec) if isinstance(part.get("color"), dict)]
+    assert {colour for scale in scales for colour in scale["range"]} == OKABE_ITO
+    svg = vl_convert.vegalite_to_svg(spec)
     words = set(re.findall(r">([^<>]+)</text>", svg))
     assert {"wands (simulated)", "mine", *revisions, PLOTS[name]["title"]} <= words
     assert not {"NaN", "undefined", "null"} & words
     assert not re.search(r'd="[^"]*NaN', svg)
+    seen = {colour.upper() for colour in re.findall("#[0-9a-fA-F]{6}", svg)}
+    assert len(revisions) == 1 or {"#0072B2", "#D55E00"} <= seen
 
 
-@pytest.mark.parametrize("name", PLOTS)
-def test_colours_tell_revisions_apart_in_a_palette_that_colour_blind_people_can_read(name, rows):
-    assert {
-        colour
-        for part in parts(filled(name, rows[name], ("a",)))
-        if "color" in part and isinstance(part["color"], dict)
-        for colour in part["color"]["scale"]["range"]
-    } == OKABE_ITO
-    svg = vl_convert.vegalite_to_svg(filled(name, rows[name], ("a", "b")))
-    assert {"#0072B2", "#D55E00"} <= {colour.upper() for colour in re.findall("#[0-9a-fA-F]{6}", svg)}
-
-
-def test_the_page_holds_vega_itself_and_a_place_for_the_plots():
-    page = dvc_plots_page()
+def test_the_page_holds_vega_itself_and_a_place_for_the_plots_where_dvc_finds_it(folder):
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / ".dvc" / "config")
+    place = (ROOT / ".dvc" / settings["plots"]["html_template"]).resolve()  # DVC reads it from its own folder
+    page = (folder / place.relative_to(ROOT)).read_text(encoding="utf-8")
     assert page.count("{plot_divs}") == 1
     assert "{scripts}" not in page  # DVC's own, from a CDN
     assert not re.search(r"(src|href)=", re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
     assert "window.vegaEmbed" in page
     assert len(page) < 1_000_000
-
-
-def test_dvc_finds_the_page_in_the_report():
-    settings = configparser.ConfigParser()
-    settings.read(ROOT / ".dvc" / "config")
-    place = (ROOT / ".dvc" / settings["plots"]["html_template"]).resolve()  # DVC reads it from its own folder
-    assert place == ROOT / REPORT / "figures" / "dvc_plots.html"

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -22,51 +23,38 @@ REASON = "the gate 'unchanged rows' failed </script><b>"
 
 
 class Read(HTMLParser):
-    """What a browser would find: tags with their attributes, tables, and what stands in scripts and styles."""
+    """What a browser would find in a page: tags with their attributes, text, and what stands in scripts and styles."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
+    def __init__(self, place: Path) -> None:
+        super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.raw: dict[str, list[str]] = {"script": [], "style": []}
-        self.told: list[str] = []
-        self.tables: dict[str, int] = {}
-        self._open: list[str] = []
-        self._table = ""
-        self.feed(text)
+        self.source, self.text = place.read_text(encoding="utf-8"), ""
+        self.feed(self.source)
+        self.text = re.sub(r"\s+", " ", self.text)
 
     def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.tags.append((tag, found))
+        self.tags.append((tag, dict(attrs)))
         if tag in self.raw:
-            self._open.append(tag)
             self.raw[tag].append("")
-        if tag == "table":
-            self._table = found.get("data-csv") or ""
-            self.tables.setdefault(self._table, 0)
-        self._body = tag == "tbody" or (getattr(self, "_body", False) and tag != "thead")
-        if tag == "tr" and self._body and found.get("class") != "heading":
-            self.tables[self._table] += 1
-
-    def handle_endtag(self, tag: str) -> None:
-        if self._open and self._open[-1] == tag:
-            self._open.pop()
 
     def handle_data(self, data: str) -> None:
-        if self._open:
-            self.raw[self._open[-1]][-1] += data
+        if self.cdata_elem:  # within a script or a style
+            self.raw[self.cdata_elem][-1] += data
         else:
-            self.told.append(data)
+            self.text += f" {data}"
 
-    @property
-    def text(self) -> str:
-        return re.sub(r"\s+", " ", " ".join(self.told))
+    def rows(self) -> dict[str, int]:
+        """How many rows each table has that has a CSV."""
+        tables = re.findall(r'<table data-csv="(\w+)">.*?</thead>(.*?)</table>', self.source, re.DOTALL)
+        return {name: body.count("<tr>") for name, body in tables}
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        """The attributes of every tag of that name."""
+        return [attributes for name, attributes in self.tags if name == tag]
 
     def with_class(self, name: str) -> list[dict[str, str | None]]:
-        return [found for _, found in self.tags if name in (found.get("class") or "").split()]
-
-
-def opened(place: Path) -> Read:
-    return Read(place.read_text(encoding="utf-8"))
+        return [attributes for _, attributes in self.tags if name in (attributes.get("class") or "").split()]
 
 
 @pytest.fixture(scope="module")
@@ -84,104 +72,87 @@ def place(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(place) -> Read:
-    return opened(place)
+    return Read(place)
 
 
 def test_a_browser_has_nothing_to_ask_for(page, place):
     fetching = {"src", "srcset", "data", "poster", "action", "formaction", "background", "manifest", "ping"}
-    assert not [(tag, found) for tag, found in page.tags if fetching & set(found)]
+    assert not [tag for tag, attributes in page.tags if fetching & set(attributes)]
     assert not {tag for tag, _ in page.tags} & {"link", "base", "iframe", "object", "embed", "img", "form"}
-    for style in page.raw["style"]:
-        assert not re.search(r"url\(|@import", style)
-    assert not [found for _, found in page.tags if re.search(r"url\(", found.get("style") or "")]
-    links = [found["href"] for tag, found in page.tags if tag == "a"]
-    ids = {found["id"] for _, found in page.tags if "id" in found}
-    for link in links:
+    assert not re.search(r"url\(|@import", "".join(page.raw["style"]))
+    assert not [tag for tag, attributes in page.tags if "url(" in (attributes.get("style") or "")]
+    ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    for link in (attributes["href"] for attributes in page.all("a")):
         assert link[1:] in ids if link.startswith("#") else (place.parent / link).is_file(), link
     *charts, vega, script = page.raw["script"]
     assert "vegaEmbed" in vega
     assert "http" not in script
     assert len(charts) > 20
-    for chart in charts:
-        assert "http" not in re.sub(r'"\$schema":"[^"]*"', "", chart)
+    assert not [chart for chart in charts if "http" in re.sub(r'"\$schema":"[^"]*"', "", chart)]
 
 
 def test_every_table_is_there_with_every_row_of_its_csv(page, place):
-    assert set(page.tables) == {key for key, entry in TABLES.items() if entry.place != "beside"} | {
-        ""
-    }  # the gates have no CSV
-    for name in page.tables:
-        if name:
-            assert page.tables[name] == len(pl.read_csv(place.parent / f"{name}.csv", infer_schema=False)), name
-    assert page.tables["overview"] == 5
+    assert set(page.rows()) == {key for key, entry in TABLES.items() if entry.place != "beside"}
+    for name, rows in page.rows().items():
+        assert rows == len(pl.read_csv(place.parent / f"{name}.csv", infer_schema=False)), name
+    assert page.rows()["overview"] == 5
 
 
 def test_every_figure_holds_the_rows_that_its_csv_has(page, place):
-    shown = iter(page.raw["script"])
-    figures = [found["id"] for tag, found in page.tags if tag == "figure"]
-    sizes: dict[str, int] = {}
-    for figure in figures:
-        content = json.loads(next(shown))
+    figures = [attributes["id"] for attributes in page.all("figure")]
+    sizes: Counter[str] = Counter()
+    for figure, chart in zip(figures, page.raw["script"], strict=False):  # two more scripts draw them
+        content = json.loads(chart)
         rows = pl.read_csv(content["csv"].encode(), infer_schema=False)
         assert rows.columns == list(content["types"])
-        name = figure.rsplit("-", 1)[-1]
-        sizes[name] = sizes.get(name, 0) + len(rows)
+        sizes[figure.rsplit("-", 1)[-1]] += len(rows)
     assert len(figures) == 3 * 9 + 1
     for name, size in sizes.items():
         assert size == len(pl.read_csv(place.parent / f"figures/{name}.csv", infer_schema=False)), name
 
 
-def test_nothing_that_data_say_becomes_part_of_the_page(page, place):
+def test_nothing_that_data_say_becomes_part_of_the_page(page):
     assert "b" not in {tag for tag, _ in page.tags}
     assert page.text.count("</script><b>") >= 2  # the label and the reason, as they are
     assert HOSTILE in page.text
-    assert f"{HOSTILE_NAME}" in page.text
-    text = place.read_text(encoding="utf-8")
+    assert HOSTILE_NAME in page.text
     # scripts end only where the page ends them
-    assert text.count("</script>") == len(page.raw["script"])
-    assert text.count("</style>") == len(page.raw["style"]) == 1
-    found = [json.loads(script) for script in page.raw["script"][:-2]]
-    assert any(HOSTILE.replace('"', '""') in one["csv"] for one in found)
+    assert page.source.count("</script>") == len(page.raw["script"])
+    assert page.source.count("</style>") == len(page.raw["style"]) == 1
+    assert any(HOSTILE.replace('"', '""') in json.loads(script)["csv"] for script in page.raw["script"][:-2])
 
 
 def test_numbers_of_twins_are_named_as_such(page):
     (banner,) = page.with_class("banner")
     assert banner["role"] == "note"
     assert "Simulated data. wands (simulated), few (simulated) are twins" in page.text
-    for chart in (json.loads(script) for script in page.raw["script"][1:-2]):
-        assert re.match(
-            rf"(wands \(simulated\)|few \(simulated\)|{re.escape(HOSTILE_NAME)})(,|$)", chart["spec"]["title"]
-        )
+    names = rf"(wands \(simulated\)|few \(simulated\)|{re.escape(HOSTILE_NAME)})(,|$)"
+    assert all(re.match(names, json.loads(script)["spec"]["title"]) for script in page.raw["script"][1:-2])
 
 
 def test_a_failed_set_is_named_with_its_reason_and_the_gate_that_failed(page):
     for name, reason in (("scidocs", REASON), ("mine", "it was stopped")):
-        (section,) = [found for tag, found in page.tags if tag == "section" and found.get("id") == f"set-{name}"]
+        (section,) = [attributes for attributes in page.all("section") if attributes.get("id") == f"set-{name}"]
         assert section["class"] == "data-set"
         assert f"{name} (failed) This data set did not finish. {reason}" in page.text
+        assert not [figure for figure in page.all("figure") if figure["id"].startswith(f"set-{name}")]
     assert re.search(r"no decision changes mine, 1: 7 rows.{0,20} FAILED, 0 of 1", page.text)
     assert "1 of 2 checks failed" in page.text
     assert "without scidocs (failed) and mine (failed)" in page.text
-    assert not [
-        found for tag, found in page.tags if tag == "figure" and found["id"].startswith(("set-scidocs", "set-mine"))
-    ]
-    gates = [found for tag, found in page.tags if tag == "details"][:5]
-    assert ["open" in found for found in gates] == [False, False, True, True, True]
+    assert ["open" in details for details in page.all("details")[:5]] == [False, False, True, True, True]
 
 
 def test_the_page_is_one_of_its_language_for_every_reader(page):
-    assert ("html", {"lang": "en"}) in page.tags
+    assert page.all("html") == [{"lang": "en"}]
     assert [tag for tag, _ in page.tags if tag in ("h1", "main", "title")] == ["title", "h1", "main"]
-    assert all(found["role"] == "img" and len(found["aria-label"]) > 50 for found in page.with_class("plot"))
-    regions = page.with_class("scrolled")
-    assert all(found["tabindex"] == "0" and found["aria-label"] for found in regions)
+    assert all(plot["role"] == "img" and len(plot["aria-label"]) > 50 for plot in page.with_class("plot"))
+    assert all(region["tabindex"] == "0" and region["aria-label"] for region in page.with_class("scrolled"))
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
     assert all(after <= before + 1 for before, after in pairwise(levels))
-    assert all(found["scope"] for tag, found in page.tags if tag == "th")
-    ids = [found["id"] for _, found in page.tags if "id" in found]
-    names = {*ids}
-    assert len(names) == len(ids)
-    assert {found["aria-labelledby"] for _, found in page.tags if "aria-labelledby" in found} <= names
+    assert all(heading["scope"] for heading in page.all("th"))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len({*ids}) == len(ids)
+    assert {label["aria-labelledby"] for _, label in page.tags if "aria-labelledby" in label} <= {*ids}
 
 
 def test_every_colour_that_the_page_names_is_set_in_both_themes(page):
@@ -191,50 +162,50 @@ def test_every_colour_that_the_page_names_is_set_in_both_themes(page):
         assert all(f"--{name}: {value};" in style for name, value in theme.items())
 
 
-def test_the_same_runs_give_the_same_page_but_for_the_commit(tmp_path, monkeypatch):
-    texts = []
+@table("newest", "The newest table.", "A note on it.", digits=2)
+def newest_table(runs: Runs) -> pl.DataFrame:
+    return pl.DataFrame({"dataset": ["shop"], "aurc_delta": [-0.125], "source": ["hub"]})
+
+
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory) -> list[Path]:
+    """The pages on the same set, without any interval and with a table more, of two commits."""
+    places = []
     for commit in ("0123abc", "4567def"):
-        (tmp_path / commit).mkdir()
-        monkeypatch.chdir(tmp_path / commit)
-        monkeypatch.setattr("tasks.report.commit", lambda told=commit: told)
-        texts.append(reported([made(source="hub", rows=200, groups=20)]).read_text(encoding="utf-8"))
-    first, later = texts
-    assert first.replace("0123abc", "4567def") == later
-    assert not Read(first).with_class("banner")  # nothing is simulated
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(tmp_path_factory.mktemp(commit))
+            patch.setattr("tasks.report.commit", lambda commit=commit: commit)
+            patch.setitem(TABLES, "newest", newest_table)
+            places.append(reported([made(source="hub", rows=200, groups=4, changes={})]))
+    return places
 
 
-def test_a_page_without_any_interval_still_reads(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    found = opened(reported([made(rows=200, groups=4, changes={})]))
-    assert "No interval was computed" in found.text
-    assert "None" not in found.text
+def test_the_same_runs_give_the_same_page_but_for_the_commit(twice):
+    first, later = (place.read_text(encoding="utf-8") for place in twice)
+    assert first.replace("0123abc", "4567def") == later != first
+    assert not Read(twice[0]).with_class("banner")  # nothing is simulated
 
 
-# Parts
+def test_a_page_without_any_interval_still_reads(twice):
+    page = Read(twice[0])
+    assert "No interval was computed" in page.text
+    assert "None" not in page.text
+
+
+def test_a_table_that_is_registered_appears_in_every_list(twice):
+    page, folder = Read(twice[0]), twice[0].parent
+    assert page.rows()["newest"] == 1
+    assert "The newest table. (1 row)" in page.text
+    assert "-0.12" in page.text
+    assert {path.suffix for path in folder.glob("newest.*")} == {".csv", ".md", ".tex"}
+    assert r"AURC$\downarrow$" in (folder / "newest.tex").read_text()
 
 
 def test_gates_count_what_was_asked_over_all_places():
-    records = [gate("shop", "rows", seed=seed) for seed in (1, 2)] + [gate("shop", "rows", seed=3, held=False)]
+    records = [gate("shop", "rows", seed=seed) for seed in (1, 2)] + [gate("shop", "rows", seed=3, passed=False)]
     first, second = gates_of(records)
     assert (first.asked, first.failures, second.asked) == (3, [], 3)
     (failure,) = second.failures
     assert failure.startswith("shop, 3: 7 rows")
-    checks = [check for name in ("rows", "classes") for check in gate("shop", name)["checks"]]
-    several = gates_of([{"gate": "pairs", "coordinates": {}, "success": True, "checks": checks}])
-    assert [expectation.gate for expectation in several] == ["rows", "rows", "classes", "classes"]
-
-
-def test_a_table_that_is_registered_appears_in_every_list(tmp_path, monkeypatch):
-    @table("newest", "The newest table.", "A note on it.", digits=2)
-    def newest_table(runs: Runs) -> pl.DataFrame:
-        return pl.DataFrame({"dataset": ["shop"], "aurc_delta": [-0.125], "source": ["hub"]})
-
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(TABLES, "newest", newest_table)
-    place = reported([made(rows=200, groups=20)])
-    page = opened(place)
-    assert page.tables["newest"] == 1
-    assert "The newest table. (1 row)" in page.text
-    assert "-0.12" in page.text
-    assert {path.suffix for path in place.parent.glob("newest.*")} == {".csv", ".md", ".tex"}
-    assert r"AURC$\downarrow$" in (place.parent / "newest.tex").read_text()
+    several = [check for name in ("rows", "classes") for check in gate("shop", name)["checks"]]
+    assert [row.gate for row in gates_of([{"checks": several}])] == ["rows", "rows", "classes", "classes"]

@@ -14,6 +14,7 @@ from tasks.tables.verdict import FOLDER, NOT_COMPARABLE, TABLES, placed, printed
 from tests.report_data import frame, runs_of
 
 ERROR = 0.002  # of every bootstrap
+BINOMIAL = math.sqrt(0.376 * 0.624 / 10_000)  # of the share that one cell of the paper prints
 SIDES = (("confidence", "conf"), ("mrp", "mrp"))
 
 
@@ -23,48 +24,46 @@ def csv(name: str) -> list[dict]:
 
 def paper_values() -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
     """(data set, calibrator, variant, metric) to three seeds with the mean (and deviation) that some table prints."""
-    found: dict[tuple[str, str, str, str], float | tuple[float, float]] = {}
+    means: dict[tuple[str, str, str, str], float] = {}
+    deviations: dict[tuple[str, str, str, str], float] = {}
     averages = csv("ablation")
     for row, metric, *cell in product(averages, (*COMPARED, "selacc_50"), PAPER_DATASETS, PAPER_CALIBRATORS):
-        found[*cell, row["variant"], metric] = row[metric]  # every cell is the average of its variant
-    for row in csv("main"):
+        means[*cell, row["variant"], metric] = row[metric]  # every cell is the average of its variant
+    for row, metric, (variant, short) in product(csv("main"), COMPARED, SIDES):
         cell = row["dataset"], row["calibrator"]
-        found[*cell, "confidence", "accuracy"] = row["accuracy"]
-        for metric, (variant, short) in product(COMPARED, SIDES):
-            found[*cell, variant, metric] = row[f"{metric}_{short}"], row[f"{metric}_{short}_std"]
-    for row, calibrator, (variant, _), kept in product(
-        csv("budgeted_fallback")[:-1], PAPER_CALIBRATORS, SIDES, (10, 50, 70, 90)
-    ):
-        gain = row[f"delta_selacc_{kept}"] * (variant == "mrp")
-        found[row["dataset"], calibrator, variant, f"selacc_{kept}"] = averages[0]["selacc_50"] + gain
+        means[*cell, "confidence", "accuracy"] = row["accuracy"]
+        means[*cell, variant, metric] = row[f"{metric}_{short}"]
+        deviations[*cell, variant, metric] = row[f"{metric}_{short}_std"]
+    for row, calibrator, kept in product(csv("budgeted_fallback")[:-1], PAPER_CALIBRATORS, (10, 50, 70, 90)):
+        cell, metric, before = (row["dataset"], calibrator), f"selacc_{kept}", averages[0]["selacc_50"]
+        means[*cell, "confidence", metric] = before
+        means[*cell, "mrp", metric] = before + row[f"delta_selacc_{kept}"]
     for row, calibrator in product(csv("label_spread"), PAPER_CALIBRATORS):
         for metric, column in (("label_spread", "label_spread_pp"), ("label_spread_null_p95", "random_p95_pp")):
-            found[row["dataset"], calibrator, "confidence", metric] = row[column] / 100
+            means[row["dataset"], calibrator, "confidence", metric] = row[column] / 100
     names = {"fixed_ece": "ece", "top_ece": "top_ece", "nll": "nll", "brier": "brier"}
-    for row in csv("simplex_projection"):
+    for row, (name, metric) in product(csv("simplex_projection"), names.items()):
         cell = row["dataset"], row["calibrator"]
-        for (name, metric), (variant, short) in product(names.items(), (("confidence", "base"), ("mrc", "mrc"))):
-            found[*cell, variant, metric] = row[f"{name}_{short}"]
-        for metric, column in (("infeasible_share", "q_below_uniform_pct"), ("solved_share", "solved_pct")):
-            found[*cell, "mrc", metric] = row[column] / 100
+        means[*cell, "confidence", metric], means[*cell, "mrc", metric] = row[f"{name}_base"], row[f"{name}_mrc"]
+        for share, column in (("infeasible_share", "q_below_uniform_pct"), ("solved_share", "solved_pct")):
+            means[*cell, "mrc", share] = row[column] / 100
     boosted = csv("robustness")[1]
     columns = {("confidence", name): name for name in ("accuracy", "ece")}
     columns |= {(variant, metric): f"{metric}_{short}" for metric, (variant, short) in product(COMPARED, SIDES)}
-    found |= {(BOOSTED, "uncal", *which): boosted[column] for which, column in columns.items()}
-    means = {key: value if isinstance(value, tuple) else (value, 0.0) for key, value in found.items()}
-    return {key: (mean - std, mean, mean + std) for key, (mean, std) in means.items()}
+    means |= {(BOOSTED, "uncal", *which): boosted[column] for which, column in columns.items()}
+    return {key: tuple(mean + at * deviations.get(key, 0) for at in (-1, 0, 1)) for key, mean in means.items()}
 
 
 def as_runs(source: str = "hub", **others: str) -> Runs:
     """Runs that are the paper's numbers to the digits that it prints; `others` name the source of single data sets."""
     values = paper_values()
-    sources = {name: others.get(name, source) for name in (*PAPER_DATASETS, BOOSTED)}
+    sources = dict.fromkeys((*PAPER_DATASETS, BOOSTED), source) | others
     cells = sorted({(dataset, calibrator, metric) for dataset, calibrator, _, metric in values})
-    intervals = [
+    intervals = (
         (dataset, sources[dataset], calibrator, metric, quantity, 0.0, ERROR, -1.0, 1.0, None, 40)
         for (dataset, calibrator, metric), quantity in product(cells, ("before", "after", "delta"))
         if not metric.endswith(("_share", "null_p95"))
-    ]
+    )
     sizes = {row["dataset"]: row["n_classes"] for row in csv("simplex_projection")}
     return runs_of(values, sources, sizes, intervals=frame(INTERVALS, *intervals))
 
@@ -160,12 +159,18 @@ def test_the_tolerance_is_two_deviations_of_the_difference_and_half_a_unit(verdi
     assert np.std(drawn) == pytest.approx(1 / 2, abs=0.05)
 
 
-def test_within_a_data_set_errors_are_shared_and_across_data_sets_they_are_independent(verdicts):
-    for dataset, error in (("wands", ERROR), ("average", ERROR / math.sqrt(6))):
-        row = row_of(verdicts, "budgeted_fallback", dataset, "average", "delta_selacc_50")
-        assert row["tolerance"] == tolerance(0, 0, error)
-    points = row_of(verdicts, "label_spread", "wands", "average", "label_spread_pp")
-    assert points["tolerance"] == tolerance(0, 0, 100 * ERROR, 0.05)
+@pytest.mark.parametrize(
+    ("place", "error", "half_unit"),
+    [
+        (("budgeted_fallback", "wands", "average", "delta_selacc_50"), ERROR, 0.0005),  # calibrators share the rows
+        (("budgeted_fallback", "average", "average", "delta_selacc_50"), ERROR / math.sqrt(6), 0.0005),  # sets do not
+        (("label_spread", "wands", "average", "label_spread_pp"), 100 * ERROR, 0.05),
+        (("simplex_projection", "esci_rerank_us", "ts", "q_below_uniform_pct"), 100 * BINOMIAL, 0.05),
+    ],
+    ids=["calibrators", "data sets", "points", "share of rows"],
+)
+def test_the_sampling_error_of_means_and_shares(verdicts, place, error, half_unit):
+    assert row_of(verdicts, *place)["tolerance"] == tolerance(0, 0, error, half_unit)
 
 
 def test_a_bootstrap_error_of_the_average_over_calibrators_is_preferred(hub):
@@ -173,11 +178,6 @@ def test_a_bootstrap_error_of_the_average_over_calibrators_is_preferred(hub):
     runs = dataclasses.replace(hub, intervals=pl.concat([hub.intervals, average]))
     row = row_of(verdict_table(runs), "budgeted_fallback", "wands", "average", "delta_selacc_50")
     assert row["tolerance"] == tolerance(0, 0, 0.0007)
-
-
-def test_shares_of_rows_have_binomial_errors(verdicts):
-    row = row_of(verdicts, "simplex_projection", "esci_rerank_us", "ts", "q_below_uniform_pct")
-    assert row["tolerance"] == tolerance(0, 0, 100 * math.sqrt(0.376 * 0.624 / 10_000), 0.05)
 
 
 def test_every_number_but_counts_ratios_and_shuffles_has_a_tolerance(verdicts):
@@ -217,8 +217,8 @@ def test_one_simulated_set_among_official_ones_is_one_line_and_there_are_no_aver
     table = verdict_table(as_runs(**{name: "simulated"}))
     (row,) = table.filter(dataset=name).to_dicts()
     assert (row["verdict"], row["source"], row["ours"]) == (NOT_COMPARABLE, "simulated", None)
-    averages = table.filter(dataset="average")["verdict"]
-    assert (averages.to_list() == [NOT_COMPARABLE]) == (name in PAPER_DATASETS)
+    averages = table.filter(dataset="average")["verdict"].to_list()
+    assert (averages == [NOT_COMPARABLE]) == (name in PAPER_DATASETS)
     assert set(table.filter(dataset="scidocs")["source"]) == {"hub"}
     assert "off" not in table["verdict"]
 

@@ -1,5 +1,6 @@
 """Chromium without a screen, for tests that look at what a person sees; it asks for nothing by itself."""
 
+import json
 import shutil
 import time
 from pathlib import Path
@@ -28,6 +29,15 @@ def open_browser(profile: Path, *flags: str) -> Any:
         options.add_argument(f"--{flag}")
     options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+
+
+def asked_for(driver: Any) -> set[str]:
+    """Addresses that the page has asked for since this was called last."""
+    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    requests = [
+        message["params"]["request"] for message in messages if message["method"] == "Network.requestWillBeSent"
+    ]
+    return {request["url"] for request in requests}
 
 
 def eventually(happens, within: float = PATIENCE):

@@ -4,19 +4,17 @@
 """
 
 import base64
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from tasks.figures.style import DARK, LIGHT
-from tasks.tables.runs import PAPER_DATASETS
-from tests.report_data import BETTER, NOTHING, Made, made, reported
-from tests.system.browser import eventually, open_browser
+from tasks.protocol.keys import PAPER_DATASETS
+from tests.report_data import BETTER, NOTHING, Made, contrast, made, reported
+from tests.system.browser import asked_for, eventually, open_browser
 
 TEN = tuple(f"grade {place}" for place in range(10))
 LONG = "a label of very many words that nobody would want to read twice"
@@ -130,11 +128,6 @@ class Reader:
     def in_theme(self, name: str) -> None:
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
 
-    def asked(self) -> set[str]:
-        """Addresses that the page has asked for."""
-        messages = [json.loads(one["message"])["message"] for one in self.driver.get_log("performance")]
-        return {one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"}
-
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory) -> Iterator[Any]:
@@ -156,14 +149,12 @@ def at_a_desk(reader):
     eventually(reader.redrawn)
 
 
-def test_the_page_opens_without_a_word_on_the_console_and_asks_for_nothing(reader):
+def test_the_page_opens_without_a_word_on_the_console_asks_for_nothing_and_fits_into_a_mailbox(reader):
     reader.open()
     assert reader.driver.get_log("browser") == []
-    assert {re.sub("^(blob|data):.*", r"\1", url) for url in reader.asked()} <= {reader.place.as_uri(), "blob", "data"}
-
-
-def test_the_page_is_small_enough_for_a_mailbox(place):
-    assert place.stat().st_size < LARGEST
+    asked = {re.sub("^(blob|data):.*", r"\1", url) for url in asked_for(reader.driver)}
+    assert asked <= {reader.place.as_uri(), "blob", "data"}
+    assert reader.place.stat().st_size < LARGEST
 
 
 @pytest.mark.parametrize("width", [DESK, PHONE])
@@ -181,16 +172,6 @@ def test_every_panel_of_every_figure_has_marks_and_no_text_of_it_is_cut(reader, 
         assert width == PHONE or not cut, figure
 
 
-def test_every_table_shows_every_row_of_its_csv(reader, place):
-    rows = reader.run(
-        "return [...document.querySelectorAll('table[data-csv]')].map((table) => "
-        "[table.dataset.csv, table.querySelectorAll('tbody tr:not(.heading)').length])"
-    )
-    assert len(rows) > 10
-    for name, shown in rows:
-        assert shown == len(pl.read_csv(place.parent / f"{name}.csv", infer_schema=False)), name
-
-
 @pytest.mark.parametrize("width", [PHONE, 768, DESK])
 def test_the_page_is_as_wide_as_the_screen(reader, width):
     reader.look(width)
@@ -198,11 +179,8 @@ def test_the_page_is_as_wide_as_the_screen(reader, width):
     reader.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     shown, needed = reader.run("return [innerWidth, document.documentElement.scrollWidth]")
     assert needed <= shown == width
-    wide = reader.run(
-        "return [...document.querySelectorAll('.plot')].filter((one) => one.scrollWidth > one.clientWidth)"
-        ".map((one) => [one.closest('figure').id, one.clientWidth, one.scrollWidth])"
-    )
-    assert wide == []
+    wide = "return [...document.querySelectorAll('.plot')].filter((plot) => plot.scrollWidth > plot.clientWidth)"
+    assert reader.run(f"{wide}.map((plot) => plot.closest('figure').id)") == []
     reader.run("document.querySelectorAll('details').forEach((one) => { one.open = false; })")
 
 
@@ -210,7 +188,7 @@ def test_the_page_is_as_wide_as_the_screen(reader, width):
 def test_all_text_can_be_read_in_both_themes(reader, theme, colours):
     reader.in_theme(theme)
     ground = reader.run("return getComputedStyle(document.body).backgroundColor")
-    assert numbers(ground) == numbers(colours["paper"])
+    assert contrast(ground, colours["paper"]) == pytest.approx(1)
     pairs = reader.run(COLOURS)
     assert len(pairs) > 3
     for pair in pairs:
@@ -249,18 +227,16 @@ def test_the_keyboard_reaches_the_verdict_and_what_scrolls(reader):
     passed = []
     for _ in range(12):
         press(Keys.TAB)
-        passed.append(reader.driver.switch_to.active_element.get_attribute("class"))
-    assert any("scrolled" in (name or "") for name in passed)
-    assert skip.get_attribute("class") not in passed
-    reached = reader.run("return [...document.querySelectorAll('.scrolled')].every((one) => one.tabIndex === 0)")
-    assert reached
+        passed.append(reader.driver.switch_to.active_element.get_attribute("class") or "")
+    assert any("scrolled" in name for name in passed)
+    assert "skip" not in passed
+    assert reader.run("return [...document.querySelectorAll('.scrolled')].every((region) => region.tabIndex === 0)")
 
 
 def test_the_rows_of_a_figure_can_be_saved_without_the_files_beside_the_page(reader):
-    text = "return fetch(document.querySelector(arguments[0]).href).then((answer) => answer.text())"
-    links = reader.run("return [...document.querySelectorAll('a.csv')].map((one) => one.href)")
+    links = reader.run("return [...document.querySelectorAll('a.csv')].map((link) => link.href)")
     assert all(link.startswith("blob:") for link in links)
-    saved = reader.run(text, "figure.chart a.csv")
+    saved = reader.run("return fetch(arguments[0]).then((answer) => answer.text())", links[0])
     assert saved.startswith("dataset,change,")
 
 
@@ -281,20 +257,3 @@ def test_paper_has_every_figure_and_every_table(reader):
     pdf = base64.b64decode(reader.ask("Page.printToPDF", printBackground=True)["data"])
     assert pdf.startswith(b"%PDF")
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) > 4
-
-
-def numbers(colour: str) -> tuple[int, ...]:
-    """Red, green and blue, of `#rrggbb` or of `rgb(r, g, b)`."""
-    if colour.startswith("#"):
-        return tuple(int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return tuple(int(part) for part in re.findall(r"\d+", colour)[:3])
-
-
-def contrast(one: str, other: str) -> float:
-    """The contrast ratio of two colours, from 1 to 21 (WCAG 2.2)."""
-    lights = []
-    for colour in (one, other):
-        parts = [part / 255 for part in numbers(colour)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        lights.append(sum(share * part for share, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True)))
-    return (max(lights) + 0.05) / (min(lights) + 0.05)
