@@ -132,16 +132,16 @@ def write_page(
 ) -> None:
     """Write `index.html`, and link it; `reasons` say why each data set that is missing has failed."""
     names = [display_name(*row) for row in tables["overview"].select("dataset", "source").iter_rows()]
-    told = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
-    figure = overview(told)
+    first = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
+    figure = overview(first)
     write_whole(FIGURES / "overview.csv", figure.rows.write_csv)
     write_text(FIGURES / "overview.svg", svg(picture(figure.rows)))
-    advice = dict(told.select("dataset", "advice").iter_rows())
+    advice = dict(first.select("dataset", "advice").iter_rows())
     facts = {fact["dataset"]: fact for fact in runs.facts}
     data_sets = [_data_set(results, figures, advice, facts[results.name]) for results, figures in drawn]
     data_sets += [_hole(name, reasons.get(name, "")) for name in runs.missing]
     page = Page(
-        verdict=verdict_in_words(told, sentence),
+        verdict=verdict_in_words(first, sentence),
         simulated=[results.shown for results, _ in drawn if facts[results.name]["source"] == "simulated"],
         headline=figure,
         tables=tables,

@@ -21,6 +21,7 @@ FEWEST_ROWS = 20  # that a dot stands for
 COLUMNS = 3
 FALLBACKS = {"shared": "shared curve", "identity": "confidence kept"}
 HEIGHT = 190
+Rows = list[dict[str, Any]]  # with the columns of SCHEMA, where they have them
 SCHEMA = pl.Schema(
     {"label": pl.String, "panel": pl.String, "kind": pl.String, "seed": pl.Int64, "confidence": pl.Float64}
     | {"reliability": pl.Float64, "low": pl.Float64, "high": pl.Float64, "to": pl.Float64, "rows": pl.Int64}
@@ -56,9 +57,8 @@ def label_curves(results: Results) -> Figure:
 
 def curve_rows(results: Results) -> pl.DataFrame:
     """The rows behind each label's curves, test rows, bars and identity, by `kind`."""
-    first = results.scored(results.seeds[0])
-    lowest = results.lowest()
-    rows: list[dict[str, Any]] = []
+    first, lowest = results.scored(results.seeds[0]), results.lowest()
+    rows: Rows = []
     for place, label in enumerate(results.labels):
         mine = first.filter(pl.col("decision") == place)
         curves = fitted(results, place)
@@ -70,16 +70,16 @@ def curve_rows(results: Results) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SCHEMA)
 
 
-def _ends(lowest: float) -> list[dict[str, Any]]:
+def _ends(lowest: float) -> Rows:
     return [{"confidence": at, "reliability": at} for at in (lowest, 1.0)]
 
 
-def _drawn(curve: Mapping[str, Any], lowest: float) -> list[dict[str, Any]]:
+def _drawn(curve: Mapping[str, Any], lowest: float) -> Rows:
     """Points of a curve, its knots among them."""
     knots = [knot for knot in curve["knots"] if lowest < knot < 1]
     at = np.unique([*np.linspace(max(lowest, 1e-3), 1 - 1e-3, 60), *knots])
-    points = pl.DataFrame({"confidence": at, "reliability": read(curve, at)})
-    return points.with_columns(seed=curve["seed"], rows=curve["rows"]).to_dicts()
+    columns = {"confidence": at, "reliability": read(curve, at), "seed": curve["seed"], "rows": curve["rows"]}
+    return pl.DataFrame(columns).to_dicts()
 
 
 def reliability_by_label(results: Results) -> Figure:
@@ -87,7 +87,7 @@ def reliability_by_label(results: Results) -> Figure:
     first = results.scored(results.seeds[0])
     lowest = float(min(results.lowest(), np.floor(10 * np.min(first["reliability"].to_numpy())) / 10))
     kinds = {"confidence": "confidence", "mrp": "reliability"}  # in a tone and a column of each
-    rows: list[dict[str, Any]] = []
+    rows: Rows = []
     layers = [identity()]
     for place, label in enumerate(results.labels):
         mine = first.filter(pl.col("decision") == place)
@@ -112,7 +112,7 @@ def reliability_by_label(results: Results) -> Figure:
     )
 
 
-def fitted(results: Results, place: int) -> list[dict[str, Any]]:
+def fitted(results: Results, place: int) -> Rows:
     """The curve of one label under each protocol seed, by the calibrator that is drawn."""
     return [
         {"seed": lattice["seed"], "knots": lattice["knots"], **lattice["curves"][place]}
@@ -128,7 +128,7 @@ def read(curve: Mapping[str, Any], confidence: np.ndarray) -> np.ndarray:
     return np.asarray(expit(np.interp(confidence, curve["knots"], curve["values"])))
 
 
-def observed(said: pl.Series, correct: pl.Series) -> list[dict[str, Any]]:
+def observed(said: pl.Series, correct: pl.Series) -> Rows:
     """Rows in groups of equal size by what is said: its mean, the share that is right, and its 95% interval."""
     groups = min(GROUPS, len(said) // FEWEST_ROWS)
     if not groups:
@@ -136,34 +136,30 @@ def observed(said: pl.Series, correct: pl.Series) -> list[dict[str, Any]]:
     order = np.argsort(said.to_numpy(), kind="stable")
     parts = np.array_split(order, groups)
     rows = np.array([len(part) for part in parts])
-    right = np.array([correct.to_numpy()[part].sum() for part in parts])
-    low, high = interval_of_share(right, rows)
+    counts = np.array([correct.to_numpy()[part].sum() for part in parts])
+    low, high = interval_of_share(counts, rows)
     means = [float(said.to_numpy()[part].mean()) for part in parts]
-    dots = {"confidence": means, "reliability": right / rows, "low": low, "high": high, "rows": rows}
+    dots = {"confidence": means, "reliability": counts / rows, "low": low, "high": high, "rows": rows}
     return pl.DataFrame(dots).to_dicts()
 
 
-def histogram(confidence: pl.Series, lowest: float) -> list[dict[str, Any]]:
+def histogram(confidence: pl.Series, lowest: float) -> Rows:
     """Counts of rows in bins of equal width, as bars from 0 to `reliability`."""
     counts, edges = np.histogram(np.clip(confidence.to_numpy(), lowest, 1), bins=BARS, range=(lowest, 1))
-    top = HIGHEST_BAR / max(counts.max(), 1)
-    return [
-        {"confidence": float(left), "to": float(right), "reliability": float(count * top), "rows": int(count)}
-        for count, left, right in zip(counts, edges, edges[1:], strict=False)
-        if count
-    ]
+    heights = counts * (HIGHEST_BAR / max(counts.max(), 1))
+    bars = pl.DataFrame({"confidence": edges[:-1], "to": edges[1:], "reliability": heights, "rows": counts})
+    return bars.filter(pl.col("rows") > 0).to_dicts()
 
 
-def _headed(label: str, curves: list[dict[str, Any]], test_rows: int) -> str:
+def _headed(label: str, curves: Rows, test_rows: int) -> str:
     """The heading of a panel, a line for each thing that it says."""
-    fit = [curve["rows"] for curve in curves]
-    kinds = [curve["fallback"] for curve in curves]
-    kept = "".join(
-        f", {words}" + ("" if kinds.count(kind) == len(kinds) else f" under {kinds.count(kind)} of {len(kinds)} seeds")
-        for kind, words in FALLBACKS.items()
-        if kind in kinds
-    )
-    span = f"{min(fit):,}" if len(set(fit)) == 1 else f"{min(fit):,} to {max(fit):,}"
+    fit = sorted({curve["rows"] for curve in curves})
+    span = f"{fit[0]:,}" if len(fit) == 1 else f"{fit[0]:,} to {fit[-1]:,}"
+    kept = ""
+    for kind, words in FALLBACKS.items():
+        seeds = [curve["fallback"] for curve in curves].count(kind)
+        if seeds:
+            kept += f", {words}" + ("" if seeds == len(curves) else f" under {seeds} of {len(curves)} seeds")
     return f"{_named(label)}\n{span} fit rows{kept}\n{test_rows:,} test rows"
 
 
@@ -179,11 +175,11 @@ def identity(**style: Any) -> alt.Chart:
 
 
 def _dots(kind: str, tone: str) -> list[alt.Chart]:
-    told = hover(**dict.fromkeys(("confidence", "reliability", "low", "high"), ".1%"), rows=",")
+    shown = hover(confidence=".1%", reliability=".1%", low=".1%", high=".1%", rows=",")
     base = of_kind(kind).encode(x="confidence:Q")
     return [
         base.mark_rule(color=tone, strokeWidth=1.2).encode(y="low:Q", y2="high:Q"),
-        base.mark_point(color=tone, filled=True, size=36, opacity=1).encode(y="reliability:Q", tooltip=told),
+        base.mark_point(color=tone, filled=True, size=36, opacity=1).encode(y="reliability:Q", tooltip=shown),
     ]
 
 

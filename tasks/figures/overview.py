@@ -23,9 +23,8 @@ def overview(table: pl.DataFrame) -> Figure:
     columns = {"change": "nll_correct_delta", "low": "low", "high": "high"}
     columns |= {"found_conf": "found_per_1000_conf", "found_mrp": "found_per_1000_mrp"}
     rows = table.select("dataset", **columns).filter(pl.col("change").is_not_null())
-    return Figure(
-        "overview", TITLE, CAPTION, rows, drawn(changes(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10)
-    )
+    spec = drawn(changes(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10)
+    return Figure("overview", TITLE, CAPTION, rows, spec)
 
 
 def picture(rows: pl.DataFrame) -> dict[str, Any]:
@@ -33,7 +32,7 @@ def picture(rows: pl.DataFrame) -> dict[str, Any]:
     base = alt.Chart(ROWS).encode(y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), axis=None))
     ways = {"by confidence": ("found_conf:Q", "confidence"), "by reliability": ("found_mrp:Q", "mrp")}
     tones = alt.Scale(domain=[*ways], range=[colour(tone) for _, tone in ways.values()])
-    found = alt.layer(
+    errors = alt.layer(
         base.mark_rule(color=colour("bars"), strokeWidth=3).encode(
             x=alt.X("found_conf:Q", title="errors found per 1,000 reviews"), x2="found_mrp:Q"
         ),
@@ -42,7 +41,7 @@ def picture(rows: pl.DataFrame) -> dict[str, Any]:
             for name, (column, _) in ways.items()
         ),
     ).encode(color=alt.Color(scale=tones, legend=alt.Legend(title=None, symbolType="circle", orient="bottom")))
-    panels = [panel.properties(width=280, height=20 * len(rows)) for panel in (changes(rows), found)]
+    panels = [panel.properties(width=280, height=20 * len(rows)) for panel in (changes(rows), errors)]
     return for_print(alt.hconcat(*panels, spacing=20), rows, PICTURE_TEXT)
 
 

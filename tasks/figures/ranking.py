@@ -1,5 +1,6 @@
 """What is left of errors among the decisions that are kept, by coverage, and who finds more of them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -54,26 +55,24 @@ def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
 
 def risk_coverage(results: Results) -> Figure:
     """Error rate of the decisions kept, by coverage, for each way of ranking them."""
-    ranked = retained(results)
-    frames = [
-        pl.DataFrame({"coverage": COVERAGE, "risk": errors / COVERAGE, **band(ranked.drawn[name] / COVERAGE)}).select(
-            pl.lit(VARIANTS[name].title).alias("variant"), pl.all()
-        )
-        for name, errors in ranked.errors.items()
-    ]
-    rows = pl.concat(frames).filter(pl.col("coverage") >= LEAST_DRAWN).fill_nan(None)
-    base = _by_coverage(_variants(list(ranked.errors)))
-    told = hover(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
+    rows = _of_variants(
+        {
+            name: {"coverage": COVERAGE, "risk": errors / COVERAGE, **band(ranked.drawn[name] / COVERAGE)}
+            for name, errors in ranked.errors.items()
+        }
+    ).filter(pl.col("coverage") >= LEAST_DRAWN)
+    base = _by_coverage(_variants([*ranked.errors]))
+    shown = hover(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
     chart = alt.layer(
         *_banded(base, rows),
         _line(base).encode(y=alt.Y("risk:Q", axis=alt.Axis(format="%"), title="errors among them")),
-        base.mark_point(size=120, opacity=0).encode(y="risk:Q", tooltip=told),
+        base.mark_point(size=120, opacity=0).encode(y="risk:Q", tooltip=shown),
     )
     return Figure(
         "risk_coverage",
         "Errors among the decisions that are kept",
         "Decisions are kept in the order of each score. Lower is better: at the same coverage, fewer of the kept "
-        f"decisions are wrong. All curves meet at full coverage, where nothing is chosen. {_told(rows)}",
+        f"decisions are wrong. All curves meet at full coverage, where nothing is chosen. {_what_the_band_is(rows)}",
         rows,
         drawn(chart, subtitle=results.subtitle, height=300),
     )
@@ -83,22 +82,22 @@ def fallback_gain(results: Results) -> Figure:
     """What MRP adds to the accuracy of the decisions kept, by coverage."""
     ranked = retained(results)
     gain = (ranked.errors["confidence"] - ranked.errors["mrp"]) / COVERAGE
-    low_high = band((ranked.drawn["confidence"] - ranked.drawn["mrp"]) / COVERAGE)
-    rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain, **low_high})
+    bounds = band((ranked.drawn["confidence"] - ranked.drawn["mrp"]) / COVERAGE)
+    rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain} | bounds)
     rows = rows.filter(pl.col("coverage") >= LEAST_DRAWN).fill_nan(None)
     base = _by_coverage(alt.value(colour("mrp")))
-    told = hover(coverage="%", gain="+.2%", low=".2%", high=".2%")
+    shown = hover(coverage="%", gain="+.2%", low=".2%", high=".2%")
     chart = alt.layer(
         *_banded(base, rows),
         alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(y=alt.datum(0)),
         base.mark_line(strokeWidth=2).encode(y=alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")),
-        base.mark_point(size=120, opacity=0).encode(y="gain:Q", tooltip=told),
+        base.mark_point(size=120, opacity=0).encode(y="gain:Q", tooltip=shown),
     )
     return Figure(
         "fallback_gain",
         "Accuracy gained among the decisions that are kept",
         "MRP's ranking beside that of the confidence, the rest going to a fallback. Above zero MRP keeps better "
-        f"decisions; where the band crosses zero, the test rows do not tell. {_told(rows)}",
+        f"decisions; where the band crosses zero, the test rows do not tell. {_what_the_band_is(rows)}",
         rows,
         drawn(chart, subtitle=results.subtitle),
     )
@@ -114,33 +113,32 @@ def errors_found(results: Results) -> Figure:
 
     change = band(found(ranked.drawn["mrp"]) - found(ranked.drawn["confidence"]))
     lines = {name: found(ranked.errors[name]) for name in ("confidence", "mrp")}
-    frames = [
-        pl.DataFrame({"reviewed": reviewed, "found": values, "change": lines["mrp"] - lines["confidence"]})
-        .with_columns(change_low=change["low"], change_high=change["high"])
-        .select(pl.lit(VARIANTS[name].title).alias("variant"), pl.all())
-        for name, values in lines.items()
-    ]
-    rows = pl.concat(frames).filter(pl.col("reviewed").is_between(0.0499, 0.5001))
-    rows = rows.sort("variant", "reviewed").fill_nan(None)
+    changes = {"change": lines["mrp"] - lines["confidence"], "change_low": change["low"], "change_high": change["high"]}
+    every = _of_variants({name: {"reviewed": reviewed, "found": errors} | changes for name, errors in lines.items()})
+    rows = every.filter(pl.col("reviewed").is_between(0.0499, 0.5001)).sort("variant", "reviewed")
     base = alt.Chart(ROWS).encode(
         x=alt.X("reviewed:Q", axis=alt.Axis(format="%"), title="share of decisions reviewed"),
         y=alt.Y("found:Q", title="errors found per 1,000 reviews", scale=alt.Scale(zero=False)),
         color=_variants([*lines]),
     )
-    told = hover(variant="", reviewed="%", found=".0f", change="+.0f", change_low="+.0f", change_high="+.0f")
-    chart = alt.layer(_line(base), base.mark_point(size=120, opacity=0).encode(tooltip=told))
-    known = rows["change_low"].is_not_null().any()
-    hovered = (
-        "Hover for the change and its 95% interval." if known else "There are too few test groups for an interval."
-    )
+    shown = hover(variant="", reviewed="%", found=".0f", change="+.0f", change_low="+.0f", change_high="+.0f")
+    chart = alt.layer(_line(base), base.mark_point(size=120, opacity=0).encode(tooltip=shown))
+    none, some = "There are too few test groups for an interval.", "Hover for the change and its 95% interval."
+    hint = some if rows["change_low"].is_not_null().any() else none
     return Figure(
         "errors_found",
         "Errors found per 1,000 reviews",
         "Reviewers see the least reliable decisions first. The distance between the lines is what MRP saves or costs: "
-        f"errors that the same number of reviews finds besides. {hovered} Means over protocol seeds.",
+        f"errors that the same number of reviews finds besides. {hint} Means over protocol seeds.",
         rows,
         drawn(chart, subtitle=results.subtitle),
     )
+
+
+def _of_variants(columns: Mapping[str, Mapping[str, np.ndarray]]) -> pl.DataFrame:
+    """The columns of each variant below one another, with the name that people read; NaN becomes null."""
+    frames = [pl.DataFrame({"variant": NAMES[name], **members}) for name, members in columns.items()]
+    return pl.concat(frames).fill_nan(None)
 
 
 def _variants(names: list[str]) -> alt.Color:
@@ -163,7 +161,7 @@ def _has_band(rows: pl.DataFrame) -> bool:
     return bool(rows["low"].is_not_null().any())
 
 
-def _told(rows: pl.DataFrame) -> str:
+def _what_the_band_is(rows: pl.DataFrame) -> str:
     band = f"The band is where 95% of {RESAMPLES} draws of test groups fall, given the fits."
     none = f"There are fewer than {FEWEST_GROUPS} test groups, too few for a band."
     return f"{band if _has_band(rows) else none} Means over protocol seeds."

@@ -18,7 +18,7 @@ class Results:
     name: str
     shown: str  # as people read it: `wands (simulated)`
     labels: tuple[str, ...]
-    scores: pl.DataFrame  # scores.parquet
+    scores: pl.DataFrame  # of scores.parquet
     lattices: list[Mapping[str, Any]]  # of curves.json
     metrics: pl.DataFrame
     rivals: pl.DataFrame

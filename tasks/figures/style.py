@@ -49,37 +49,18 @@ def written_out(spec: Mapping[str, Any], colours: Mapping[str, str] = LIGHT) -> 
 def theme(size: int = 12, *, for_print: bool = False) -> dict[str, Any]:
     """The part of a chart that says how it looks; `size` of text in pixels on the page, in points for print."""
     ink, quiet, grid = colour("ink"), colour("quiet"), colour("grid")
+    lines = {"gridColor": grid, "domainColor": quiet, "tickColor": quiet, "tickCount": 5}
+    labels = {"labelColor": quiet, "labelFontSize": size - 1, "labelOverlap": "greedy", "labelSeparation": 6}
+    names = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelLimit": 260}
+    symbols = {"symbolType": "stroke", "symbolOpacity": 1} | (PRINT_SYMBOLS if for_print else {"symbolStrokeWidth": 3})
+    title = {"titleColor": ink, "titleFontSize": size, "titleFontWeight": "normal"}
     return {
         "background": "white" if for_print else "transparent",
         "font": PRINT_FONT if for_print else FONT,
         "aria": False,  # the page says what a figure shows; a name for each of a thousand dots helps nobody
-        "axis": {
-            "labelColor": quiet,
-            "titleColor": ink,
-            "gridColor": grid,
-            "domainColor": quiet,
-            "tickColor": quiet,
-            "labelFontSize": size - 1,
-            "titleFontSize": size,
-            "titleFontWeight": "normal",
-            "tickCount": 5,
-            "labelOverlap": "greedy",
-            "labelSeparation": 6,
-            "labelLimit": 220,
-        },
-        "header": {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelLimit": 260},
-        "legend": {
-            "labelColor": ink,
-            "titleColor": ink,
-            "labelFontSize": size,
-            "orient": "top",
-            "title": None,
-            "symbolType": "stroke",
-            "symbolOpacity": 1,
-            "columns": 2,
-            "labelLimit": 260,
-        }
-        | (PRINT_SYMBOLS if for_print else {"symbolStrokeWidth": 3}),
+        "axis": lines | labels | title | {"labelLimit": 220},
+        "header": names,
+        "legend": names | symbols | {"orient": "top", "title": None, "columns": 2},
         "title": {"color": quiet, "fontSize": size, "fontWeight": "normal", "anchor": "start", "offset": 6},
         "view": {"stroke": None},
     }

@@ -25,8 +25,7 @@ def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
     answers = []
     for answer, words in ANSWERS.items():
         names = finished.filter(pl.col("advice").str.starts_with(answer))["dataset"].to_list()
-        if names:
-            answers.append(f"{words} {_listed(names)} ({len(names)} of {len(finished)}).")
+        answers += [f"{words} {_listed(names)} ({len(names)} of {len(finished)})."] if names else []
     answers = answers or ["No interval was computed, so nothing can be advised."]
     failed = overview.filter(source=FAILED)["dataset"].unique(maintain_order=True).to_list()
     holes = [f"What is said here is said without {_listed(failed)}."] if failed else []
@@ -70,15 +69,14 @@ def provenance_in_words(
     facts: Sequence[Mapping[str, Any]], *, commit: str, versions: Mapping[str, str]
 ) -> dict[str, str]:
     """Where the data and the code of a report come from, by what it is."""
-    told = {"Commit": commit}
+    sources = {}
     for fact in facts:
-        origin = fact.get("origin", {})
-        known = (fact["source"], origin.get("origin"), origin.get("revision"), origin.get("licence"))
-        named = [str(one) for one in known if one]
-        told[display_name(fact["dataset"], fact["source"])] = "; ".join(
-            [*named, f"preset {fact['preset']}"] if fact.get("preset") else named
-        )
-    return told | {"With": ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions)}
+        origin, preset = fact.get("origin", {}), fact.get("preset")
+        parts = [fact["source"], *(origin.get(part) for part in ("origin", "revision", "licence"))]
+        parts.append(f"preset {preset}" if preset else "")
+        sources[display_name(fact["dataset"], fact["source"])] = "; ".join(str(part) for part in parts if part)
+    libraries = ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions)
+    return {"Commit": commit} | sources | {"With": libraries}
 
 
 @dataclass

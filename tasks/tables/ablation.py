@@ -23,19 +23,17 @@ def ablation_table(runs: Runs) -> pl.DataFrame:
 @table("ablation_by_dataset", "Structural ablation of each data set, averaged over calibrators.", NOTE, digits=4)
 def ablation_by_dataset(runs: Runs) -> pl.DataFrame:
     """The same for each data set, one's own too: means over calibrators of means over seeds."""
-    means = _means(runs.rows(own=True), "dataset", "source", "variant")
-    sets = means.select("dataset", "source").unique(maintain_order=True)
-    cells = sets.join(_variants(means), how="cross")
-    rows = cells.join(means, on=["dataset", "source", "variant"], maintain_order="left")
+    keys = ("dataset", "source", "variant")
+    means = _means(runs.rows(own=True), *keys)
+    cells = means.select("dataset", "source").unique(maintain_order=True).join(_variants(means), how="cross")
+    rows = cells.join(means, on=keys, maintain_order="left")
     return finished(rows.select("dataset", "variant", *METRICS, "ours", "source"))
 
 
 def _variants(means: pl.DataFrame) -> pl.DataFrame:
     """The paper's variants in its order, ours, and whatever else ran."""
     names = [*dict.fromkeys([*PAPER_VARIANTS, *OURS, *means["variant"]])]
-    return pl.DataFrame({"variant": names}, schema={"variant": pl.String}).with_columns(
-        ours=~pl.col("variant").is_in(PAPER_VARIANTS)
-    )
+    return pl.DataFrame({"variant": names, "ours": [name not in PAPER_VARIANTS for name in names]})
 
 
 def _means(rows: pl.DataFrame, *by: str, **others: pl.Expr) -> pl.DataFrame:

@@ -15,10 +15,8 @@ COVERAGES = (10, 50, 70, 90)  # percent
 )
 def budgeted_fallback_table(runs: Runs) -> pl.DataFrame:
     """MRP minus confidence in selective accuracy, a mean over calibrators; the last row is the mean over data sets."""
-    metrics = {f"delta_selacc_{coverage}": f"selacc_{coverage}" for coverage in COVERAGES}
-    deltas = {
-        column: values("mrp", metric).mean() - values("confidence", metric).mean() for column, metric in metrics.items()
-    }
+    metrics = [f"selacc_{coverage}" for coverage in COVERAGES]
+    deltas = {f"delta_{name}": values("mrp", name).mean() - values("confidence", name).mean() for name in metrics}
     cells = runs.rows().group_by(*KEYS, maintain_order=True).agg(**deltas)
     sets = cells.group_by("dataset", "source", maintain_order=True).agg(pl.col(*deltas).mean())
     average = sets.select(

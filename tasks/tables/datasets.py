@@ -26,20 +26,10 @@ def datasets_table(runs: Runs) -> pl.DataFrame:
 
 def _described(fact: Mapping[str, Any]) -> dict[str, Any]:
     """A data set as one row; what its facts do not say stays empty."""
-    row = {
-        "dataset": fact["dataset"],
-        "domain": fact.get("domain"),
-        "n_classes": len(fact["labels"]),
-        "labels": "/".join(fact["labels"]),
-        "task": fact.get("task"),
-        "preset": fact.get("preset"),
-        "source": fact["source"],
-    }
+    row = {name: fact.get(name) for name in ("dataset", "domain", "task", "preset", "source")}
+    row |= {"n_classes": len(fact["labels"]), "labels": "/".join(fact["labels"])}
     for split in SPLITS:
         row |= {f"{counted}_{split}": fact.get(counted, {}).get(split) for counted in ("rows", "groups")}
-        row[f"class_priors_{split}"] = _priors(fact.get("class_counts", {}).get(split))
+        counts = fact.get("class_counts", {}).get(split, [])
+        row[f"class_priors_{split}"] = "/".join(f"{count / max(sum(counts), 1):.3f}" for count in counts) or None
     return row
-
-
-def _priors(counts: list[int] | None) -> str | None:
-    return "/".join(f"{count / max(sum(counts), 1):.3f}" for count in counts) if counts else None

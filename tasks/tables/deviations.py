@@ -22,7 +22,7 @@ def deviations(runs: Runs) -> pl.DataFrame:
     that their mean varies as much as one; data sets are independent of one another.
     """
     errors = _bootstrapped(runs)
-    errors = _chosen([_of_shares(runs), _over_sets(errors), errors])
+    errors = _first_of_each([_of_shares(runs), _over_sets(errors), errors])
     return _over_seeds(runs).join(errors, on=CELL, how="left", maintain_order="left")
 
 
@@ -31,16 +31,13 @@ def _over_seeds(runs: Runs) -> pl.DataFrame:
     keys = ("dataset", "calibrator", "seed", "metric")
     # MRP's, or MRC's where class probabilities are measured.
     projected = pl.when(pl.col("metric").is_in([*PROBABILITY, *SHARES])).then(pl.lit(SIMPLEX)).otherwise(pl.lit("mrp"))
-    before, after = (
-        pl.col("value").filter(pl.col("variant") == variant).first() for variant in (pl.lit("confidence"), projected)
+    variants = {"before": pl.lit("confidence"), "after": projected}
+    sides = {side: pl.col("value").filter(pl.col("variant") == name).first() for side, name in variants.items()}
+    wide = _in_the_paper(runs.metrics).group_by(keys, maintain_order=True).agg(**sides)
+    long = wide.with_columns(delta=pl.col("after") - pl.col("before")).unpivot(
+        on=[*sides, "delta"], index=keys, variable_name="quantity"
     )
-    wide = _in_the_paper(runs.metrics).group_by(keys, maintain_order=True).agg(before=before, after=after)
-    cells = (
-        wide.with_columns(delta=pl.col("after") - pl.col("before"))
-        .unpivot(on=["before", "after", "delta"], index=keys, variable_name="quantity")
-        .drop_nulls("value")
-        .select(*CELL, "seed", "value")
-    )
+    cells = long.drop_nulls("value").select(*CELL, "seed", "value")
     sets = _averaged(cells, "calibrator")
     whole = pl.concat([cells, sets, _averaged(sets.filter(pl.col("dataset") != BOOSTED), "dataset")])
     return whole.group_by(CELL, maintain_order=True).agg(seeds=pl.col("value").std(ddof=1), n_seeds=pl.len())
@@ -65,7 +62,7 @@ def _errors(cells: pl.DataFrame, error: str, sampled: str) -> pl.DataFrame:
     return cells.select(*CELL, standard_error=error, sampled=pl.lit(sampled))
 
 
-def _chosen(errors: list[pl.DataFrame]) -> pl.DataFrame:
+def _first_of_each(errors: list[pl.DataFrame]) -> pl.DataFrame:
     """The first standard error that each cell has in the frames."""
     return pl.concat(errors).unique(CELL, keep="first", maintain_order=True)
 
@@ -74,13 +71,9 @@ def _bootstrapped(runs: Runs) -> pl.DataFrame:
     """Standard errors of cells and of means over calibrators; where the latter's is not known, that of one."""
     measured = _in_the_paper(runs.intervals.filter(pl.col("standard_error").is_finite()))
     members = measured.filter(pl.col("calibrator") != AVERAGE).select(*CELL, value="standard_error")
-    shared = "mean bootstrap error of the calibrators, which share rows"
-    return _chosen(
-        [
-            _errors(measured, "standard_error", "bootstrap over test groups"),
-            _errors(_averaged(members, "calibrator"), "value", shared),
-        ]
-    )
+    of_means = "mean bootstrap error of the calibrators, which share rows"
+    errors = _errors(measured, "standard_error", "bootstrap over test groups")
+    return _first_of_each([errors, _errors(_averaged(members, "calibrator"), "value", of_means)])
 
 
 def _over_sets(errors: pl.DataFrame) -> pl.DataFrame:
@@ -89,9 +82,8 @@ def _over_sets(errors: pl.DataFrame) -> pl.DataFrame:
     total = averages.group_by("metric", "quantity", maintain_order=True).agg(
         total=pl.col("standard_error").pow(2).sum().sqrt() / pl.len(), sets=pl.len()
     )
-    cells = total.filter(sets=len(PAPER_DATASETS)).with_columns(
-        dataset=pl.lit(AVERAGE), calibrator=pl.lit(AVERAGE), standard_error="total"
-    )
+    whole = total.filter(sets=len(PAPER_DATASETS))
+    cells = whole.with_columns(dataset=pl.lit(AVERAGE), calibrator=pl.lit(AVERAGE))
     return _errors(cells, "total", "bootstrap errors of independent data sets")
 
 
@@ -99,8 +91,7 @@ def _of_shares(runs: Runs) -> pl.DataFrame:
     """Binomial standard errors of shares of test rows: no bootstrap is made of them."""
     shares = _in_the_paper(runs.metrics.filter(pl.col("metric").is_in(SHARES), variant=SIMPLEX))
     means = shares.group_by("dataset", "calibrator", "metric", maintain_order=True).agg(share=pl.col("value").mean())
-    cells = means.with_columns(quantity=pl.lit("after"), rows=runs.test_rows()).filter(
-        pl.col("rows") > 0, pl.col("share").is_between(0, 1)
-    )
+    cells = means.with_columns(quantity=pl.lit("after"), rows=runs.test_rows())
+    known = cells.filter(pl.col("rows") > 0, pl.col("share").is_between(0, 1))
     error = (pl.col("share") * (1 - pl.col("share")) / pl.col("rows")).sqrt()
-    return _errors(cells.with_columns(error=error), "error", "binomial over test rows, blind to groups")
+    return _errors(known.with_columns(error=error), "error", "binomial over test rows, blind to groups")

@@ -71,21 +71,17 @@ def shown(table: Table, frame: pl.DataFrame) -> ShownTable:
 
     One's own data sets stand in a section of their own.
     """
-    known = {*PAPER_DATASETS, BOOSTED, AVERAGE, "all"}
-    own = pl.col("dataset").is_in(known).not_() if "dataset" in frame.columns else pl.lit(value=False)
+    of_paper = [*PAPER_DATASETS, BOOSTED, AVERAGE, "all"]
+    own = ~pl.col("dataset").is_in(of_paper) if "dataset" in frame.columns else pl.lit(value=False)
     sections = [
         Section(heading, [list(_row(table, row)) for row in rows.iter_rows(named=True)])
         for heading, rows in (("", frame.filter(~own)), (OWN, frame.filter(own)))
     ]
     simulated = any("simulated" in (source or "") for source in frame["source"])
-    return ShownTable(
-        table.key,
-        table.caption,
-        " ".join(text for text in (table.note, SIMULATED if simulated else "") if text),
-        [name for name in frame.columns if name != "source" and not name.endswith("_std")],
-        [section for section in sections if section.rows] or [Section("", [])],
-        len(frame),
-    )
+    columns = [name for name in frame.columns if name != "source" and not name.endswith("_std")]
+    sections = [section for section in sections if section.rows] or [Section("", [])]
+    note = f"{table.note} {SIMULATED if simulated else ''}".strip()
+    return ShownTable(table.key, table.caption, note, columns, sections, len(frame))
 
 
 def display_name(name: str, source: str) -> str:

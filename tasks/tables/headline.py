@@ -53,9 +53,9 @@ def headline_sentence(runs: Runs) -> str:
     paper = pl.col("dataset").is_in(PAPER_DATASETS)
     families = ((averages.filter(paper), "data sets"), (averages.filter(~paper), "own data sets"))
     sentences = [_sentence(rows, name) for rows, name in families if len(rows)]
-    failed = [f"Not finished: {', '.join(runs.missing)}."] if runs.missing else []
     if not sentences:
         return "No interval was computed, so no number of data sets can be claimed."
+    failed = [f"Not finished: {', '.join(runs.missing)}."] if runs.missing else []
     return " ".join([*sentences, *failed, COVERS])
 
 

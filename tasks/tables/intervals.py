@@ -7,11 +7,6 @@ from tasks.metrics.registry import COMPARED
 from tasks.protocol.results import AVERAGE
 from tasks.tables.runs import PAPER_DATASETS, Runs, finished, in_order, table
 
-COLUMNS = (
-    *("dataset", "calibrator", "metric", "delta", "standard_error", "low", "high", "p", "p_holm", "groups"),
-    "source",
-)
-
 
 @table(
     "intervals",
@@ -29,8 +24,7 @@ def intervals_table(runs: Runs) -> pl.DataFrame:
     chosen = runs.intervals.filter((pl.col("quantity") == "delta") & pl.col("metric").is_in(COMPARED))
     rows = in_order(runs, chosen, own=True).rename({"value": "delta"})
     average, family = pl.col("calibrator") == AVERAGE, pl.col("dataset").is_in(PAPER_DATASETS)
-    tests = pl.col("p").fill_null(float("nan"))
-    corrected = tests.map_batches(lambda p: pl.Series(holm(p.to_numpy())), return_dtype=pl.Float64).over(
-        average, family, "metric"
-    )
-    return finished(rows.with_columns(p_holm=pl.when(average).then(corrected)).select(COLUMNS))
+    p_of_all = pl.col("p").fill_null(float("nan"))
+    corrected = p_of_all.map_batches(lambda p: pl.Series(holm(p.to_numpy())), return_dtype=pl.Float64)
+    p_holm = pl.when(average).then(corrected.over(average, family, "metric"))
+    return finished(rows.with_columns(p_holm=p_holm).select(pl.exclude("quantity", "groups"), "groups"))

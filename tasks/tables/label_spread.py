@@ -4,8 +4,6 @@ import polars as pl
 
 from tasks.tables.runs import KEYS, Runs, finished, table, values
 
-COLUMNS = ("dataset", "label_spread_pp", "random_p95_pp", "ratio", "runs_above_random", "source")
-
 
 @table(
     "label_spread",
@@ -18,7 +16,7 @@ def label_spread_table(runs: Runs) -> pl.DataFrame:
 
     `runs_above_random` counts over all calibrators and seeds, as the paper's 18 of 18 does.
     """
-    return _spreads(runs, by=("dataset", "source"))
+    return _spreads(runs, "dataset", "source")
 
 
 @table(
@@ -29,25 +27,20 @@ def label_spread_table(runs: Runs) -> pl.DataFrame:
 )
 def label_spread_by_calibrator(runs: Runs) -> pl.DataFrame:
     """The same for each calibrator, counted over its own seeds."""
-    return _spreads(runs, by=tuple(KEYS))
+    return _spreads(runs, *KEYS)
 
 
-def _spreads(runs: Runs, *, by: tuple[str, ...]) -> pl.DataFrame:
-    wide = (
-        runs.rows()
-        .group_by(*KEYS, "seed", maintain_order=True)
-        .agg(
-            spread=values("confidence", "label_spread").first(),
-            random=values("confidence", "label_spread_null_p95").first(),
-        )
-    )
+def _spreads(runs: Runs, *by: str) -> pl.DataFrame:
+    columns = {"spread": "label_spread", "random": "label_spread_null_p95"}
+    runs_of_seeds = runs.rows().group_by(*KEYS, "seed", maintain_order=True)
+    wide = runs_of_seeds.agg(**{name: values("confidence", metric).first() for name, metric in columns.items()})
     # An undefined spread is above nothing: NaN would compare as the largest number.
     above = ((pl.col("spread") > pl.col("random")) & pl.col("spread").is_not_nan()).fill_null(value=False)
-    spread, random = (pl.col(name).mean() for name in ("spread", "random"))
+    spread, random = (pl.col(name).mean() for name in columns)
     table = wide.group_by(*by, maintain_order=True).agg(
         label_spread_pp=100 * spread,
         random_p95_pp=100 * random,
         ratio=spread / random,
         runs_above_random=pl.format("{}/{}", above.sum(), pl.len()),
     )
-    return finished(table.select(*(name for name in by if name != "source"), *COLUMNS[1:]), runs)
+    return finished(table, runs)

@@ -66,9 +66,8 @@ def _head(metric: Metric) -> str:
 def _lines(section: Section, columns: list[str]) -> list[str]:
     """Rows, with a rule wherever the data set changes in a table of several rows for each."""
     place = columns.index("dataset") if "dataset" in columns else 0
-    blocks = [
-        [_line(map(_cell, row)) for row in rows] for _, rows in groupby(section.rows, lambda row: row[place].text)
-    ]
+    groups = groupby(section.rows, lambda row: row[place].text)
+    blocks = [[_line(map(_cell, row)) for row in rows] for _, rows in groups]
     parted = any(len(rows) > 1 for rows in blocks)
     return [line for rows in blocks for line in ([r"\midrule", *rows] if parted and rows is not blocks[0] else rows)]
 

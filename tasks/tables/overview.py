@@ -1,7 +1,6 @@
 """The first table that a person reads: does reranking by reliability help, where, by how much, and what to do."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import polars as pl
 
@@ -11,7 +10,7 @@ from tasks.protocol.results import AVERAGE
 from tasks.tables.ablation import ablation_by_dataset
 from tasks.tables.headline import judged
 from tasks.tables.rivals import rivals_table
-from tasks.tables.runs import KEYS, NUMBER, TEXT, Columns, Runs, finished, in_order, table, values
+from tasks.tables.runs import KEYS, NUMBER, TEXT, Runs, finished, in_order, table, values
 
 KEPT_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
 AS_WELL, OF_THE_GAIN = 0.001, 0.1  # how far behind MRP a cheaper way may be: so much, and that share of what MRP gains
@@ -20,17 +19,14 @@ BASE = "ts"  # what MRP stands on where it is held against recalibration
 USE, KEEP, MIXED, UNKNOWN = "Use the reliability", "Keep your confidence", "Mixed", "Too few test groups to tell"
 PREDICTS, RANKS = ("nll_correct",), ("aupr_error", "aurc")
 JUDGED = {key: METRICS[key].title for key in ("nll_correct", "aurc")}  # what a cheaper way has to reach: lower
-Found = dict[str, Any]
-MEASURED: Columns = dict.fromkeys(
-    (
-        *("accuracy", "nll_correct_delta", "low", "high", "aurc_conf", "aurc_mrp"),
-        *("found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
-        *("label_spread_pp", "random_p95_pp"),
-    ),
-    NUMBER,
+Numbers = Sequence[float | None]  # one for each of JUDGED
+UNMEASURED: Numbers = [None] * len(JUDGED)
+NUMBERS = (
+    *("accuracy", "nll_correct_delta", "low", "high", "aurc_conf", "aurc_mrp"),
+    *("found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
+    *("label_spread_pp", "random_p95_pp"),
 )
-BOUNDS = {"value": "delta", "low": "low", "high": "high"}
-SCHEMA = pl.Schema({"dataset": TEXT, "advice": TEXT} | MEASURED | {"source": TEXT})
+SCHEMA = pl.Schema({"dataset": TEXT, "advice": TEXT} | dict.fromkeys(NUMBERS, NUMBER) | {"source": TEXT})
 
 
 @table(
@@ -57,10 +53,10 @@ def overview_table(runs: Runs) -> pl.DataFrame:
     advice = pl.col("dataset").replace_strict(_advice(runs), default=None, return_dtype=TEXT)
     rows = _with_reviews(rows.with_columns(n=runs.test_rows(), advice=advice))
     no_more = (pl.col("found_per_1000_mrp") - pl.col("found_per_1000_conf")).abs() < 1
-    said = pl.col("advice") + pl.lit(" Where 30% are reviewed, it finds no more errors.")
-    used = pl.col("advice").str.starts_with(USE)
-    named = rows.with_columns(advice=pl.when(used & no_more).then(said).otherwise("advice"))
-    return finished(named.rename({"delta": "nll_correct_delta"}).select(SCHEMA.names()), runs, own=True)
+    warned = pl.when(pl.col("advice").str.starts_with(USE) & no_more).then(
+        pl.col("advice") + pl.lit(" Where 30% are reviewed, it finds no more errors.")
+    )
+    return finished(rows.with_columns(advice=warned.otherwise("advice")).select(SCHEMA.names()), runs, own=True)
 
 
 def _measured(runs: Runs) -> pl.DataFrame:
@@ -82,65 +78,64 @@ def _measured(runs: Runs) -> pl.DataFrame:
 def _bounded(runs: Runs, metric: str, prefix: str = "") -> pl.DataFrame:
     """The change of one metric, meant over calibrators, and its interval."""
     averages = in_order(runs, runs.intervals, own=True).filter(calibrator=AVERAGE, metric=metric, quantity="delta")
-    return averages.select("dataset", *(pl.col(of).alias(prefix + to) for of, to in BOUNDS.items()))
+    return averages.select("dataset", pl.col("value", "low", "high").name.prefix(prefix)).rename(
+        {"value": f"{metric}_delta"}, strict=False
+    )
 
 
 def _with_reviews(rows: pl.DataFrame) -> pl.DataFrame:
     """With the errors among the n rows that are left when 7 tenths, rounded up, are kept, for each 1,000 of them."""
     n, kept = pl.col("n"), (KEPT_TENTHS * pl.col("n") + 9) // 10  # as many as selacc_70 keeps
     errors, reviews = (1 - pl.col("accuracy")) * n, pl.when(n > kept).then(n - kept)
-    found = {way: found_per_1000(errors, (1 - pl.col(f"kept_{way}")) * kept, reviews) for way in ("conf", "mrp")}
-    found |= {end: found_per_1000(pl.col(f"kept_{end}") * kept, 0, reviews) for end in ("low", "high")}
-    return rows.with_columns(number.alias(f"found_per_1000_{name}") for name, number in found.items())
+    columns = {way: found_per_1000(errors, (1 - pl.col(f"kept_{way}")) * kept, reviews) for way in ("conf", "mrp")}
+    columns |= {end: found_per_1000(pl.col(f"kept_{end}") * kept, 0, reviews) for end in ("low", "high")}
+    return rows.with_columns(number.alias(f"found_per_1000_{name}") for name, number in columns.items())
 
 
 def _advice(runs: Runs) -> dict[str, str]:
     """What to do with each data set, by its intervals, and what does as well."""
     ablation, rivals = ablation_by_dataset(runs), rivals_table(runs)
-    told = {}
+    advice = {}
     for (dataset,), rows in judged(runs).group_by("dataset", maintain_order=True):
-        answer = _answer({row["metric"]: row for row in rows.to_dicts()})
+        answer = _answer(rows.filter(pl.col("low").is_not_null()))
         mine = [table.filter(dataset=dataset) for table in (ablation, rivals)]
-        told[str(dataset)] = " ".join([f"{answer}.", *(_as_well(*mine) if answer.startswith((USE, MIXED)) else [])])
-    return told
+        advice[str(dataset)] = " ".join([f"{answer}.", *(_as_well(*mine) if answer.startswith((USE, MIXED)) else [])])
+    return advice
 
 
-def _answer(found: dict[str, dict[str, Any]]) -> str:
+def _answer(changes: pl.DataFrame) -> str:
     """By the correctness NLL, and by the two metrics that rank, each corrected over data sets."""
-    looks = [[found[metric] for metric in metrics if metric in found] for metrics in (PREDICTS, RANKS)]
-    known = [[look for look in some if look["low"] is not None] for some in looks]
-    if not known[0]:
+    signs = dict(changes.select("metric", "sign").iter_rows())
+    if not signs.keys() & {*PREDICTS}:
         return UNKNOWN
-    predicts, ranks = (together(look["sign"] for look in some) for some in known)
+    predicts, ranks = (together(signs[metric] for metric in of if metric in signs) for of in (PREDICTS, RANKS))
     if predicts == ranks == BETTER:
         return f"{USE}: it predicts and ranks better"
     if predicts == ranks == NOT_CERTAIN:
         return f"{KEEP}: nothing is certain to change"
-    told = f"the reliability predicts {predicts} and ranks {ranks}"
-    return f"{KEEP if {predicts, ranks} <= {WORSE, NOT_CERTAIN} else MIXED}: {told}"
+    answer = KEEP if {predicts, ranks} <= {WORSE, NOT_CERTAIN} else MIXED
+    return f"{answer}: the reliability predicts {predicts} and ranks {ranks}"
 
 
 def _as_well(ablation: pl.DataFrame, rivals: pl.DataFrame) -> Iterator[str]:
     """Cheaper ways that reach what MRP does on one data set."""
-    variants = {row["variant"]: {metric: row[metric] for metric in JUDGED} for row in ablation.to_dicts()}
-    yield from _reached(
-        "A Platt line for each label", *(variants.get(name) for name in ("label_platt", "mrp", "confidence"))
-    )
+    variants = {row["variant"]: [row[metric] for metric in JUDGED] for row in ablation.to_dicts()}
+    platt = (variants.get(name, UNMEASURED) for name in ("label_platt", "mrp", "confidence"))
+    yield from _reached("A Platt line for each label", *platt)
     shared = rivals.filter(pl.col("projection_fit_rows") > 0)
     most = {row["calibrator"]: row for row in shared.filter(pl.col("rows") == pl.col("rows").max()).to_dicts()}
-    alone, on_top = (
-        {name: {metric: row[f"{metric}_{way}"] for metric in JUDGED} for name, row in most.items()}
-        for way in ("conf", "mrp")
-    )
-    matrix = alone.get(RECALIBRATED), on_top.get(BASE), alone.get(BASE)
+    places = ((RECALIBRATED, "conf"), (BASE, "mrp"), (BASE, "conf"))
+    matrix = ([most.get(name, {}).get(f"{metric}_{way}") for metric in JUDGED] for name, way in places)
     yield from _reached("If probabilities may change, matrix scaling", *matrix)
 
 
-def _reached(way: str, there: Found | None, ours: Found | None, before: Found | None) -> Iterator[str]:
-    """A sentence if `there` is about as low as MRP in each metric, where `before` is the confidence."""
-    if there is None or ours is None or before is None or None in (*there.values(), *ours.values(), *before.values()):
-        return
-    behind = {metric: min(AS_WELL, OF_THE_GAIN * max(before[metric] - ours[metric], 0)) for metric in JUDGED}
-    if all(there[metric] <= ours[metric] + behind[metric] for metric in JUDGED):
-        told = (f"{name} {there[metric]:.3f} beside {ours[metric]:.3f}" for metric, name in JUDGED.items())
-        yield f"{way} does as well ({', '.join(told)})."
+def _reached(way: str, there: Numbers, ours: Numbers, before: Numbers) -> Iterator[str]:
+    """A sentence if `there` is about as low as MRP in each metric of JUDGED, where `before` is the confidence."""
+    places = [
+        (name, at, mrp, at <= mrp + min(AS_WELL, OF_THE_GAIN * max(confidence - mrp, 0)))
+        for name, at, mrp, confidence in zip(JUDGED.values(), there, ours, before, strict=True)
+        if at is not None and mrp is not None and confidence is not None
+    ]
+    if len(places) == len(JUDGED) and all(reached for *_, reached in places):
+        numbers = (f"{name} {at:.3f} beside {mrp:.3f}" for name, at, mrp, _ in places)
+        yield f"{way} does as well ({', '.join(numbers)})."

@@ -6,9 +6,8 @@ from tasks.tables.runs import BOOSTED, Runs, compared, finished, table, values
 
 LINEAR = "mslr_web10k"
 BASES = {"linear": LINEAR, "lightgbm_balanced": BOOSTED}
-UNCALIBRATED = (
-    "uncal"  # the paper does not say; an ECE of .292 for the linear base is its main table's uncalibrated row
-)
+# The paper does not say; an ECE of .292 for the linear base is its main table's uncalibrated row.
+UNCALIBRATED = "uncal"
 
 
 @table(
@@ -22,10 +21,7 @@ def robustness_table(runs: Runs) -> pl.DataFrame:
     columns |= {name: mean for name, mean in compared().items() if name.endswith(("_conf", "_mrp"))}
     cells = runs.metrics.sort("seed", maintain_order=True).group_by("dataset", "source", "calibrator").agg(**columns)
     shown = [(UNCALIBRATED, "")] + [(rival, f"+{rival}") for rival in runs.others()]
-    order = pl.DataFrame(
-        [(dataset, calibrator, base + suffix) for calibrator, suffix in shown for base, dataset in BASES.items()],
-        schema=["dataset", "calibrator", "base"],
-        orient="row",
-    )
+    places = [(dataset, under, base + suffix) for under, suffix in shown for base, dataset in BASES.items()]
+    order = pl.DataFrame(places, schema=["dataset", "calibrator", "base"], orient="row")
     table = order.join(cells, on=["dataset", "calibrator"], how="inner", maintain_order="left")
     return finished(table.select(pl.lit(LINEAR).alias("dataset"), "base", *columns, "source"))

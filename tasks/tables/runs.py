@@ -59,8 +59,7 @@ class Runs:
 
     def sources(self) -> dict[str, str]:
         """Where each data set that has results comes from."""
-        pairs = self.metrics.select("dataset", "source").unique(maintain_order=True)
-        return dict(pairs.iter_rows())
+        return dict(self.metrics.select("dataset", "source").unique(maintain_order=True).iter_rows())
 
     def test_rows(self) -> pl.Expr:
         """The number of test rows of the data set in the column `dataset`; null where its facts do not say it."""
@@ -113,15 +112,13 @@ def in_order(
 ) -> pl.DataFrame:
     """Rows of the paper's data sets (and one's own), sorted by those columns of `by` that the frame has."""
     datasets = [*PAPER_DATASETS, *(runs.own() if own else [])]
-    calibrators = dict.fromkeys([*CALIBRATORS, *runs.others()])
-    places = {"dataset": _place("dataset", datasets), "calibrator": _place("calibrator", calibrators)}
-    keys = [places.get(name, pl.col(name)) for name in by if name in frame.columns]
-    return frame.filter(pl.col("dataset").is_in(datasets)).sort(keys, maintain_order=True)
-
-
-def _place(column: str, names: Iterable[str]) -> pl.Expr:
-    places = {name: place for place, name in enumerate(names)}
-    return pl.col(column).replace_strict(places, default=len(places), return_dtype=pl.Int64)
+    calibrators = dict.fromkeys([*PAPER_CALIBRATORS, *RIVAL_CALIBRATORS, *runs.others()])
+    keys = {name: pl.col(name) for name in by if name in frame.columns}
+    for name, order in (("dataset", datasets), ("calibrator", calibrators)):
+        if name in keys:
+            places = {member: place for place, member in enumerate(order)}
+            keys[name] = pl.col(name).replace_strict(places, default=len(places), return_dtype=WHOLE)
+    return frame.filter(pl.col("dataset").is_in(datasets)).sort(*keys.values(), maintain_order=True)
 
 
 def values(variant: str, metric: str) -> pl.Expr:
@@ -143,10 +140,9 @@ def compared() -> dict[str, pl.Expr]:
 def finished(table: pl.DataFrame, runs: Runs | None = None, *, own: bool = False) -> pl.DataFrame:
     """Undefined numbers become empty, `source` goes last; with `runs`, a row marks each data set that failed."""
     if runs is not None:
-        shown = [name for name in runs.missing if name in PAPER_DATASETS or (own and name in runs.own())]
-        holes = pl.DataFrame({"dataset": shown, "source": FAILED}, schema={"dataset": TEXT, "source": TEXT})
+        holes = pl.DataFrame({"dataset": runs.missing, "source": FAILED}, schema={"dataset": TEXT, "source": TEXT})
         if "calibrator" in table.columns:
-            under = [runs.asked(name) for name in shown]
+            under = [runs.asked(name) for name in runs.missing]
             holes = holes.with_columns(calibrator=pl.Series(under, dtype=pl.List(TEXT))).explode("calibrator")
         table = in_order(runs, pl.concat([table, holes], how="diagonal"), own=own)
     return table.select(pl.exclude("source"), "source").with_columns(float_columns().fill_nan(None))

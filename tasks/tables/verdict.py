@@ -44,6 +44,9 @@ SCHEMA = pl.Schema(
 )
 NOT_COMPARABLE = "not comparable"
 OFFICIAL = "hub"  # where the paper's data sets lie, drawn as its authors drew them
+NOT_RUN = "not run"
+# Averages are compared only if all that the paper averages is there, and nothing else.
+OTHER_SETS = "the paper averages its six data sets, and not all of them come from the hub here"
 OTHER_CALIBRATORS = "the paper averages six calibrators, and it was not just these that were run"
 ALL = "all"  # stands for every table, row or data set that a reason holds for
 QUANTITIES = {"conf": "before", "base": "before", "mrp": "after", "mrc": "after", "delta": "delta"}
@@ -58,6 +61,8 @@ NO_TOLERANCE = {
     "label_spread": "what shuffled labels show falls with the number of test rows, which the paper does not say"
 }
 SEEDS = 3  # the paper's
+# The one step of the set-up that the authors' release lacks, inferred from the paper's own tables.
+INFERRED = "ts: solved to the optimum"
 
 
 @table(
@@ -75,13 +80,18 @@ def verdict_table(runs: Runs) -> pl.DataFrame:
     """A row for each number of the paper, or one that says why a data set, or all of them, cannot be compared."""
     sources = dict.fromkeys(runs.missing, FAILED) | runs.sources()
     if OFFICIAL not in [sources.get(name) for name in PAPER_DATASETS]:
-        found = ", ".join(f"{name} ({sources.get(name, 'not run')})" for name in PAPER_DATASETS)
-        why = f"no data set of the paper comes from the hub: {found}"
+        named = ", ".join(f"{name} ({sources.get(name, NOT_RUN)})" for name in PAPER_DATASETS)
+        why = f"no data set of the paper comes from the hub: {named}"
         return finished(pl.DataFrame([_not_comparable(ALL, why, ALL)], schema=SCHEMA))
-    reasons = {name: _reason(name, sources) for name in (*PAPER_DATASETS, BOOSTED)}
+    places = {name: sources.get(name, NOT_RUN) for name in (*PAPER_DATASETS, BOOSTED)}
+    reasons = {
+        name: "" if source == OFFICIAL else f"{name} is {source} here; only the set on the hub can be compared"
+        for name, source in places.items()
+    }
     ran = dict(runs.rows().group_by("dataset").agg(pl.col("calibrator").unique()).iter_rows())
     unlike = {name for name in PAPER_DATASETS if {*ran.get(name, ())} != {*PAPER_CALIBRATORS}}
-    reasons[AVERAGE] = _reason_of_averages(sources, unlike)
+    some_missing = any(reasons[name] for name in PAPER_DATASETS)
+    reasons[AVERAGE] = OTHER_SETS if some_missing else OTHER_CALIBRATORS if unlike else ""
     rows = [_not_comparable(name, why, sources.get(name, "")) for name, why in reasons.items() if why]
     compared = [name for name, why in reasons.items() if not why]
     numbers = printed().filter(pl.col("dataset").is_in(compared))
@@ -120,18 +130,6 @@ def placed(name: str, table: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _reason(name: str, sources: dict[str, str]) -> str:
-    source = sources.get(name, "not run")
-    return "" if source == OFFICIAL else f"{name} is {source} here; only the set on the hub can be compared"
-
-
-def _reason_of_averages(sources: dict[str, str], unlike: set[str]) -> str:
-    """Averages are compared only if all that the paper averages is there, and nothing else."""
-    if any(sources.get(name) != OFFICIAL for name in PAPER_DATASETS):
-        return "the paper averages its six data sets, and not all of them come from the hub here"
-    return OTHER_CALIBRATORS if unlike else ""
-
-
 def _compared(runs: Runs, numbers: pl.DataFrame, unlike: set[str]) -> pl.DataFrame:
     """A row for each of `numbers`; no mean over calibrators is compared where they are `unlike` the paper's."""
     table, row, column, ours = (pl.col(name) for name in ("table", "row", "column", "ours"))
@@ -145,20 +143,14 @@ def _compared(runs: Runs, numbers: pl.DataFrame, unlike: set[str]) -> pl.DataFra
     )
     paper, tolerance, difference = pl.col("value"), pl.col("tolerance"), ours - pl.col("value")
     near = pl.when(difference.abs() <= tolerance).then(pl.lit("near")).otherwise(pl.lit("off"))
-    verdict = (
-        pl.when(difference.abs() <= pl.col("half_unit") + 1e-12)
-        .then(pl.lit("equal"))
-        .otherwise(pl.when(tolerance.is_null()).then(pl.lit(NOT_COMPARABLE)).otherwise(near))
-    )
+    unequal = pl.when(tolerance.is_null()).then(pl.lit(NOT_COMPARABLE)).otherwise(near)
+    verdict = pl.when(difference.abs() <= pl.col("half_unit") + 1e-12).then(pl.lit("equal")).otherwise(unequal)
     why = table.replace_strict(NO_TOLERANCE, default="no sampling deviation was measured for it")
     return compared.with_columns(
         paper=paper,
         difference=difference,
         sign_agrees=pl.when(column.str.contains("delta"), paper != 0).then(ours * paper > 0),
-        # The one step of the set-up that the authors' release lacks, inferred from the paper's own tables.
-        chosen_to_match=pl.when(averaged | (row == "ts"))
-        .then(pl.lit("ts: solved to the optimum"))
-        .otherwise(pl.lit("")),
+        chosen_to_match=pl.when(averaged | (row == "ts")).then(pl.lit(INFERRED)).otherwise(pl.lit("")),
         verdict=verdict,
         reason=pl.when(other_average)
         .then(pl.lit(OTHER_CALIBRATORS))
@@ -179,27 +171,24 @@ def _with_tolerances(numbers: pl.DataFrame, varying: pl.DataFrame) -> pl.DataFra
     """
     table, row, column = (pl.col(name) for name in ("table", "row", "column"))
     ablation, of_deviation = table == "ablation", column.str.ends_with("_std")
+    parts = {name: metric_of(name.removesuffix("_std")) for name in numbers["column"].unique()}
+    places = {name: (metric.key, QUANTITIES[member]) for name, (metric, member) in parts.items() if metric}
     metrics, quantities = (
-        column.replace_strict({name: cell[part] for name, cell in _cells(numbers["column"]).items()}, default=None)
+        column.replace_strict({name: place[part] for name, place in (MEASURED | places).items()}, default=None)
         for part in (0, 1)
     )
     before = pl.when(row == "confidence").then(pl.lit("before")).otherwise(pl.lit("after"))
-    theirs = numbers.filter(of_deviation).select(
-        *PLACE[:3], column=column.str.strip_suffix("_std"), paper_seeds="value"
-    )
+    theirs = numbers.filter(of_deviation).with_columns(column=column.str.strip_suffix("_std"))
     scale = pl.when(column.str.contains("_(pp|pct)$")).then(100.0).otherwise(1.0)
-    found = (
-        numbers.with_columns(
-            calibrator=pl.when(ablation)
-            .then(pl.lit(AVERAGE))
-            .when(table == "robustness")
-            .then(pl.lit(UNCALIBRATED))
-            .otherwise(row),
-            metric=pl.when(ablation).then(column).otherwise(metrics),
-            quantity=pl.when(ablation).then(before).otherwise(quantities),
-        )
-        .join(varying, on=CELL, how="left", maintain_order="left")
-        .join(theirs, on=PLACE, how="left", maintain_order="left")
+    others = pl.when(table == "robustness").then(pl.lit(UNCALIBRATED)).otherwise(row)
+    cells = numbers.with_columns(
+        calibrator=pl.when(ablation).then(pl.lit(AVERAGE)).otherwise(others),
+        metric=pl.when(ablation).then(column).otherwise(metrics),
+        quantity=pl.when(ablation).then(before).otherwise(quantities),
+    )
+    judged = (
+        cells.join(varying, on=CELL, how="left", maintain_order="left")
+        .join(theirs.select(*PLACE, paper_seeds="value"), on=PLACE, how="left", maintain_order="left")
         .with_columns(pl.col("standard_error", "seeds") * scale)
     )
     error, seeds, n = pl.col("standard_error"), pl.col("seeds"), pl.col("n_seeds")
@@ -217,7 +206,7 @@ def _with_tolerances(numbers: pl.DataFrame, varying: pl.DataFrame) -> pl.DataFra
         borrowed.fill_null(""),
     )
     of_deviations = pl.lit("2 standard deviations of two deviations over seeds, and half a printed unit")
-    return found.with_columns(
+    return judged.with_columns(
         tolerance=pl.when(n > 1).then(tolerance),
         tolerance_from=pl.when(of_deviation & n.is_not_null()).then(of_deviations).otherwise(described).fill_null(""),
     )
@@ -225,12 +214,6 @@ def _with_tolerances(numbers: pl.DataFrame, varying: pl.DataFrame) -> pl.DataFra
 
 def _digits(number: pl.Expr, digits: int) -> pl.Expr:
     return number.map_elements(lambda value: f"{value:.{digits}g}", return_dtype=pl.String)
-
-
-def _cells(columns: pl.Series) -> dict[str, tuple[str, str]]:
-    """The metric and the quantity that columns of the paper's tables hold, or deviate in."""
-    parts = {name: metric_of(name.removesuffix("_std")) for name in columns.unique()}
-    return MEASURED | {name: (metric.key, QUANTITIES[member]) for name, (metric, member) in parts.items() if metric}
 
 
 def _not_comparable(dataset: str, reason: str, source: str) -> dict[str, Any]:
