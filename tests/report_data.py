@@ -17,8 +17,9 @@ from scipy.special import expit, logit, softmax
 from tasks.figures import figures_of
 from tasks.figures.results import Results
 from tasks.metrics.probability import accuracy, ece
-from tasks.metrics.registry import of_reliability
-from tasks.protocol.keys import AVERAGE, COMPARED, EXACT, SIMPLEX, VARIANTS
+from tasks.metrics.registry import COMPARED, of_reliability
+from tasks.projection.variants import VARIANTS
+from tasks.protocol.results import AVERAGE, SIMPLEX
 from tasks.protocol.store import REPORT, base_folder, failed_gates_file, runs_folder, write_json, write_whole
 from tasks.tables.display import display_name
 from tasks.tables.runs import INTERVALS, METRICS, RIVALS, SENSITIVITY, Runs
@@ -138,8 +139,8 @@ def reliability_logits(confidence: np.ndarray, decision: np.ndarray, curves: lis
             mrp[mine] = np.interp(confidence[mine], KNOTS, of_label["values"])
     stairs = np.round(plain - decision / 2)
     stairs[stairs >= 4], stairs[stairs <= -2] = np.inf, -np.inf
-    own = {"mrp": mrp, EXACT: mrp, "label_platt": plain - decision / 2, "label_isotonic": stairs}
-    return dict.fromkeys([*VARIANTS, EXACT], plain) | own
+    own = {"mrp": mrp, "mrp_exact": mrp, "label_platt": plain - decision / 2, "label_isotonic": stairs}
+    return dict.fromkeys(VARIANTS, plain) | own
 
 
 def measured(

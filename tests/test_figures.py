@@ -19,7 +19,8 @@ from tasks.figures.for_paper import paper_figures
 from tasks.figures.overview import overview
 from tasks.figures.ranking import band, retained
 from tasks.figures.results import Results
-from tasks.figures.style import DARK, LIGHT, NAMES, written_out
+from tasks.figures.style import DARK, LIGHT, written_out
+from tasks.projection.variants import VARIANTS
 from tests.report_data import KNOTS, contrast, curve, made
 
 TEN = tuple(f"grade {place}" for place in range(10))
@@ -30,6 +31,7 @@ SHAPES = {  # what data sets differ in
     "one label decided": {"decided": 1},
     "few groups, one seed, one calibrator": {"groups": 5, "seeds": (7,), "calibrators": ("spline",)},
 }
+NAMES = {key: variant.title for key, variant in VARIANTS.items()}
 every_shape = pytest.mark.parametrize("shape", SHAPES)
 
 

@@ -9,7 +9,7 @@ import pytest
 from tasks.page.words import verdict_in_words
 from tasks.tables.headline import headline_sentence
 from tasks.tables.overview import KEEP, MIXED, SCHEMA, UNKNOWN, USE, overview_table
-from tasks.tables.runs import FAILED
+from tasks.tables.runs import FAILED, PAPER_DATASETS
 from tests.report_data import BETTER, DECREASE, INCREASE, NOTHING, Made, intervals, made, together
 
 WORSE = {"nll_correct": INCREASE, "aupr_error": DECREASE, "aurc": INCREASE}

@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.protocol.keys import BOOSTED, COMPARED, PAPER_CALIBRATORS, PAPER_DATASETS, PAPER_VARIANTS
+from tasks.metrics.registry import COMPARED
+from tasks.projection.variants import variants_for
 from tasks.tables import TABLES
 from tasks.tables.ablation import OURS
 from tasks.tables.display import ShownTable, cell, display_name, shown
@@ -157,7 +158,7 @@ def test_shares_are_shown_in_percent_beside_the_number_of_classes(runs):
 def test_the_ablation_marks_what_is_ours_whatever_variant_ran(runs):
     other = runs.metrics.filter(variant="mrp").with_columns(variant=pl.lit("label_beta"))
     table = TABLES["ablation"](dataclasses.replace(runs, metrics=pl.concat([runs.metrics, other])))
-    assert table["variant"].to_list() == [*PAPER_VARIANTS, *OURS, "label_beta"]
+    assert table["variant"].to_list() == [*variants_for("paper"), *OURS, "label_beta"]
     assert table.filter("ours")["variant"].to_list() == ["label_platt", "mrp_exact", "label_beta"]
 
 

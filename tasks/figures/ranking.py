@@ -55,6 +55,7 @@ def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
 
 def risk_coverage(results: Results) -> Figure:
     """Error rate of the decisions kept, by coverage, for each way of ranking them."""
+    ranked = retained(results)
     rows = _of_variants(
         {
             name: {"coverage": COVERAGE, "risk": errors / COVERAGE, **band(ranked.drawn[name] / COVERAGE)}
@@ -137,7 +138,7 @@ def errors_found(results: Results) -> Figure:
 
 def _of_variants(columns: Mapping[str, Mapping[str, np.ndarray]]) -> pl.DataFrame:
     """The columns of each variant below one another, with the name that people read; NaN becomes null."""
-    frames = [pl.DataFrame({"variant": NAMES[name], **members}) for name, members in columns.items()]
+    frames = [pl.DataFrame({"variant": VARIANTS[name].title, **members}) for name, members in columns.items()]
     return pl.concat(frames).fill_nan(None)
 
 

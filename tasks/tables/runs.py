@@ -112,7 +112,7 @@ def in_order(
 ) -> pl.DataFrame:
     """Rows of the paper's data sets (and one's own), sorted by those columns of `by` that the frame has."""
     datasets = [*PAPER_DATASETS, *(runs.own() if own else [])]
-    calibrators = dict.fromkeys([*PAPER_CALIBRATORS, *RIVAL_CALIBRATORS, *runs.others()])
+    calibrators = dict.fromkeys([*CALIBRATORS, *runs.others()])
     keys = {name: pl.col(name) for name in by if name in frame.columns}
     for name, order in (("dataset", datasets), ("calibrator", calibrators)):
         if name in keys:

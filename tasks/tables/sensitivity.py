@@ -6,7 +6,10 @@ from tasks.projection.variants import variants_for
 from tasks.tables.runs import BOOSTED, SENSITIVITY, Runs, finished, in_order, table
 
 # An alternative that is a variant or a data set of its own, and the default that it stands beside.
-ALTERNATIVES = (("variant", EXACT, "mrp"), ("dataset", BOOSTED, "mslr_web10k"))
+ALTERNATIVES = (
+    *(("variant", key, "mrp") for key in variants_for("sensitivity")),
+    ("dataset", BOOSTED, "mslr_web10k"),
+)
 KEYS = ("dataset", "source", "calibrator", "seed", "variant", "metric")
 
 

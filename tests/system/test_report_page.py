@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tasks.figures.style import DARK, LIGHT
-from tasks.protocol.keys import PAPER_DATASETS
+from tasks.tables.runs import PAPER_DATASETS
 from tests.report_data import BETTER, NOTHING, Made, contrast, made, reported
 from tests.system.browser import asked_for, eventually, open_browser
 
