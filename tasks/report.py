@@ -1,10 +1,8 @@
 """Prefect tasks: the tables, figures and page of the report, from the runs of every data set."""
 
 from collections import defaultdict
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from prefect import task
@@ -17,7 +15,7 @@ from tasks.figures.for_paper import paper_figures
 from tasks.figures.overview import overview, picture
 from tasks.figures.results import Results
 from tasks.page.page import DataSet, Page, dvc_plots_page, html
-from tasks.page.words import facts_in_words, gates_of, provenance_in_words, verdict_in_words
+from tasks.page.words import Expectation, facts_in_words, gates_of, provenance_in_words, verdict_in_words
 from tasks.protocol.params import Params
 from tasks.protocol.store import (
     REPORT,
@@ -138,8 +136,15 @@ def write_page(
     write_text(FIGURES / "overview.svg", svg(picture(figure.rows)))
     advice = dict(first.select("dataset", "advice").iter_rows())
     facts = {fact["dataset"]: fact for fact in runs.facts}
-    data_sets = [_data_set(results, figures, advice, facts[results.name]) for results, figures in drawn]
-    data_sets += [_hole(name, reasons.get(name, "")) for name in runs.missing]
+    data_sets = []
+    for results, figures in drawn:
+        name, of_base = results.name, facts_in_words(facts[results.name])
+        answer = advice.get(results.shown) or ""
+        data_sets.append(DataSet(name, results.shown, _gates(name), answer, of_base, figures))
+    for name in runs.missing:
+        kept = failed_gates_file(name)
+        gates = gates_of(read_json(kept)["gates"] if kept.exists() else [])
+        data_sets.append(DataSet(name, display_name(name, FAILED), gates, failed=reasons.get(name, "")))
     page = Page(
         verdict=verdict_in_words(first, sentence),
         simulated=[results.shown for results, _ in drawn if facts[results.name]["source"] == "simulated"],
@@ -153,20 +158,7 @@ def write_page(
     create_link_artifact(place.resolve().as_uri(), link_text=str(place), key="report", description="the report")
 
 
-def _data_set(results: Results, figures: list[Figure], advice: dict[str, str], facts: Mapping[str, Any]) -> DataSet:
-    contract = base_folder(results.name) / "contract.json"  # of official files
+def _gates(dataset: str) -> list[Expectation]:
+    contract = base_folder(dataset) / "contract.json"  # of official files
     gates = [read_json(contract)] if contract.exists() else []
-    return DataSet(
-        name=results.name,
-        shown=results.shown,
-        advice=advice.get(results.shown) or "",
-        facts=facts_in_words(facts),
-        figures=figures,
-        gates=gates_of([*gates, *read_json(runs_folder(results.name) / "gates.json")["gates"]]),
-    )
-
-
-def _hole(name: str, reason: str) -> DataSet:
-    kept = failed_gates_file(name)
-    gates = read_json(kept)["gates"] if kept.exists() else []
-    return DataSet(name, display_name(name, FAILED), advice="", facts={}, gates=gates_of(gates), failed=reason)
+    return gates_of([*gates, *read_json(runs_folder(dataset) / "gates.json")["gates"]])

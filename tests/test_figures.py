@@ -331,11 +331,8 @@ def test_a_figure_for_a_paper_is_small_says_what_is_simulated_and_is_the_same_ea
     assert (svg(spec), pdf(spec)) == (drawn, printed)
 
 
-def test_the_simplex_needs_three_labels():
+def test_a_path_on_the_simplex_of_three_labels_ends_where_the_decision_has_the_reliability():
     assert "simplex_paths" not in for_paper("two labels", "ten labels of the hub")
-
-
-def test_a_path_on_the_simplex_ends_where_the_decision_has_the_reliability():
     ends = for_paper("three labels")["simplex_paths"].rows.filter(kind="end", text="2")
     assert len(ends)
     top = ends["y"].to_numpy() / (np.sqrt(3) / 2)

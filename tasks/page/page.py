@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -29,10 +29,10 @@ class DataSet:
 
     name: str
     shown: str  # `wands (simulated)`
-    advice: str
-    facts: Mapping[str, str]  # what to know before reading on, by what it is
+    gates: Sequence[Expectation]
+    advice: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)  # what to know before reading on, by what it is
     figures: Sequence[Figure] = ()
-    gates: Sequence[Expectation] = ()
     failed: str = ""
 
 
