@@ -138,17 +138,17 @@ def test_the_risk_is_that_of_the_rows_kept(variant):
 
 
 def test_errors_found_agree_with_a_count_and_their_change_with_the_gain():
-    found = lines("three labels", "errors_found")
-    assert found["confidence"]["reviewed"].to_list() == pytest.approx((np.arange(5, 51) / 100).tolist())
-    for reviewed, errors in found["confidence"].select("reviewed", "found").iter_rows():
+    reviews = lines("three labels", "errors_found")
+    assert reviews["confidence"]["reviewed"].to_list() == pytest.approx((np.arange(5, 51) / 100).tolist())
+    for reviewed, errors in reviews["confidence"].select("reviewed", "found").iter_rows():
         ranked = [frame.sort("logit_confidence") for frame in each_seed("three labels")]
         seen = [frame["correct"][: round(reviewed * len(frame))] for frame in ranked]
         assert errors == pytest.approx(1000 * np.mean([(~correct).mean() for correct in seen])), reviewed
-    change = (found["MRP"]["found"] - found["confidence"]["found"]).to_list()
-    assert found["MRP"]["change"].to_list() == found["confidence"]["change"].to_list() == pytest.approx(change)
+    change = (reviews["MRP"]["found"] - reviews["confidence"]["found"]).to_list()
+    assert reviews["MRP"]["change"].to_list() == reviews["confidence"]["change"].to_list() == pytest.approx(change)
     # found errors and kept errors are all errors: what MRP finds more of 1,000 reviews, it keeps less of
     gain = figures("three labels")["fallback_gain"].rows
-    for reviewed, more in found["MRP"].select("reviewed", "change").iter_rows():
+    for reviewed, more in reviews["MRP"].select("reviewed", "change").iter_rows():
         coverage = 1 - reviewed
         (gained,) = gain.filter((pl.col("coverage") - coverage).abs() < 1e-9)["gain"]
         assert more == pytest.approx(1000 * gained * coverage / reviewed)

@@ -29,8 +29,8 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTI
 
 def block(part: str) -> str:
     """The one block of Python with `part` in it."""
-    (found,) = [code for code in BLOCKS if part in code]
-    return found
+    (code,) = [code for code in BLOCKS if part in code]
+    return code
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ def judged(n: int = 900, n_labels: int = 2) -> tuple[np.ndarray, np.ndarray]:
 
 
 def routed(folder: Path) -> pl.DataFrame:
-    found = pl.read_parquet(folder / "routed.parquet")
-    assert (found["route"] == "automatic").sum() == int(0.7 * len(found))
-    return found
+    rows = pl.read_parquet(folder / "routed.parquet")
+    assert (rows["route"] == "automatic").sum() == int(0.7 * len(rows))
+    return rows
 
 
 def test_a_classifier_of_scikit_learn_is_routed(folder):
@@ -115,15 +115,15 @@ def test_probabilities_of_the_readme_are_what_logits_are(folder):
     for name, values in (("logits", logits), ("probabilities", softmax(logits, axis=1))):
         pl.DataFrame({name: values.tolist(), "label": label}).write_parquet(f"{name}.parquet")
         rerank.fit(Path(f"{name}.parquet"), Path(f"{name}.json"), variant="mrp")
-    one, two = (json.loads(Path(f"{name}.json").read_text())["projection"] for name in ("logits", "probabilities"))
-    np.testing.assert_allclose(one["fitted"]["values"], two["fitted"]["values"], atol=1e-6)
+    fitted, same = (json.loads(Path(f"{name}.json").read_text())["projection"] for name in ("logits", "probabilities"))
+    np.testing.assert_allclose(fitted["fitted"]["values"], same["fitted"]["values"], atol=1e-6)
 
 
 def test_every_entry_of_params_yaml_on_these_pages_is_a_sound_one():
     entries = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", README, re.DOTALL | re.MULTILINE)]
-    found = {name: DatasetParams.model_validate(entry) for some in entries for name, entry in some.items()}
-    assert {entry.reader for entry in found.values()} == {None, "files", "hub", "logits"}
-    for name, entry in found.items():
+    params = {name: DatasetParams.model_validate(entry) for some in entries for name, entry in some.items()}
+    assert {entry.reader for entry in params.values()} == {None, "files", "hub", "logits"}
+    for name, entry in params.items():
         dataset_named(name, entry.reader, entry.options)
 
 

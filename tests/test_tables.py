@@ -63,11 +63,11 @@ def as_latex(name: str, runs: Runs) -> str:
     return latex(as_shown(name, runs), TABLES[name](runs).schema)
 
 
-def changes(*found: tuple[str, float, float | None], calibrator: str = "average", metric: str = "nll_correct"):
+def changes(*sets: tuple[str, float, float | None], calibrator: str = "average", metric: str = "nll_correct"):
     """Intervals of the changes of data sets, each with its p-value."""
     return frame(INTERVALS, *(
         (dataset, "simulated", calibrator, metric, "delta", value, 0.05, value - 0.1, value + 0.1, p, 40)
-        for dataset, value, p in found
+        for dataset, value, p in sets
     ))  # fmt: skip
 
 
@@ -215,7 +215,7 @@ def test_a_calibrator_that_ran_beside_those_asked_for_is_told_and_counts_in_no_m
 
 
 def test_rivals_are_means_over_seeds_for_each_number_of_rows():
-    found = [
+    rows = [
         ("wands", "hub", calibrator, seed, 500, fit, 500 * (fit == 500), variant, "aurc", seed / 10 + (fit > 500))
         for calibrator, fit, variant in (
             ("matrix", 1000, "confidence"), ("matrix", 500, "mrp"), ("ts", 500, "confidence"), ("ts", 500, "mrp"),
@@ -223,7 +223,7 @@ def test_rivals_are_means_over_seeds_for_each_number_of_rows():
         for seed in (1, 2, 3)
     ]  # fmt: skip
     more = ("wands", "official", "ts", 1, 900, 900, 900, "mrp", "aurc", 0.0)
-    table = TABLES["rivals"](Runs(METRICS.to_frame(), rivals=frame(RIVALS, *found, more)))
+    table = TABLES["rivals"](Runs(METRICS.to_frame(), rivals=frame(RIVALS, *rows, more)))
     assert table["calibrator"].to_list() == ["ts", "matrix", "matrix", "ts"]
     assert table["calibrator_fit_rows"].to_list() == [500, 500, 1000, 900]
     whole = table.row(2, named=True)
@@ -250,12 +250,12 @@ def test_alternatives_of_their_own_stand_beside_what_they_replace(option, varian
 
 
 def test_holm_is_over_the_papers_data_sets_and_over_ones_own_apart():
-    found = [
+    intervals = [
         changes(("wands", -0.5, 0.01), ("scidocs", -0.5, 0.02), ("tickets", -0.5, 0.02)),
         changes(("wands", -0.5, 0.02), calibrator="ts"),
         changes(("wands", -0.5, None), metric="aurc"),
     ]
-    table = TABLES["intervals"](as_runs((*PAPER_DATASETS, "tickets"), intervals=pl.concat(found)))
+    table = TABLES["intervals"](as_runs((*PAPER_DATASETS, "tickets"), intervals=pl.concat(intervals)))
     assert {(*row[:3], row[8]) for row in table.iter_rows()} == {
         *((dataset, "average", "nll_correct", 0.02) for dataset in ("wands", "scidocs", "tickets")),
         *(("wands", "ts", "nll_correct", None), ("wands", "average", "aurc", None)),
@@ -264,7 +264,7 @@ def test_holm_is_over_the_papers_data_sets_and_over_ones_own_apart():
 
 
 def test_the_headline_is_the_mean_change_over_calibrators_and_counts_data_sets():
-    found = [
+    intervals = [
         changes(
             ("wands", -0.5, 0.001),
             ("scidocs", 0.5, 0.001),
@@ -275,15 +275,15 @@ def test_the_headline_is_the_mean_change_over_calibrators_and_counts_data_sets()
         changes(("wands", 0.5, 0.001), metric="aupr_error"),
         changes(("wands", -0.5, 0.001), calibrator="ts"),
     ]
-    numbers = headline(as_runs(intervals=pl.concat(found), missing=("esci_rerank_us",)))
+    numbers = headline(as_runs(intervals=pl.concat(intervals), missing=("esci_rerank_us",)))
     assert numbers["wands (simulated)"] == {"nll_correct": -1.0, "aupr_error": -1.0, "aurc": -1.0}
     assert numbers["data_sets"]["nll_correct"] == {"improved": 2, "worsened": 1, "of": 5}
     assert numbers["data_sets"]["aupr_error"] == {"improved": 1, "worsened": 0, "of": 1}
 
 
 def test_the_headline_sentence_counts_data_sets_and_says_what_they_are_and_what_the_interval_covers():
-    found = changes(("wands", -0.5, 0.001), ("scidocs", 0.5, 0.9), ("tickets", 0.5, 0.001))
-    sentence = headline_sentence(as_runs((*PAPER_DATASETS, "tickets"), intervals=found))
+    intervals = changes(("wands", -0.5, 0.001), ("scidocs", 0.5, 0.9), ("tickets", 0.5, 0.001))
+    sentence = headline_sentence(as_runs((*PAPER_DATASETS, "tickets"), intervals=intervals))
     assert sentence.startswith("On 1 of 2 data sets (simulated) MRP lowers correctness NLL")
     for part in ("On 0 of 1 own data sets (simulated)", "on 1 it raises it", "given the fits"):
         assert part in sentence

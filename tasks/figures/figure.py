@@ -61,7 +61,7 @@ def svg(spec: dict[str, Any]) -> str:
 def pdf(spec: dict[str, Any]) -> bytes:
     """The same as PDF, a point for each pixel; the same chart gives the same bytes."""
     written = bytes(vl_convert.vegalite_to_pdf(json.dumps(written_out(spec))))
-    return RESOURCES.sub(lambda found: found[1] + b"\n".join(sorted(found[2].split(b"\n"))) + found[3], written)
+    return RESOURCES.sub(lambda part: part[1] + b"\n".join(sorted(part[2].split(b"\n"))) + part[3], written)
 
 
 def _bare(part: Any) -> Any:

@@ -109,11 +109,11 @@ def errors_found(results: Results) -> Figure:
     ranked = retained(results)
     reviewed = 1 - COVERAGE[:-1]
 
-    def found(errors: np.ndarray) -> np.ndarray:
-        return np.asarray(found_per_1000(errors[..., -1:], errors[..., :-1], reviewed))
+    def errors_of_reviews(kept: np.ndarray) -> np.ndarray:
+        return np.asarray(found_per_1000(kept[..., -1:], kept[..., :-1], reviewed))
 
-    change = band(found(ranked.drawn["mrp"]) - found(ranked.drawn["confidence"]))
-    lines = {name: found(ranked.errors[name]) for name in ("confidence", "mrp")}
+    change = band(errors_of_reviews(ranked.drawn["mrp"]) - errors_of_reviews(ranked.drawn["confidence"]))
+    lines = {name: errors_of_reviews(ranked.errors[name]) for name in ("confidence", "mrp")}
     changes = {"change": lines["mrp"] - lines["confidence"], "change_low": change["low"], "change_high": change["high"]}
     every = _of_variants({name: {"reviewed": reviewed, "found": errors} | changes for name, errors in lines.items()})
     rows = every.filter(pl.col("reviewed").is_between(0.0499, 0.5001)).sort("variant", "reviewed")

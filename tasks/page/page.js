@@ -36,5 +36,5 @@ async function drawAll() {
 
 let waiting;
 addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(drawAll, 250); });
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((details) => { details.open = true; }));
 drawAll();

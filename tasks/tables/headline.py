@@ -25,12 +25,10 @@ def headline(runs: Runs) -> dict[str, Any]:
     those with an interval: improved, worsened, and all of them.
     """
     table = main_table(runs).filter(pl.col("source") != FAILED).group_by("dataset", "source", maintain_order=True)
-    means = table.agg(pl.col(f"{metric}_delta").mean() for metric in COMPARED)
-    changes = {
-        display_name(row["dataset"], row["source"]): {metric: row[f"{metric}_delta"] for metric in COMPARED}
-        for row in means.to_dicts()
-    }
-    return changes | {"data_sets": {metric: _counts(judged(runs), metric) for metric in COMPARED}}
+    means = table.agg(pl.col(f"{metric}_delta").mean().alias(metric) for metric in COMPARED)
+    changes = {display_name(row.pop("dataset"), row.pop("source")): row for row in means.iter_rows(named=True)}
+    averages = judged(runs)
+    return changes | {"data_sets": {metric: _counts(averages, metric) for metric in COMPARED}}
 
 
 def judged(runs: Runs) -> pl.DataFrame:

@@ -45,13 +45,13 @@ def eventually(happens, within: float = PATIENCE):
     until = time.monotonic() + within
     while True:
         try:
-            if found := happens():
-                return found
+            if seen := happens():
+                return seen
         except (OSError, LookupError, TypeError, StopIteration) as error:
-            found = error
+            seen = error
         except Exception as error:
             if not type(error).__module__.startswith("selenium"):
                 raise
-            found = error
-        assert time.monotonic() < until, f"still {found!r} after {within} seconds"
+            seen = error
+        assert time.monotonic() < until, f"still {seen!r} after {within} seconds"
         time.sleep(0.2)

@@ -17,7 +17,7 @@ from tests.system.browser import asked_for, eventually, open_browser
 ROOT = Path(__file__).resolve().parent.parent.parent
 DRAWN = """
 const marks = [...document.querySelectorAll('.vega-embed svg.marks')];
-return marks.map(one => [...one.querySelectorAll('[role=graphics-symbol]')].filter(it => it.getBBox().width > 0).length)
+return marks.map(svg => [...svg.querySelectorAll('[role=graphics-symbol]')].filter(it => it.getBBox().width > 0).length)
 """
 
 pytestmark = pytest.mark.system

@@ -34,33 +34,33 @@ MARKS = """
             id: figure.id,
             marks: panels.map((panel) => shapes(panel).filter(drawn).length),
             broken: /NaN|undefined|Infinity/.test(figure.querySelector("svg")?.outerHTML || "undefined"),
-            cut: [...figure.querySelectorAll("svg tspan, svg text")].map((one) => one.textContent)
-                .filter((one) => /^[^…]*…$/.test(one)),
+            cut: [...figure.querySelectorAll("svg tspan, svg text")].map((text) => text.textContent)
+                .filter((text) => /^[^…]*…$/.test(text)),
             outside: [...figure.querySelectorAll("svg text")].filter((text) => {
-                const [mine, whole] = [text, text.ownerSVGElement].map((one) => one.getBoundingClientRect());
+                const [mine, whole] = [text, text.ownerSVGElement].map((node) => node.getBoundingClientRect());
                 return mine.left < whole.left - 1 || mine.right > whole.right + 1;
             }).map((text) => text.textContent),
         };
     });
 """
 COLOURS = """
-    const found = new Set();
-    const opaque = (one) => one && !/^rgba\\(.*, 0\\)$|transparent/.test(one);
-    const ground = (one) => {
-        for (; one; one = one.parentElement) {
-            const colour = getComputedStyle(one).backgroundColor;
+    const pairs = new Set();
+    const opaque = (colour) => colour && !/^rgba\\(.*, 0\\)$|transparent/.test(colour);
+    const ground = (node) => {
+        for (; node; node = node.parentElement) {
+            const colour = getComputedStyle(node).backgroundColor;
             if (opaque(colour)) return colour;
         }
         return "none";
     };
     const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
     for (let text = walk.nextNode(); text; text = walk.nextNode()) {
-        const one = text.parentElement;
-        if (!text.textContent.trim() || /SCRIPT|STYLE/.test(one.tagName)) continue;
-        const style = getComputedStyle(one);
-        found.add(`${one instanceof SVGElement ? style.fill : style.color} on ${ground(one)} by ${one.tagName}`);
+        const node = text.parentElement;
+        if (!text.textContent.trim() || /SCRIPT|STYLE/.test(node.tagName)) continue;
+        const style = getComputedStyle(node);
+        pairs.add(`${node instanceof SVGElement ? style.fill : style.color} on ${ground(node)} by ${node.tagName}`);
     }
-    return [...found];
+    return [...pairs];
 """
 
 pytestmark = pytest.mark.system
@@ -161,9 +161,9 @@ def test_the_page_opens_without_a_word_on_the_console_asks_for_nothing_and_fits_
 def test_every_panel_of_every_figure_has_marks_and_no_text_of_it_is_cut(reader, width):
     reader.look(width)
     eventually(reader.redrawn)
-    found = reader.run(MARKS)
-    assert len(found) >= 9
-    for figure in found:
+    figures = reader.run(MARKS)
+    assert len(figures) >= 9
+    for figure in figures:
         assert figure["marks"], figure
         assert min(figure["marks"]) > 0, figure
         assert not figure["broken"], figure
@@ -176,12 +176,12 @@ def test_every_panel_of_every_figure_has_marks_and_no_text_of_it_is_cut(reader, 
 def test_the_page_is_as_wide_as_the_screen(reader, width):
     reader.look(width)
     eventually(reader.redrawn)
-    reader.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    reader.run("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
     shown, needed = reader.run("return [innerWidth, document.documentElement.scrollWidth]")
     assert needed <= shown == width
     wide = "return [...document.querySelectorAll('.plot')].filter((plot) => plot.scrollWidth > plot.clientWidth)"
     assert reader.run(f"{wide}.map((plot) => plot.closest('figure').id)") == []
-    reader.run("document.querySelectorAll('details').forEach((one) => { one.open = false; })")
+    reader.run("document.querySelectorAll('details').forEach((details) => { details.open = false; })")
 
 
 @pytest.mark.parametrize(("theme", "colours"), [("light", LIGHT), ("dark", DARK)])
@@ -204,11 +204,11 @@ def test_hovering_shows_numbers(reader):
         middle = marks[len(marks) // 2]
         reader.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", middle)
 
-        def told(one=middle) -> str:
-            ActionChains(reader.driver).move_by_offset(0, 0).move_to_element(one).perform()
+        def tooltip(mark=middle) -> str:
+            ActionChains(reader.driver).move_by_offset(0, 0).move_to_element(mark).perform()
             return reader.driver.find_element("css selector", "#vg-tooltip-element.visible").text
 
-        assert re.search(r"\d", eventually(told, within=10)), figure.get_attribute("id")
+        assert re.search(r"\d", eventually(tooltip, within=10)), figure.get_attribute("id")
 
 
 def test_the_keyboard_reaches_the_verdict_and_what_scrolls(reader):
