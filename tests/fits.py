@@ -1,21 +1,27 @@
-"""Made-up rows for every test of a calibrator or a projection, and the shapes in which the fits take them."""
+"""Made-up rows for the tests of calibrators and projections, and MRP as torch would state and descend it."""
+
+from collections.abc import Callable
 
 import numpy as np
+import torch
 from scipy.special import log_softmax
+from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.optim.adam import adam
 
 from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.lattice import FitRows, LatticeSettings
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
+torch.set_num_threads(1)  # at these sizes a second thread costs ten times what it saves
 
 
-def simulated(B: int, m: int, K: int, seed: int = 0) -> Rows:
+def simulated(B: int, m: int, K: int, seed: int = 0, spread: float = 0.3) -> Rows:
     """Confidence `(B, m)`, decision and correct `(m,)`; a higher label is correct less often at equal confidence."""
     rng = np.random.default_rng(seed)
     true = rng.uniform(0.3, 1.0, m)
     decision = rng.integers(0, K, m)
-    correct = rng.random(m) < np.clip(true - 0.3 * decision / K, 0, 1)
+    correct = rng.random(m) < np.clip(true - spread * decision / K, 0, 1)
     return true ** rng.uniform(0.5, 2.0, (B, 1)), decision, correct
 
 
@@ -45,3 +51,44 @@ def batch(rows: Rows, n_labels: int, settings: LatticeSettings | None = None, ju
     """Confidence logits `(B, m)`, decision and correct `(m,)` as a batch; `judge` are its selection rows, if any."""
     selection = None if judge is None else labelled(*judge)
     return Batch(labelled(*rows), n_labels, settings or LatticeSettings(), selection)
+
+
+def seen(at: np.ndarray, decision: np.ndarray | int, gap: np.ndarray | None = None) -> Decisions:
+    """Decisions, or one for all, under one calibrator; with log-probabilities of the given gap, or with none."""
+    decision = np.broadcast_to(decision, at.shape)
+    if gap is None:
+        return Decisions(at, decision)
+    row, runner_up = np.arange(len(at)), (decision + 1) % (decision.max(initial=1) + 1)
+    logits = np.zeros((len(at), decision.max(initial=1) + 1))
+    log_probabilities = np.full_like(logits, -np.log(2))
+    logits[row, runner_up] = 1
+    log_probabilities[row, decision] = -np.logaddexp(0, -gap)
+    return Decisions(at, decision, log_probabilities, logits)
+
+
+def hats(places: np.ndarray, knots: int) -> np.ndarray:
+    """Places `(m,)` in [0, 1] to their weight at each of the uniform knots, `(m, J)`."""
+    return np.clip(1 - np.abs(places[:, None] * (knots - 1) - np.arange(knots)), 0, None)
+
+
+def stated_objective(values: torch.Tensor, rows: FitRows, smoothness: float) -> torch.Tensor:
+    """MRP's objective of `values (K, J)` (paper, section 3.4), with a weight for each row and knot."""
+    confidence, decision, correct = rows
+    t = (torch.from_numpy(hats(confidence, values.shape[1])) * values[np.array(decision)]).sum(dim=1)
+    loss = binary_cross_entropy_with_logits(t, torch.from_numpy(np.array(correct, dtype=np.float64)))
+    return loss + smoothness * values.diff(n=2, dim=1).square().mean()
+
+
+def descended(start: np.ndarray, objective: Callable[[torch.Tensor], torch.Tensor], settings: LatticeSettings):
+    """Where torch's own Adam and gradients are after the epochs of `settings`, from `start`.
+
+    Its functional form: the class loads a compiler at its first step, which takes longer than all the epochs.
+    """
+    theta = torch.from_numpy(start).requires_grad_()
+    first, second, count = torch.zeros_like(theta), torch.zeros_like(theta), torch.tensor(0.0)
+    published = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0, "amsgrad": False, "maximize": False}
+    for _ in range(settings.epochs):
+        (gradient,) = torch.autograd.grad(objective(theta), theta)
+        with torch.no_grad():
+            adam([theta], [gradient], [first], [second], [], [count], lr=settings.learning_rate, **published)
+    return theta.detach()

@@ -13,25 +13,13 @@ from sklearn.preprocessing import SplineTransformer, StandardScaler
 
 from tasks.calibrators import CALIBRATORS, calibrators_for, diagonal
 from tasks.calibrators.diagonal import Diagonal, fit_diagonal
-from tasks.calibrators.matrix import RIDGE, Matrix, centred, fit_matrix, multinomial_loss
+from tasks.calibrators.matrix import RIDGE, Matrix, centred, fit_matrix, fit_vector, multinomial_loss
 from tasks.calibrators.scale import floored, typical_spread
 from tasks.calibrators.spline import fit_spline
 from tasks.calibrators.temperature import Temperature, fit_temperature
-from tasks.calibrators.vector import fit_vector
-from tasks.metrics.probability import ece, nll_of_rows
+from tasks.metrics.probability import nll_of_rows
 from tasks.protocol.decisions import decide
 from tasks.protocol.newton import newton
-
-
-def scales() -> st.SearchStrategy[float]:
-    """Overconfidence, or, below zero, logits that say the contrary."""
-    return st.floats(0.05, 20) | st.floats(-20, -0.05)
-
-
-def from_probabilities(rows: list[tuple[float, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Two-label logits `(n, 2)` with the given probability of label 0, and labels."""
-    probability, labels = (np.array(column) for column in zip(*rows, strict=True))
-    return np.log(np.stack([probability, 1 - probability], axis=1)), labels
 
 
 def test_the_paper_has_its_order_and_the_rivals_stand_apart():
@@ -40,27 +28,20 @@ def test_the_paper_has_its_order_and_the_rivals_stand_apart():
     assert all(calibrator.fit.__name__.startswith("fit_") for calibrator in CALIBRATORS.values())
 
 
-@pytest.mark.parametrize("name", ["diag", "spline", "vector", "matrix"])
-def test_what_the_logits_of_a_row_have_in_common_says_nothing(name):
-    logits, labels = simulated(500, 4)
-    common = np.random.default_rng(1).normal(size=(500, 1)) * 10
-    calibrator = CALIBRATORS[name].fit(logits, labels, seed=1)
-    np.testing.assert_allclose(calibrator(logits + common), calibrator(logits), atol=1e-6)
-
-
-@pytest.mark.parametrize("name", ["vector", "matrix"])
-@pytest.mark.parametrize("scale", [1e-3, 1e3])
-def test_the_scale_of_the_logits_does_not_matter(name, scale):
-    logits, labels = simulated(500, 4)
-    there = CALIBRATORS[name].fit(scale * logits, labels, seed=1)(scale * logits)
-    here = CALIBRATORS[name].fit(logits, labels, seed=1)(logits)
-    np.testing.assert_allclose(np.exp(there), np.exp(here), atol=1e-6)
+@pytest.mark.parametrize(("name", "highest"), [("diag", 1e-2), ("vector", 1e-3), ("matrix", 1e-3)])
+def test_what_the_rows_never_show_to_be_true_gets_a_small_probability_and_not_zero(name, highest):
+    logits, labels = simulated(2000, 4)
+    never = np.argmin(logits, axis=1) if name == "diag" else np.full(2000, 2)  # the last in a row, or one label
+    kept = never != labels
+    absent = np.exp(CALIBRATORS[name].fit(logits[kept], labels[kept], seed=1)(logits))[np.arange(2000), never]
+    assert (absent > 0).all()
+    assert absent.mean() < highest
 
 
 # DIAG
 
 
-@pytest.mark.parametrize("n_labels", [2, 3, 7, 10])
+@pytest.mark.parametrize("n_labels", [2, 3, 10])
 def test_one_factor_for_all_gaps_is_a_temperature(n_labels):
     logits, _ = simulated(200, n_labels)
     expected = Temperature(0.4)(floored(logits))
@@ -76,32 +57,20 @@ def test_factors_of_a_hand_worked_example(monkeypatch):
     np.testing.assert_allclose(factors, [np.log(2), np.log(3) / 2], rtol=1e-6)
 
 
-def test_a_rank_that_is_never_right_gets_a_small_probability_and_not_zero():
-    logits, labels = simulated(2000, 3)
-    kept = np.argmin(logits, axis=1) != labels
-    last = np.exp(fit_diagonal(logits[kept], labels[kept], seed=1)(logits)).min(axis=1)
-    assert 0 < last.mean() < 0.01
-
-
 # Spline
 
 
-def test_the_spline_is_scikit_learns_pipeline():
+def test_the_spline_is_scikit_learns_pipeline_whatever_the_order_of_the_rows():
     logits, labels = simulated(600, 3)
+    logits[:300] = np.round(logits[:300])  # many ties
     basis = SplineTransformer(8, degree=3, knots="uniform", extrapolation="constant", include_bias=False)
     model = make_pipeline(basis, StandardScaler(with_mean=False), LogisticRegression(C=1, max_iter=1000))
     model.fit(softmax(logits, axis=1).max(axis=1)[:, None], decide(logits) == labels)
     at = np.linspace(0, 1, 2001)  # beyond the outer knots too
     expected = model.predict_proba(at[:, None])[:, 1].clip(1e-6, 1 - 1e-6)
-    np.testing.assert_allclose(fit_spline(logits, labels, seed=1).of_confidence(at), expected, rtol=0, atol=1e-9)
-
-
-def test_the_order_of_the_rows_does_not_matter():
-    logits, labels = simulated(300, 3)
-    logits = np.round(logits)  # many ties
-    shuffled = np.random.default_rng(1).permutation(300)
-    first, second = fit_spline(logits, labels, seed=1), fit_spline(logits[shuffled], labels[shuffled], seed=1)
-    np.testing.assert_allclose(first(logits), second(logits), rtol=0, atol=1e-9)  # sums in another order
+    for order in (np.arange(600), np.random.default_rng(1).permutation(600)):
+        fitted = fit_spline(logits[order], labels[order], seed=1)
+        np.testing.assert_allclose(fitted.of_confidence(at), expected, rtol=0, atol=1e-9)
 
 
 def test_the_other_labels_keep_their_proportions():
@@ -113,21 +82,9 @@ def test_the_other_labels_keep_their_proportions():
 
 
 def test_the_decision_may_lose_its_place_at_the_top():
-    logits, labels = from_probabilities([(0.9, 1)] * 30 + [(0.9, 0)] * 10)
-    calibrated = fit_spline(logits, labels, seed=1)(logits)
-    assert (decide(logits) == 0).all()
+    logits = np.tile(np.log([0.9, 0.1]), (40, 1))
+    calibrated = fit_spline(logits, np.array([1] * 30 + [0] * 10), seed=1)(logits)
     assert (decide(calibrated) == 1).all()
-
-
-@pytest.mark.parametrize("n_labels", [2, 5])
-def test_confidence_is_calibrated_on_new_rows(n_labels):
-    fit_logits, fit_labels = simulated(8000, n_labels, seed=1, overconfidence=4)
-    logits, labels = simulated(8000, n_labels, seed=2, overconfidence=4)
-    rows, decision = np.arange(len(labels)), decide(logits)
-    correct = decision == labels
-    calibrated = fit_spline(fit_logits, fit_labels, seed=1)(logits)
-    assert ece(softmax(logits, axis=1)[rows, decision], correct) > 0.1
-    assert ece(np.exp(calibrated[rows, decision]), correct) < 0.025
 
 
 # Newton's method
@@ -144,16 +101,15 @@ def pseudo_huber(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
 
 
 def test_newton_needs_one_step_for_a_parabola():
-    asked = []
+    asked, hessian = [], np.array([[2.0, 0.5], [0.5, 1.0]])
 
     def parabola(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         asked.append(at)
         away = at - np.array([3.0, -1.0])
-        curvature = np.array([[2.0, 0.5], [0.5, 1.0]])
-        return float(away @ curvature @ away) / 2, curvature @ away, curvature
+        return float(away @ hessian @ away) / 2, hessian @ away, hessian
 
-    np.testing.assert_allclose(newton(parabola, np.zeros(2), 1e-3), [3, -1], rtol=0, atol=1e-14)
-    np.testing.assert_allclose(asked[1], [3, -1], rtol=0, atol=1e-14)
+    for bottom in (newton(parabola, np.zeros(2), 1e-3), asked[1]):
+        np.testing.assert_allclose(bottom, [3, -1], rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("loss", [quartic, pseudo_huber])
@@ -169,22 +125,25 @@ def test_newton_never_ends_higher_than_it_started():
     assert kinked(newton(kinked, np.array([0.3]), 1e-3))[0] <= 0.3
 
 
+def test_a_direction_to_which_rounding_leaves_no_curvature_is_not_taken():
+    bottom = newton(lambda x: (x[0] ** 2, np.array([2 * x[0], 0]), np.diag([2.0, 0])), np.array([3.0, 1]), 1e-6)
+    assert bottom == pytest.approx([0, 1])
+
+
 # The class-wise rivals
 
 
 @given(n=st.integers(1, 30), n_labels=st.integers(2, 5), seed=st.integers(0, 1000))
-@settings(deadline=None, max_examples=25, derandomize=True)
+@settings(deadline=None, max_examples=15, derandomize=True)
 def test_slope_and_hessian_of_the_log_loss_are_those_of_finite_differences(n, n_labels, seed):
     rng = np.random.default_rng(seed)
     features, labels = rng.normal(size=(3, n)), rng.integers(0, n_labels, n)
     loss, table = multinomial_loss(features, labels, n_labels), rng.normal(size=3 * n_labels)
     value, slope, hessian = loss(table)
-    assert value == pytest.approx(
-        nll_of_rows(log_softmax(features.T @ table.reshape(n_labels, 3).T, axis=1), labels, 0).mean()
-    )
+    log_probabilities = log_softmax(features.T @ table.reshape(n_labels, 3).T, axis=1)
+    assert value == pytest.approx(nll_of_rows(log_probabilities, labels, 0).mean())
     np.testing.assert_allclose(slope, approx_fprime(table, lambda at: loss(at)[0], 1e-7), atol=1e-5)
-    numeric = [approx_fprime(table, lambda at, i=i: loss(at)[1][i], 1e-7) for i in range(len(table))]
-    np.testing.assert_allclose(hessian, numeric, atol=1e-5)
+    np.testing.assert_allclose(hessian, approx_fprime(table, lambda at: loss(at)[1], 1e-7), atol=1e-5)
 
 
 def slope_left(fitted: Matrix, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -197,10 +156,10 @@ def slope_left(fitted: Matrix, logits: np.ndarray, labels: np.ndarray) -> np.nda
     return slope
 
 
-@pytest.mark.parametrize("n_labels", [2, 3, 5, 10])
+@pytest.mark.parametrize("n_labels", [2, 3, 5])
 @pytest.mark.parametrize("case", ["plain", "contrary", "absent", "few", "one label", "outliers", "equal"])
 def test_no_slope_is_left_at_the_fitted_weights(n_labels, case):
-    logits, labels = simulated(400, n_labels)
+    logits, labels = simulated(200, n_labels, shift=np.linspace(0, 2, n_labels))
     if case == "contrary":
         logits = -logits
     elif case == "absent":
@@ -221,61 +180,23 @@ def test_no_slope_is_left_at_the_fitted_weights(n_labels, case):
     np.testing.assert_array_equal(vector.weights, np.diag(np.diag(vector.weights)))
 
 
-@pytest.mark.parametrize("n_labels", [2, 3, 6])
-def test_matrix_is_logistic_regression_on_the_logits(n_labels):
-    logits, labels = simulated(2000, n_labels, shift=np.linspace(0, 2, n_labels))
+def test_matrix_is_logistic_regression_on_the_logits():
+    logits, labels = simulated(1000, 3, shift=np.linspace(0, 2, 3))
     logits -= logits.mean(axis=1, keepdims=True)
     reference = LogisticRegression(C=np.inf, tol=1e-10, max_iter=5000).fit(logits, labels)
     ours = np.exp(fit_matrix(logits, labels, seed=1)(logits))
     np.testing.assert_allclose(ours, reference.predict_proba(logits), atol=1e-4)
 
 
-@given(
-    n=st.integers(1, 200),
-    n_labels=st.integers(2, 10),
-    seed=st.integers(0, 2**32 - 1),
-    overconfidence=scales(),
-)
-@settings(deadline=None, max_examples=15, derandomize=True)
-def test_a_larger_family_never_fits_its_own_rows_worse(n, n_labels, seed, overconfidence):
-    logits, labels = simulated(n, n_labels, seed, overconfidence)
-    ts, vector, matrix = (
-        nll_of_rows(fit(logits, labels, seed=1)(logits), labels).mean()
-        for fit in (fit_temperature, fit_vector, fit_matrix)
-    )
-    assert vector <= ts + 1e-12
-    assert matrix <= vector + 5e-3  # what the ridge may cost where labels can be told apart without error
-
-
 @pytest.mark.parametrize("fit", [fit_vector, fit_matrix])
 def test_a_label_wise_shift_is_removed_where_a_temperature_cannot(fit):
     shift = np.array([0.0, 1.5, -1.0])
-    fit_logits, fit_labels = simulated(8000, 3, seed=1, shift=shift)
-    logits, labels = simulated(8000, 3, seed=2, shift=shift)
-    truth = nll_of_rows(log_softmax(logits / 3 + shift, axis=1), labels).mean()
-    assert nll_of_rows(fit(fit_logits, fit_labels, seed=1)(logits), labels).mean() < truth + 0.005
-    assert nll_of_rows(fit_temperature(fit_logits, fit_labels, seed=1)(logits), labels).mean() > truth + 0.05
-
-
-@pytest.mark.parametrize("fit", [fit_vector, fit_matrix])
-def test_a_label_that_the_rows_do_not_hold_gets_a_small_probability_and_not_zero(fit):
-    logits, labels = simulated(3000, 4)
-    kept = labels != 2
-    absent = np.exp(fit(logits[kept], labels[kept], seed=1)(logits))[:, 2]
-    assert (absent > 0).all()
-    assert absent.mean() < 1e-3
-
-
-@pytest.mark.parametrize("name", ["diag", "spline", "vector", "matrix"])
-@pytest.mark.parametrize("n", [1, 2, 5, 29, 30])
-@pytest.mark.parametrize("n_labels", [2, 10])
-def test_rows_of_one_label_only_can_be_fitted(name, n, n_labels):
-    logits, _ = simulated(n, n_labels)
-    calibrated = CALIBRATORS[name].fit(logits, np.zeros(n, dtype=int), seed=1)(logits)
-    assert np.isfinite(calibrated).all()
-    np.testing.assert_allclose(np.exp(calibrated).sum(axis=1), 1, atol=1e-12)
-
-
-def test_a_direction_to_which_rounding_leaves_no_curvature_is_not_taken():
-    found = newton(lambda x: (x[0] ** 2, np.array([2 * x[0], 0]), np.diag([2.0, 0])), np.array([3.0, 1]), 1e-6)
-    assert found == pytest.approx([0, 1])
+    logits, labels = simulated(4000, 3, shift=shift)
+    truth, ts, fitted = (
+        nll_of_rows(log_probabilities, labels).mean()
+        for log_probabilities in (
+            log_softmax(logits / 3 + shift, axis=1),
+            *(own(logits, labels, seed=1)(logits) for own in (fit_temperature, fit)),
+        )
+    )
+    assert fitted < truth + 1e-5 < ts - 0.05

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from scipy.special import softmax
 
 from tasks.datasets.files import read_svmlight
 from tasks.predictors import HEADER, KINDS, fit_predictor, load_predictor
@@ -17,23 +16,21 @@ from tasks.protocol.errors import BadInput
 SMALL = {"boosted": {"rounds": 10, "num_leaves": 4, "min_data_in_leaf": 20}}
 WEIGHTS = ("none", "balanced")
 EVERY = [(name, form) for name, kind in KINDS.items() for form in kind.settings]
-LINEAR = [one for one in EVERY if one[0] != "boosted"]
 every_kind = pytest.mark.parametrize(("name", "form"), EVERY)
-every_linear_kind = pytest.mark.parametrize(("name", "form"), LINEAR)
 
 
 def judged(form: str, labels: np.ndarray, signal: float = 1.0, seed: int = 0) -> pl.DataFrame:
     """Rows whose text or features tell the label in a share `signal` of them, and else a random one."""
     generator = np.random.default_rng(seed)
     n = len(labels)
-    told = np.where(generator.random(n) < signal, labels, generator.integers(0, labels.max() + 1, n))
+    shown = np.where(generator.random(n) < signal, labels, generator.integers(0, labels.max() + 1, n))
     column = pl.Series("label", labels, dtype=pl.Int8)
     if form == "text":
         other = generator.integers(0, 40, n)
-        texts = [f"query: Word{one}\nproduct: thing {number} red" for one, number in zip(told, other, strict=True)]
+        texts = [f"query: Word{word}\nproduct: thing {number} red" for word, number in zip(shown, other, strict=True)]
         return pl.DataFrame({"text": texts, "label": column})
     features = generator.normal(size=(n, 4)).astype(np.float32)
-    features[:, 1] += 3 * told
+    features[:, 1] += 3 * shown
     return pl.DataFrame({"features": pl.Series(features, dtype=pl.Array(pl.Float32, 4)), "label": column})
 
 
@@ -43,10 +40,8 @@ def drawn(n: int = 300, share: tuple[float, ...] = (0.6, 0.3, 0.1), seed: int = 
 
 
 def fit(name: str, frame: pl.DataFrame, n_labels: int = 3, class_weight: str = "none", seed: int = 0, **own):
-    chosen = SMALL.get(name, {}) | own
-    return fit_predictor(
-        name, frame, frame[::3], n_labels=n_labels, class_weight=class_weight, seed=seed, settings=chosen
-    )
+    known = {"n_labels": n_labels, "class_weight": class_weight, "seed": seed, "settings": SMALL.get(name, {}) | own}
+    return fit_predictor(name, frame, frame[::3], **known)
 
 
 # ------------------------------------------------------------------ the contract, for every kind
@@ -64,36 +59,20 @@ def test_logits_are_finite_float32_values_for_every_row_alone_and_label(name, fo
     np.testing.assert_allclose(predictor(frame[order]), logits[order], rtol=1e-6)
 
 
-@every_kind
-@pytest.mark.parametrize("share", [(0.7, 0.3), (0.6, 0.3, 0.1)], ids=["2 labels", "3 labels"])
-def test_a_planted_signal_is_learnt(name, form, share):
-    train, test = (judged(form, drawn(2000, share, seed), 0.9, seed) for seed in (1, 2))
-    labels = test["label"].to_numpy()
-    right = (fit(name, train, n_labels=len(share))(test).argmax(axis=1) == labels).mean()
-    assert right > (labels == 0).mean() + 0.1
-
-
-@every_kind
-def test_balanced_weights_favour_a_rare_label(name, form):
-    frame = judged(form, drawn(2000), signal=0.5)
-    mean = {weight: softmax(fit(name, frame, class_weight=weight)(frame), axis=1)[:, 2].mean() for weight in WEIGHTS}
-    assert mean["balanced"] > 1.3 * mean["none"], mean
-
-
-@every_kind
 @pytest.mark.parametrize(("present", "absent"), [((2,), "0, 1"), ((0, 2), "1"), ((0, 1), "2"), ((), "0, 1, 2")])
-def test_a_label_without_training_rows_is_refused_by_number(name, form, present, absent):
-    frame = judged(form, np.resize(present or (0, 1, 2), 300))[: 300 if present else 0]
+def test_a_label_without_training_rows_is_refused_by_number(present, absent):
+    frame = judged("text", np.resize(present or (0, 1, 2), 300))[: 300 if present else 0]
     with pytest.raises(BadInput, match=f"of the {len(frame)} training rows none has the label {absent} "):
-        fit(name, frame)
+        fit("linear", frame)
 
 
 # ------------------------------------------------------------------ saving
 
 
 @every_kind
-@pytest.mark.parametrize("share", [(0.5, 0.5), (0.6, 0.3, 0.1)], ids=["2 labels", "3 labels"])
-@pytest.mark.parametrize("class_weight", WEIGHTS)
+@pytest.mark.parametrize(
+    ("share", "class_weight"), [((0.5, 0.5), "none"), ((0.6, 0.3, 0.1), "balanced")], ids=["2 labels", "3 labels"]
+)
 def test_the_same_rows_and_seed_give_the_same_bytes_and_a_loaded_predictor_the_same_bits(
     name, form, share, class_weight, tmp_path
 ):
@@ -124,9 +103,9 @@ def test_a_saved_predictor_is_text_and_plain_arrays(name, form, tmp_path):
             assert {array.dtype.kind for array in dict(stored).values()} <= {"f", "u"}
 
 
-@every_kind
-def test_a_changed_model_file_is_refused(name, form, tmp_path):
-    fit(name, judged(form, drawn())).save(tmp_path)
+@pytest.mark.parametrize("name", ["linear", "boosted"])
+def test_a_changed_model_file_is_refused(name, tmp_path):
+    fit(name, judged("features", drawn())).save(tmp_path)
     model = tmp_path / json.loads((tmp_path / HEADER).read_text())["model"]["file"]
     whole = model.read_bytes()
     for broken in (whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
@@ -224,24 +203,18 @@ def by_scikit_learn(name: str, form: str, train: pl.DataFrame, test: pl.DataFram
     return pipeline.decision_function(rows[1])
 
 
-@every_linear_kind
-@pytest.mark.parametrize("weight", WEIGHTS)
+@pytest.mark.parametrize(("name", "form"), [kind for kind in EVERY if kind[0] != "boosted"])
+@pytest.mark.parametrize(("share", "weight"), [((0.6, 0.4), "none"), *(((0.6, 0.3, 0.1), w) for w in WEIGHTS)])
 @pytest.mark.filterwarnings("ignore:Maximum number of iteration")
-def test_logits_are_decision_values_of_scikit_learn(name, form, weight):
-    train, test = judged(form, drawn(), 0.7, seed=1), judged(form, drawn(seed=7), 0.7, seed=2)
-    ours = fit(name, train, class_weight=weight, seed=5)(test)
-    np.testing.assert_allclose(ours, by_scikit_learn(name, form, train, test, weight, 5), rtol=1e-5, atol=1e-6)
-
-
-@every_linear_kind
-@pytest.mark.filterwarnings("ignore:Maximum number of iteration")
-def test_two_labels_have_opposite_logits(name, form):
-    frame = judged(form, drawn(share=(0.7, 0.3)), 0.7)
-    logits = fit(name, frame, n_labels=2)(frame)
-    assert (logits[:, 0] == -logits[:, 1]).all()
-    scores = by_scikit_learn(name, form, frame, frame, "none", 0)
-    of_two = 1.0 if name == "linear" else 0.5  # whose softmax is the fitted probability
-    np.testing.assert_allclose(logits[:, 1], of_two * scores, rtol=1e-5, atol=1e-6)
+def test_logits_are_decision_values_of_scikit_learn(name, form, share, weight):
+    train, test = (judged(form, drawn(share=share, seed=seed), 0.7, seed) for seed in (1, 2))
+    ours = fit(name, train, n_labels=len(share), class_weight=weight, seed=5)(test)
+    expected = by_scikit_learn(name, form, train, test, weight, 5)
+    if len(share) == 2:
+        of_two = 1.0 if name == "linear" else 0.5  # whose softmax is the fitted probability
+        expected = np.outer(expected, [-of_two, of_two])
+        np.testing.assert_array_equal(ours[:, 0], -ours[:, 1])
+    np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("form", ["text", "features"])
@@ -309,7 +282,7 @@ def test_features_that_are_not_finite_count_as_zero(name):
 def test_trees_are_those_of_lightgbms_own_classifier(weight):
     import lightgbm
 
-    train, validation = (judged("features", drawn(n, seed=n), 0.6, seed=n) for n in (2000, 500))
+    train, validation = (judged("features", drawn(n, seed=n), 0.6, seed=n) for n in (800, 300))
     rows = [part["features"].to_numpy().astype(float) for part in (train, validation)]
     labels = [part["label"].to_numpy() for part in (train, validation)]
     reference = lightgbm.LGBMClassifier(
@@ -326,9 +299,9 @@ def test_trees_are_those_of_lightgbms_own_classifier(weight):
 
 def test_threads_do_not_change_the_trees_of_a_predictor_that_is_loaded(tmp_path):
     frame = judged("features", drawn(1000), 0.5)
-    two = fit("boosted", frame, num_threads=2)
-    two.save(tmp_path)
-    np.testing.assert_array_equal(load_predictor(tmp_path)(frame), two(frame))
+    predictor = fit("boosted", frame, num_threads=2)
+    predictor.save(tmp_path)
+    np.testing.assert_array_equal(load_predictor(tmp_path)(frame), predictor(frame))
 
 
 # ------------------------------------------------------------------ genuine rows

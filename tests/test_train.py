@@ -49,7 +49,7 @@ def own_pairs(*splits: str) -> dict[str, Any]:
     pl.DataFrame(
         {
             "q": [f"lamp {row % 7}" for row in range(60)],
-            "c": [f"{'red' if one else 'blue'} lamp {row}" for row, one in enumerate(good)],
+            "c": [f"{'red' if is_good else 'blue'} lamp {row}" for row, is_good in enumerate(good)],
             "y": np.where(good, "good", "bad"),
             "s": [splits[row // 3 % len(splits)] for row in range(60)],
         }
@@ -87,32 +87,23 @@ def test_an_empty_split_is_named_and_nothing_is_written(run, missing):
     assert not base_folder("mine").exists()
 
 
-def logits(place: str) -> np.ndarray:
-    return np.array(pl.read_parquet(base_folder("wands") / place)["logits"].to_list())
-
-
-def test_other_base_predictors_are_trained_to_show_what_a_choice_is_worth(run):
-    folder = run("wands", {"rows": 1500})
-    names = ("unweighted", "multinomial", "member_1", "member_2")
-    assert {path.stem for path in (folder / "sensitivity").iterdir()} == set(names)
-    assert not (folder / "members").exists()
-    assert load_predictor(folder).header["seed"] == DATASETS["wands"].member_seed  # the first, not the last
+def test_other_base_predictors_are_trained_beside_the_first_for_what_a_choice_is_worth_and_for_members_and_runs(run):
+    folder = run("wands", {"rows": 1000}, members=2, runs=2)
     first = pl.read_parquet(folder / "logits.parquet")
-    found = [logits("logits.parquet"), *(logits(f"sensitivity/{name}.parquet") for name in names)]
-    for place, one in enumerate(found):
-        assert not any((one == other).all() for other in found[:place])
-    other = pl.read_parquet(folder / "sensitivity/member_1.parquet")
-    assert other.schema == first.schema
-    assert other.select("split", "group", "label").equals(first.select("split", "group", "label"))
-
-
-def test_members_and_runs_are_written_beside_the_first(run):
-    folder = run("wands", {"rows": 1500}, members=2, runs=2, alternatives=["member_1"])
-    names = [f"run_{run}_member_{member}" for run in range(2) for member in range(2)]
-    assert sorted(path.stem for path in (folder / "members").iterdir()) == names
-    assert (logits("logits.parquet") == logits("members/run_0_member_0.parquet")).all()
-    assert (logits("sensitivity/member_1.parquet") == logits("members/run_0_member_1.parquet")).all()
-    assert not (logits("members/run_1_member_0.parquet") == logits("members/run_0_member_0.parquet")).all()
+    runs = [f"members/run_{run}_member_{member}" for run in range(2) for member in range(2)]
+    choices = [f"sensitivity/{name}" for name in ("member_1", "member_2", "multinomial", "unweighted")]
+    written = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.glob("*/*.parquet"))
+    assert written == runs + choices
+    frames = {place: pl.read_parquet(folder / f"{place}.parquet") for place in written}
+    same = {place: {other for other in written if frames[place].equals(frames[other])} - {place} for place in written}
+    assert same.pop(runs[1]) == {choices[0]}
+    assert same.pop(choices[0]) == {runs[1]}
+    assert not any(same.values())  # every other one differs from all
+    assert frames[runs[0]].equals(first.select(frames[runs[0]].columns))
+    assert load_predictor(folder).header["seed"] == DATASETS["wands"].member_seed  # the first, not the last
+    for frame in frames.values():
+        assert frame.schema == first.schema
+        assert frame.select("split", "group", "label").equals(first.select("split", "group", "label"))
 
 
 def test_saved_logits_take_the_place_of_training(run):

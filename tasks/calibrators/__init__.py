@@ -14,11 +14,10 @@ import numpy as np
 from tasks.calibrators.diagonal import fit_diagonal
 from tasks.calibrators.hcalibration import HCalibrationSettings, fit_hcal
 from tasks.calibrators.identity import fit_identity
-from tasks.calibrators.matrix import fit_matrix
+from tasks.calibrators.matrix import fit_matrix, fit_vector
 from tasks.calibrators.smart import SmartSettings, fit_smart
 from tasks.calibrators.spline import fit_spline
 from tasks.calibrators.temperature import fit_temperature
-from tasks.calibrators.vector import fit_vector
 from tasks.protocol.errors import BadInput
 from tasks.protocol.results import Calibrator as FittedCalibrator
 

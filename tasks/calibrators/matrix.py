@@ -1,6 +1,6 @@
-"""Matrix scaling (Guo et al., 2017): multinomial logistic regression on the logits. A rival, outside the paper's six.
+"""Matrix and vector scaling (Guo et al., 2017): logistic regression on the logits. Rivals, outside the paper's six.
 
-It sees each label apart, so it can remove a label-wise residual itself, at the price of other decisions.
+They see each label apart, so they can remove a label-wise residual themselves, at the price of other decisions.
 """
 
 from dataclasses import dataclass, field
@@ -34,6 +34,11 @@ def fit_matrix(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
     """Logits `(n, K)` and labels `(n,)` 0..K-1 to the weights and bias that minimise the mean log loss."""
     n_labels = np.shape(logits)[1]
     return fit_weights(logits, labels, np.ones((n_labels, n_labels), dtype=bool), seed=seed)
+
+
+def fit_vector(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
+    """Logits `(n, K)` and labels `(n,)` 0..K-1 to a diagonal matrix and a bias that minimise the mean log loss."""
+    return fit_weights(logits, labels, np.eye(np.shape(logits)[1], dtype=bool), seed=seed)
 
 
 def fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, *, seed: int) -> Matrix:

@@ -61,10 +61,10 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
         return float((mean + top).mean()), beta * float(variance.mean())
 
     size = max(-float(below.mean()), SMALLEST_SIZE)
-    return Temperature(math.exp(_root(derivatives, start=-math.log(size))))
+    return Temperature(math.exp(rising_root(derivatives, start=-math.log(size))))
 
 
-def _root(derivatives: Derivatives, start: float) -> float:
+def rising_root(derivatives: Derivatives, start: float) -> float:
     """Where a derivative that rises passes 0 between the bounds, or the bound towards which it never does.
 
     Newton's steps begin at `start`. Where one would leave the bracket that holds the root, or be more than half as
