@@ -23,7 +23,8 @@ def project(
     calibrators = [fit.value for fit in calibrated]
     settings, tabled = LatticeSettings.chosen(params.projection), len(params.calibrators)  # these come first
     batch = Batch.under(calibrators, parts, settings, device, surfaces=tabled)
-    variants, optimum = project_batch(batch), optimality(batch)
+    variants = project_batch(batch)
+    excess, kkt = optimality(batch)
     rows = []
     for place, fit in enumerate(calibrated):
         seen = Decisions.under(fit.value, test)
@@ -41,8 +42,8 @@ def project(
                 reliability_logits=logits,
                 lattices={name: value for name, value in curves.items() if isinstance(value, Curves)},
                 simplex=project_simplex(*mrc, off_top_alpha=params.simplex.off_top_alpha),
-                adam_above_optimum=float(optimum.excess[place]),
-                kkt=float(optimum.kkt[place]),
+                adam_above_optimum=float(excess[place]),
+                kkt=float(kkt[place]),
                 violations=tuple(f"{name}: {what}" for name, value in fitted.items() for what in value.violations()),
             )
         )

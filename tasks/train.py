@@ -102,7 +102,7 @@ def trained(
     @cache
     def decided(how: Trained) -> dict[str, FixedDecisions]:
         own = {"max_features": dataset.terms, "passes": dataset.passes if how.predictor == "linear" else None}
-        known = {key: value for key, value in own.items() if value is not None and how.predictor != "boosted"}
+        given = {key: value for key, value in own.items() if value is not None and how.predictor != "boosted"}
         predictor = fit_predictor(
             how.predictor,
             parts["train"],
@@ -110,7 +110,7 @@ def trained(
             n_labels=dataset.n_labels,
             class_weight=how.class_weight,
             seed=how.seed,
-            settings={**known, **entry.settings},  # those of the data set, then those of its entry
+            settings={**given, **entry.settings},  # those of the data set, then those of its entry
         )
         if how == first:
             predictor.save(base_folder(name))
@@ -118,7 +118,7 @@ def trained(
 
     first = first_member(dataset, entry, params)
     decided(first)
-    for place, how in (members(first, params) | alternatives(first, entry, params)).items():
+    for place, how in others(first, entry, params).items():
         write_decisions(base_folder(name) / f"{place}.parquet", decided(how))
     return decided(first)
 
@@ -130,26 +130,25 @@ def first_member(dataset: Dataset, entry: DatasetParams, params: Params) -> Trai
     return Trained(entry.predictor, entry.class_weight, params.train.seed)
 
 
-def members(first: Trained, params: Params) -> dict[str, Trained]:
-    """The base predictors of all runs, by the places of their files, where there are more of them than the first."""
+def others(first: Trained, entry: DatasetParams, params: Params) -> dict[str, Trained]:
+    """The base predictors beside the first, by the places of their files.
+
+    Those of all runs, where there are more than one, and those that show what a choice of the paper's is worth.
+    """
     places = [(run, member) for run in range(params.train.runs) for member in range(params.train.members)]
-    return {
+    asked = {
         f"members/run_{run}_member_{member}": first._replace(seed=first.seed + RUN * run + member)
         for run, member in (places if len(places) > 1 else ())
     }
-
-
-def alternatives(first: Trained, entry: DatasetParams, params: Params) -> dict[str, Trained]:
-    """The base predictors that show what a choice of the paper's is worth, by the places of their files."""
     if entry.preset is None or entry.predictor != "linear":
-        return {}
-    known = {
+        return asked
+    choices = {
         "unweighted": first._replace(class_weight="none"),
         "multinomial": first._replace(predictor="multinomial"),
         "member_1": first._replace(seed=first.seed + 1),
         "member_2": first._replace(seed=first.seed + 2),
     }
-    return {f"sensitivity/{name}": known[name] for name in params.train.alternatives}
+    return asked | {f"sensitivity/{name}": choices[name] for name in params.train.alternatives}
 
 
 def contract(name: str, dataset: Dataset, entry: DatasetParams, pairs: pl.DataFrame) -> dict[str, Any] | None:

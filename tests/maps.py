@@ -12,8 +12,7 @@ from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Proje
 from tasks.maps.learn import Learned, learn_map
 from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
 from tasks.projection.curves import Confidence, Curves, SharedCurve
-from tasks.projection.label_maps import Intercepts, Isotonic, Lines
-from tasks.projection.labelwise import WithFallbacks
+from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
 from tasks.protocol.params import ProtocolParams, load_params
 
 PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")

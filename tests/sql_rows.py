@@ -6,8 +6,7 @@ from scipy.special import expit
 from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import ReliabilityMap, reliability_logit
 from tasks.projection.curves import Curves, SharedCurve
-from tasks.projection.label_maps import Intercepts, Isotonic, Lines
-from tasks.projection.labelwise import WithFallbacks
+from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
 from tests.maps import KNOTS, document, variants
 
 AGREEMENT = 1e-12

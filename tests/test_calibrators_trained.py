@@ -8,8 +8,15 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.special import log_softmax, softmax
 
-from tasks.calibrators.hcalibration import HCalibration, HCalibrationSettings, fit_hcal
-from tasks.calibrators.residuals import event_loss, moving_average, residual_loss, rising_order
+from tasks.calibrators.hcalibration import (
+    HCalibration,
+    HCalibrationSettings,
+    event_loss,
+    fit_hcal,
+    moving_average,
+    residual_loss,
+    rising_order,
+)
 from tasks.calibrators.scale import floored
 from tasks.calibrators.smart import SmartSettings, first_parameters, fit_smart, summed_loss
 from tasks.metrics.probability import nll_of_rows

@@ -12,8 +12,7 @@ from scipy.special import expit, logit
 
 from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.curves import Curves
-from tasks.projection.exact import LEAST_INCREMENT, RIDGE, Exact, fit_exact
-from tasks.projection.exact_rows import CellRows
+from tasks.projection.exact import LEAST_INCREMENT, RIDGE, CellRows, Exact, fit_exact
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.quadrature import nodes
 

@@ -15,8 +15,17 @@ from sorts import sorted_values
 
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.decisions import Decisions
-from tasks.projection.label_maps import Intercepts, Isotonic, Lines
-from tasks.projection.labelwise import PENALTIES, RIDGE, WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
+from tasks.projection.labelwise import (
+    PENALTIES,
+    RIDGE,
+    Intercepts,
+    Isotonic,
+    Lines,
+    WithFallbacks,
+    fit_intercepts,
+    fit_isotonic,
+    fit_platt,
+)
 
 LABELS = 3
 

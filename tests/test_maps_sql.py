@@ -14,8 +14,7 @@ from sqlglot import expressions as exp
 from tasks.maps.document import MapDocument
 from tasks.maps.sql import DIALECTS, sql_expression
 from tasks.projection.curves import Curves, SharedCurve
-from tasks.projection.label_maps import Lines
-from tasks.projection.labelwise import WithFallbacks
+from tasks.projection.labelwise import Lines, WithFallbacks
 from tasks.protocol.errors import BadInput
 from tests.maps import document
 from tests.sql_rows import AGREEMENT, WITHOUT_ANSWER, applied, documents, rows

@@ -223,7 +223,7 @@ def test_another_member_is_another_classifier_of_the_same_inputs(form):
     first, second = (fit("linear", frame, seed=seed) for seed in (1, 2))
     assert (first(frame) != second(frame)).any()
     kept = "idf" if form == "text" else "scale"
-    np.testing.assert_allclose(first.model.inputs.arrays[kept], second.model.inputs.arrays[kept])
+    np.testing.assert_allclose(getattr(first.model.inputs, kept), getattr(second.model.inputs, kept))
 
 
 def test_terms_stand_in_enough_rows_and_are_so_many_at_most():

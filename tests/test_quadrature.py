@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from tasks.projection.adam_lattice import Cells, fit_lattices, sort_into_cells
-from tasks.projection.exact import fit_exact
-from tasks.projection.exact_rows import CellRows
+from tasks.projection.exact import CellRows, fit_exact
 from tasks.projection.lattice import FitRows, LatticeSettings
 from tasks.projection.quadrature import GENTLE, NODES, nodes
 

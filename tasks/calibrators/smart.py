@@ -45,8 +45,7 @@ class Smart(Value):
     def contradictions(self) -> list[str]:
         """Whether there are as many parameters as a network of H hidden units has."""
         count = len(self.parameters)
-        hidden = _hidden_units(count)
-        whole = hidden > 0 and hidden**2 + 4 * hidden + 1 == count
+        whole = count >= 6 and np.sqrt(count + 3) % 1 == 0  # H^2 + 4 H + 1 = (H + 2)^2 - 3
         return [] if whole else [f"the network has {count} parameters, which is not H^2 + 4 H + 1"]
 
 
@@ -74,10 +73,8 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
         loss = sum(losses) / len(x)
         if loss < lowest:
             best, lowest, stale = parameters, loss, 0
-        else:
-            stale += 1
-            if stale > settings.patience:
-                break
+        elif (stale := stale + 1) > settings.patience:
+            break
         parameters = parameters + adam.step(np.sum(gradients, axis=0) / len(x))
     return Smart(mean, deviation, best)
 
@@ -96,7 +93,20 @@ def summed_loss(
     loss = float((np.log(total) - of_label / temperature).sum())
     odds *= below
     in_raw = (of_label - odds.sum(axis=0) / total) / temperature**2 * expit(raw)
-    return loss, _backward(parameters, x, first, second, in_raw)
+    _, _, weight_2, _, weight_3, _ = _layers(parameters)
+    in_second = np.multiply.outer(weight_3, in_raw)
+    in_second *= second > 0
+    in_first = weight_2.T @ in_second
+    in_first *= first > 0
+    gradient = (
+        np.einsum("hn,n->h", in_first, x),
+        in_first.sum(axis=1),
+        (in_second @ first.T).ravel(),
+        in_second.sum(axis=1),
+        np.einsum("hn,n->h", second, in_raw),
+        in_raw.sum(keepdims=True),
+    )
+    return loss, np.concatenate(gradient)
 
 
 def first_parameters(seed: int) -> np.ndarray:
@@ -105,51 +115,24 @@ def first_parameters(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).uniform(-reach, reach)
 
 
-def _hidden_units(parameters: int) -> int:
-    return round(np.sqrt(parameters + 3)) - 2
-
-
 def _layers(parameters: np.ndarray) -> tuple[np.ndarray, ...]:
     """Weights `(H,)`, biases `(H,)`, weights `(H, H)`, biases `(H,)`, weights `(H,)` and bias `(1,)`, as views."""
-    hidden = _hidden_units(len(parameters))
+    hidden = round(np.sqrt(len(parameters) + 3)) - 2
     ends = np.cumsum([hidden, hidden, hidden**2, hidden, hidden])
-    one, two, three, four, five, six = np.split(parameters, ends)
-    return one, two, three.reshape(hidden, hidden), four, five, six
+    layers = np.split(parameters, ends)
+    return *layers[:2], layers[2].reshape(hidden, hidden), *layers[3:]
 
 
 def _forward(parameters: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Standardised margins `(n,)` to both hidden layers `(H, n)` and the output `(n,)`."""
     weight_1, bias_1, weight_2, bias_2, weight_3, bias_3 = _layers(parameters)
-    first, second = np.empty((2, len(bias_1), len(x)))
-    np.multiply.outer(weight_1, x, out=first)
-    np.matmul(weight_2, _rectified(first, bias_1), out=second)
-    return first, second, weight_3 @ _rectified(second, bias_2) + bias_3
-
-
-def _rectified(layer: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    """A layer `(H, n)` with its bias `(H,)` added and then cut at 0, in place."""
-    layer += bias[:, None]
-    return np.maximum(layer, 0, out=layer)
-
-
-def _backward(
-    parameters: np.ndarray, x: np.ndarray, first: np.ndarray, second: np.ndarray, gradient: np.ndarray
-) -> np.ndarray:
-    """The gradient of the loss in the output `(n,)` to that in the parameters."""
-    _, _, weight_2, _, weight_3, _ = _layers(parameters)
-    in_second = np.multiply.outer(weight_3, gradient)
-    in_second *= second > 0
-    in_first = weight_2.T @ in_second
-    in_first *= first > 0
-    parts = (
-        np.einsum("hn,n->h", in_first, x),
-        in_first.sum(axis=1),
-        (in_second @ first.T).ravel(),
-        in_second.sum(axis=1),
-        np.einsum("hn,n->h", second, gradient),
-        gradient.sum(keepdims=True),
-    )
-    return np.concatenate(parts)
+    first = np.multiply.outer(weight_1, x)
+    first += bias_1[:, None]
+    np.maximum(first, 0, out=first)
+    second = weight_2 @ first
+    second += bias_2[:, None]
+    np.maximum(second, 0, out=second)
+    return first, second, weight_3 @ second + bias_3
 
 
 def _temperature(raw: np.ndarray) -> np.ndarray:

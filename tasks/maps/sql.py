@@ -11,8 +11,7 @@ from sqlglot import expressions as exp
 from tasks.maps.document import MapDocument, Variant
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.projection.curves import Curves, SharedCurve
-from tasks.projection.label_maps import FARTHEST_LOGIT, Intercepts, Isotonic, Lines
-from tasks.projection.labelwise import Labelwise, WithFallbacks
+from tasks.projection.labelwise import FARTHEST_LOGIT, Intercepts, Isotonic, Labelwise, Lines, WithFallbacks
 from tasks.protocol.errors import BadInput
 
 DIALECTS = ("duckdb", "postgres", "postgresql", "bigquery", "spark")

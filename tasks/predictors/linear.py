@@ -64,11 +64,6 @@ class Tfidf:
         """`n` texts to a sparse matrix `(n, V)` float64, whose rows have length 1, or 0 where no term occurs."""
         return _by_terms(self, tuple(texts))
 
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """What is saved."""
-        return {"terms": np.frombuffer(BETWEEN.join(self.terms).encode(), dtype=np.uint8), "idf": self.idf}
-
 
 @dataclass(frozen=True)
 class Standardised:
@@ -80,11 +75,6 @@ class Standardised:
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """Features `(n, F)` to `(n, F)` float64."""
         return np.asarray((features - self.mean) / self.scale)
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """What is saved."""
-        return {"mean": self.mean, "scale": self.scale}
 
 
 # The base predictors of a data set read the same texts, and taking these apart is most of what a fit costs: each text
@@ -140,8 +130,10 @@ class Linear:
 
     def saved(self) -> bytes:
         """The content of `file`."""
-        own = {"coefficients": self.coefficients, "intercept": self.intercept}
-        np.savez_compressed(buffer := io.BytesIO(), allow_pickle=False, **own, **self.inputs.arrays)
+        arrays = {"coefficients": self.coefficients, "intercept": self.intercept, **vars(self.inputs)}
+        if isinstance(self.inputs, Tfidf):
+            arrays["terms"] = np.frombuffer(BETWEEN.join(self.inputs.terms).encode(), dtype=np.uint8)
+        np.savez_compressed(buffer := io.BytesIO(), allow_pickle=False, **arrays)
         return buffer.getvalue()
 
 
@@ -229,5 +221,5 @@ def _linear(inputs: Tfidf | Standardised, classifier: Any, of_two: float = 1.0) 
     """Where scikit-learn keeps one machine for two labels, one for each of them."""
     coefficients, intercept = classifier.coef_, classifier.intercept_
     if len(intercept) == 1:
-        coefficients, intercept = (of_two * np.concatenate([-one, one]) for one in (coefficients, intercept))
+        coefficients, intercept = (of_two * np.concatenate([-part, part]) for part in (coefficients, intercept))
     return Linear(inputs, np.ascontiguousarray(coefficients.T), intercept)

@@ -114,17 +114,13 @@ def project_together(batches: Sequence[Batch]) -> list[list[Curves]]:
     return [batch.curves(values, stand_in) for batch, values, stand_in in fits]
 
 
-@dataclass(frozen=True, eq=False)
-class Optimality:
-    """How far Adam as published stays above the lowest value of MRP's objective, and what proves that value."""
+def optimality(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+    """How far Adam stays above the lowest value of MRP's objective, and what proves that value, `(B,)` both.
 
-    excess: np.ndarray  # (B,) objective of Adam's curves less that of the optimum's
-    kkt: np.ndarray  # (B,) largest KKT residual over labels
-
-
-def optimality(batch: Batch) -> Optimality:
-    """Adam's objective beside the optimum, on the projection-fit rows; labels before their fallbacks."""
+    The objective of Adam's curves less that of the optimum's on the projection-fit rows, labels before their
+    fallbacks; and the largest KKT residual over labels.
+    """
     fits, smoothness = batch.fits(), batch.settings.smoothness
     pairs = zip(batch.adam, batch.exact.values, fits, strict=True)
     excess = [objective(adam, *rows, smoothness) - objective(best, *rows, smoothness) for adam, best, rows in pairs]
-    return Optimality(np.array(excess), batch.exact.kkt.max(axis=1))
+    return np.array(excess), batch.exact.kkt.max(axis=1)

@@ -41,15 +41,15 @@ class Curves(Value):
 
     def contradictions(self) -> list[str]:
         """What is wrong with these curves, a sentence for each place; empty if nothing is."""
-        found = []
+        wrong = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
-            found.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
+            wrong.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
         for label, knot in np.argwhere(~np.isfinite(self.values)):
-            found.append(f"label {label} is {self.values[label, knot]} at knot {knot}")
+            wrong.append(f"label {label} is {self.values[label, knot]} at knot {knot}")
         for label, knot in np.argwhere(self.values[:, 1:] < self.values[:, :-1]):
             before, after = self.values[label, knot : knot + 2]
-            found.append(f"label {label} falls from {before} at knot {knot} to {after} at knot {knot + 1}")
-        return found
+            wrong.append(f"label {label} falls from {before} at knot {knot} to {after} at knot {knot + 1}")
+        return wrong
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,14 +11,17 @@ everywhere if rho is 0, 1e-6 times the squared distance to the base-rate start i
 published.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
 
 import numpy as np
+import torch
 
 from tasks.projection.device import device_turn
-from tasks.projection.exact_rows import TERMS, CellRows
 from tasks.projection.lattice import FitRows, LatticeSettings, sort_rows
+from tasks.projection.quadrature import GENTLE, NODES
 
 LEAST_INCREMENT = 1e-6
 LARGEST_INCREMENT = 1e3
@@ -62,6 +65,87 @@ def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: LatticeSettin
 
 
 @dataclass(frozen=True, eq=False)
+class CellRows:
+    """The rows of C cells, of which none is empty; arrays of NumPy, or of torch on a device that has float64.
+
+    All that a fit does to arrays as long as its rows. A pass sums six terms of each row by cell: at the nodes that
+    stand for the rows of a cell, or row by row where the curve is too steep for those. The sums go back to the host.
+    Nothing adds atomically, so a device too should give the same bits every time.
+    """
+
+    lengths: Any  # (C,) int64, rows of each cell
+    weight: Any  # (R,) float64, weight of the upper knot of each row's interval
+    places: Any  # (C, N) float64, weights at the nodes of each cell
+    masses: Any  # (C, N) float64, of the nodes
+
+    def on(self, device: str) -> "CellRows":
+        """The same rows in torch on a device; only arrays of a number for each cell come and go from then on."""
+        arrays = (self.lengths, self.weight, self.places, self.masses)
+        return CellRows(*(torch.from_numpy(array).to(device) for array in arrays))
+
+    def only(self, stays: np.ndarray) -> "CellRows":
+        """The rows of the cells `stays (C,)` bool, in their order."""
+        kept = self._beside(stays)
+        return CellRows(self.lengths[kept], self.weight[self._by_row(kept)], self.places[kept], self.masses[kept])
+
+    def sums(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
+        """Value at the left knot of each cell and its rise to the right one, `(C,)` both, to sums `(6, C)` float64.
+
+        With t the logit of a row's reliability q, and w the weight of the knot on its right, the sums are those of
+        softplus(t), of q w^r, r < 2, and of q(1-q) w^r, r < 3.
+        """
+        t = self._beside(left)[:, None] + self._beside(rise)[:, None] * self.places
+        sums = _on_host([(terms * self.masses).sum(axis=1) for terms in self._terms(t, self.places)])
+        steep = (np.abs(rise) > GENTLE) & (_on_host(self.lengths) > NODES)
+        if steep.any():
+            sums[:, steep] = self.only(steep).sums_by_row(left[steep], rise[steep])
+        return sums
+
+    def sums_by_row(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
+        """The same by a term for each row; there is at least one cell."""
+        t = self._by_row(self._beside(rise)) * self.weight + self._by_row(self._beside(left))
+        terms = self._terms(t, self.weight)
+        if self._library is np:
+            starts = np.cumsum(self.lengths) - self.lengths
+            return np.array([np.add.reduceat(of_rows, starts) for of_rows in terms])
+        return _on_host([torch.segment_reduce(part, "sum", lengths=self.lengths, unsafe=True) for part in terms])
+
+    @property
+    def _library(self) -> ModuleType:
+        return torch if isinstance(self.weight, torch.Tensor) else np
+
+    def _beside(self, of_cells: np.ndarray) -> Any:
+        """An array of the host where the rows are."""
+        return of_cells if self._library is np else torch.from_numpy(of_cells).to(self.weight.device)
+
+    def _by_row(self, of_cells: Any) -> Any:
+        """A number for each cell, `(C,)`, as one for each of its rows, `(R,)`."""
+        if self._library is np:
+            return np.repeat(of_cells, self.lengths)
+        return of_cells.repeat_interleave(self.lengths, output_size=len(self.weight))
+
+    def _terms(self, t: Any, weight: Any) -> Iterator[Any]:
+        """What `sums` sums, one array after the other, from t and w of one shape."""
+        library = self._library
+        tail = library.exp(-abs(t))
+        yield t.clip(0) + library.log1p(tail)
+        probability = library.where(t >= 0, 1, tail) / (1 + tail)
+        yield probability
+        yield probability * weight
+        variance = tail / (1 + tail) ** 2
+        yield variance
+        yield variance * weight
+        yield variance * weight * weight
+
+
+def _on_host(arrays: Any) -> np.ndarray:
+    """An array, or several of one shape stacked, in NumPy."""
+    if isinstance(arrays, list) and isinstance(arrays[0], torch.Tensor):
+        arrays = torch.stack(arrays)
+    return arrays.cpu().numpy() if isinstance(arrays, torch.Tensor) else np.asarray(arrays)
+
+
+@dataclass(frozen=True, eq=False)
 class Problem:
     """P = B * K convex problems in J variables: rows in the order of their cells (problem, interval), and a quadratic.
 
@@ -92,7 +176,12 @@ class Problem:
         No sum runs over more than one problem, so that none feels its neighbours.
         """
         values = np.cumsum(theta, axis=1)
-        softplus, probability, variance = self._moments(values)
+        problems, knots = values.shape
+        sums = np.zeros((6, problems * (knots - 1)))
+        left, rise = values[:, :-1].ravel()[self.cell], np.diff(values, axis=1).ravel()[self.cell]
+        sums[:, self.cell] = self.rows.sums(left, rise)
+        sums = sums.reshape(6, problems, knots - 1)
+        softplus, probability, variance = sums[0].sum(axis=1), sums[1:3], sums[3:]
         off, bend = values - self.start, np.diff(values, n=2, axis=1)
         scale, ridge = self.scale[:, None], self.ridge[:, None]
         objective = self.scale * (softplus - (self.hits * values).sum(axis=1))
@@ -105,7 +194,6 @@ class Problem:
         for shift, factor in enumerate((1, -2, 1)):
             gradient[:, shift : shift + bend.shape[1]] += 2 * self.bending * factor * bend
 
-        knots = values.shape[1]
         second = np.diff(np.eye(knots), n=2, axis=0)
         hessian = 2 * self.bending * second.T @ second + 2 * ridge[:, None] * np.eye(knots)
         left, right = np.arange(knots - 1), np.arange(1, knots)
@@ -114,15 +202,6 @@ class Problem:
         hessian[:, left, right] += scale * (variance[1] - variance[2])
         hessian[:, right, left] = hessian[:, left, right]
         return objective, _above(gradient, 1), _above(_above(hessian, 1), 2)
-
-    def _moments(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What `CellRows` sums: softplus(t) by problem, `(P,)`; q w^r `(2, P, J - 1)`; q(1-q) w^r `(3, P, J - 1)`."""
-        shape = (len(values), values.shape[1] - 1)
-        left, rise = values[:, :-1].ravel()[self.cell], np.diff(values, axis=1).ravel()[self.cell]
-        sums = np.zeros((TERMS, shape[0] * shape[1]))
-        sums[:, self.cell] = self.rows.sums(left, rise)
-        sums = sums.reshape(-1, *shape)
-        return sums[0].sum(axis=1), sums[1:3], sums[3:]
 
 
 def state_problem(fits: Sequence[FitRows], n_labels: int, settings: LatticeSettings) -> Problem:

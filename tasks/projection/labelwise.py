@@ -2,10 +2,9 @@
 
 Each is fitted on one label's rows at a time, in the order of their confidence, so that the order in which they came
 does not matter. The line (Platt, 1999, on logit c) is ours: the nearest cheap rival of a curve. The fits leave rare
-labels as they are; `WithFallbacks` gives those what they stand on in MRP.
+labels as they are; `WithFallbacks` gives those what they stand on in MRP. No map falls within a label as the
+confidence rises, to the last bit.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,21 +12,108 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from tasks.metrics.reliability import nll_correct
-from tasks.projection.curves import Fallbacks, SharedCurve
+from tasks.projection.curves import Fallbacks, SharedCurve, place
 from tasks.projection.decisions import Decisions
-from tasks.projection.label_maps import FARTHEST_LOGIT, FARTHEST_SHIFT, Intercepts, Isotonic, Lines
 from tasks.protocol.newton import newton
-from tasks.protocol.values import Axes, Count, Value
+from tasks.protocol.values import Axes, Count, Share, Value
 
 if TYPE_CHECKING:
     from tasks.projection.batch import Batch  # imports torch, which whoever reads a map does without
 
+FARTHEST_SHIFT = 12.0  # where a label that is always right, or always wrong, ends
+FARTHEST_LOGIT = 40.0  # a line reads no logit beyond: a float64 confidence is 1 from 37 on
 PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0)  # of the mean squared shift; of equals the first is chosen
 SMALLEST = 1e-6  # reliability of an isotonic step
 RIDGE = 1e-6  # weight, beside the mean log loss, of the squared distance of a line to the identity
+
+Shift = Annotated[float, Field(ge=-FARTHEST_SHIFT, le=FARTHEST_SHIFT)]
+Slope = Annotated[float, Field(ge=0, le=1e6)]
+Intercept = Annotated[float, Field(ge=-1e6, le=1e6)]
+Steps = Annotated[np.ndarray, Axes("T", of=Share)]
+
+
+@dataclass(frozen=True, eq=False)
+class Intercepts(Value):
+    """A shift of the logit for each label: t = logit c + alpha. No ties but those of c and of rounding."""
+
+    kind: Literal["intercepts"] = field(default="intercepts", kw_only=True)
+    alpha: Annotated[np.ndarray, Axes("K", of=Shift)]
+
+    def __call__(self, decisions: Decisions) -> np.ndarray:
+        """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
+        return np.asarray(decisions.confidence_logit + self.alpha[decisions.decision])
+
+    def contradictions(self) -> list[str]:
+        """A sentence for each label whose shift lies outside [-12, 12]."""
+        outside = np.flatnonzero(~(np.abs(self.alpha) <= FARTHEST_SHIFT))
+        return [f"label {label} is shifted by {self.alpha[label]}" for label in outside]
+
+
+@dataclass(frozen=True, eq=False)
+class Lines(Value):
+    """A line in the logit for each label: t = slope * logit c + intercept, with logit c cut to [-40, 40]."""
+
+    kind: Literal["lines"] = field(default="lines", kw_only=True)
+    slope: Annotated[np.ndarray, Axes("K", of=Slope)]  # where it is 0 all rows of the label tie
+    intercept: Annotated[np.ndarray, Axes("K", of=Intercept)]
+
+    def __call__(self, decisions: Decisions) -> np.ndarray:
+        """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
+        within = np.clip(decisions.confidence_logit, -FARTHEST_LOGIT, FARTHEST_LOGIT)
+        return np.asarray(self.slope[decisions.decision] * within + self.intercept[decisions.decision])
+
+    def contradictions(self) -> list[str]:
+        """A sentence for each label whose line falls or is not finite."""
+        sound = np.isfinite(self.slope) & np.isfinite(self.intercept) & (self.slope >= 0)
+        return [f"label {k} has the line {self.slope[k]} l + {self.intercept[k]}" for k in np.flatnonzero(~sound)]
+
+
+@dataclass(frozen=True, eq=False)
+class Isotonic(Value):
+    """For each label, thresholds on the confidence, and the reliability between them on straight lines.
+
+    Beyond its outer thresholds a label stays as it is there. A reliability of
+    exactly 0 or 1, which a fit never gives, has a logit of -inf or inf.
+    """
+
+    kind: Literal["isotonic"] = field(default="isotonic", kw_only=True)
+    confidence: Annotated[tuple[Steps, ...], Axes("K")]  # T rising thresholds of each label, T its own
+    reliability: Annotated[tuple[Steps, ...], Axes("K")]  # at these thresholds; none falls
+
+    def __post_init__(self) -> None:
+        for name in ("confidence", "reliability"):
+            object.__setattr__(self, name, tuple(Axes("T").read_only(steps) for steps in getattr(self, name)))
+
+    def __call__(self, decisions: Decisions) -> np.ndarray:
+        """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
+        confidence, reliability = expit(decisions.confidence_logit), np.empty(len(decisions.decision))
+        for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
+            mine = decisions.decision == label
+            if len(thresholds) == 1:
+                reliability[mine] = values[0]
+                continue
+            interval, weight = place(np.clip(confidence[mine], thresholds[0], thresholds[-1]), thresholds)
+            left, right = values[interval], values[interval + 1]
+            reliability[mine] = np.minimum(left + weight * (right - left), right)  # so, every rounding keeps the order
+        return np.asarray(logit(reliability))
+
+    def contradictions(self) -> list[str]:
+        """What is wrong with these thresholds, a sentence for each label; empty if nothing is."""
+        wrong = []
+        for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
+            if len(thresholds) != len(values) or not len(thresholds):
+                wrong.append(f"label {label} has {len(thresholds)} thresholds and {len(values)} values")
+            for name, array in (("threshold", thresholds), ("value", values)):
+                if not ((array >= 0) & (array <= 1)).all():
+                    wrong.append(f"label {label} has a {name} outside [0, 1]: {array.tolist()}")
+            if not (np.diff(thresholds) > 0).all():
+                wrong.append(f"the thresholds of label {label} do not rise: {thresholds.tolist()}")
+            if (np.diff(values) < 0).any():
+                wrong.append(f"the reliability of label {label} falls: {values.tolist()}")
+        return wrong
 
 
 Labelwise = Intercepts | Lines | Isotonic
@@ -51,10 +137,10 @@ class WithFallbacks(Value):
 
     def contradictions(self) -> list[str]:
         """What is wrong with the label-wise map or the shared curve; empty if nothing is."""
-        return self.own.violations(len(self.rows)) + [f"shared curve: {found}" for found in self.shared.violations()]
+        return self.own.violations(len(self.rows)) + [f"shared curve: {what}" for what in self.shared.violations()]
 
 
-def fit_intercepts(batch: Batch) -> list[Intercepts]:
+def fit_intercepts(batch: "Batch") -> list[Intercepts]:
     """The shifts of B fits, at least log loss plus a penalty times their mean square.
 
     The penalty is that of `PENALTIES` with the least log loss on the selection rows, the larger where two are equal;
@@ -63,18 +149,18 @@ def fit_intercepts(batch: Batch) -> list[Intercepts]:
     does not matter.
     """
     chosen, n_labels, selection = [], batch.n_labels, batch.selection
-    for place, rows in enumerate(rows_by_label(batch)):
+    for fit, rows in enumerate(rows_by_label(batch)):
         each = [
             Intercepts(np.array([_shift(*mine, 2 * penalty * len(batch.fit.correct) / n_labels) for mine in rows]))
             for penalty in (PENALTIES if selection is not None else PENALTIES[-1:])
         ]
         if selection is not None:
-            each.sort(key=lambda shifts: nll_correct(shifts(selection.under[place]), selection.correct))
+            each.sort(key=lambda shifts: nll_correct(shifts(selection.under[fit]), selection.correct))
         chosen.append(each[0])
     return chosen
 
 
-def fit_isotonic(batch: Batch) -> list[Isotonic]:
+def fit_isotonic(batch: "Batch") -> list[Isotonic]:
     """The thresholds of B fits.
 
     A label of one confidence gets the mean of its rows, a label without rows the line from (0, 0) to (1, 1). The
@@ -92,7 +178,7 @@ def fit_isotonic(batch: Batch) -> list[Isotonic]:
     return [Isotonic(*(tuple(arrays) for arrays in zip(*labels, strict=True))) for labels in labels_of_fits]
 
 
-def fit_platt(batch: Batch) -> list[Lines]:
+def fit_platt(batch: "Batch") -> list[Lines]:
     """The lines of B fits.
 
     A label's line minimises its mean log loss plus 1e-6 ((slope - 1)^2 + intercept^2), slope >= 0: unique and finite
@@ -101,7 +187,7 @@ def fit_platt(batch: Batch) -> list[Lines]:
     return [Lines(*np.array([_line(*mine) for mine in rows]).T) for rows in rows_by_label(batch)]
 
 
-def rows_by_label(batch: Batch) -> Iterator[list[tuple[np.ndarray, np.ndarray]]]:
+def rows_by_label(batch: "Batch") -> Iterator[list[tuple[np.ndarray, np.ndarray]]]:
     """Of each fit in turn the rows of each label 0..K-1: rising logits of the confidence and correct, `(r,)` both."""
     correct, decision = batch.fit.correct, batch.fit.decision
     for under in batch.fit.under:

@@ -36,7 +36,7 @@ class Surfaces(Value):
     def __call__(self, decisions: Decisions) -> np.ndarray:
         """n decisions, with their gap, to logit of the reliability `(n,)` float64."""
         decision = decisions.decision
-        below, up = place(_within(decisions.gap, self.gap_knots), self.gap_knots)
+        below, up = place(np.clip(decisions.gap, *self.gap_knots[[0, -1]]), self.gap_knots)
         at_knots = _between(self.values[decision, :, below], self.values[decision, :, below + 1], up[:, None])
         at_knots = np.maximum.accumulate(at_knots, axis=1)  # rounding alone could make a curve of c fall
         interval, weight = place(expit(decisions.confidence_logit), self.knots)
@@ -45,17 +45,17 @@ class Surfaces(Value):
 
     def contradictions(self) -> list[str]:
         """What is wrong with these surfaces, a sentence for each place; empty if nothing is."""
-        found = []
+        wrong = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
-            found.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
+            wrong.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
         if len(self.gap_knots) < 2 or not (np.diff(self.gap_knots) > 0).all():
-            found.append(f"the gap knots do not rise: {self.gap_knots.tolist()}")
+            wrong.append(f"the gap knots do not rise: {self.gap_knots.tolist()}")
         for label, i, j in np.argwhere(~np.isfinite(self.values)):
-            found.append(f"label {label} is {self.values[label, i, j]} at knot {i}, gap knot {j}")
+            wrong.append(f"label {label} is {self.values[label, i, j]} at knot {i}, gap knot {j}")
         for axis, name in ((1, "confidence"), (2, "gap")):
             for label, i, j in np.argwhere(np.diff(self.values, axis=axis) < 0):
-                found.append(f"label {label} falls along the {name} after knot {i}, gap knot {j}")
-        return found
+                wrong.append(f"label {label} falls along the {name} after knot {i}, gap knot {j}")
+        return wrong
 
 
 def fit_surfaces(
@@ -78,7 +78,8 @@ def fit_surfaces(
     low, high = np.quantile(gap, [0.01, 0.99]) if len(gap) else (0.0, 1.0)
     knots, gap_knots = settings.places, np.linspace(low, max(high, low + 1e-6), GAP_KNOTS)
     shape = (n_labels, len(knots), GAP_KNOTS)
-    hats = _corner_weights(decision, place(confidence, knots), place(_within(gap, gap_knots), gap_knots), shape)
+    places = place(confidence, knots), place(np.clip(gap, *gap_knots[[0, -1]]), gap_knots)
+    hats = _corner_weights(decision, *places, shape)
     turned = hats.T.tocsr()
     theta = np.empty(shape)  # start and increments: along the confidence in the first column, along the gap in row one
     theta[:] = np.log(np.expm1(FIRST_PRODUCT))
@@ -120,10 +121,6 @@ def _corner_weights(
     corner = np.stack([start + (i + x) * shape[2] + j + y for x in (0, 1) for y in (0, 1)], axis=1)
     weight = np.stack([u * v for u in (1 - right, right) for v in (1 - above, above)], axis=1)
     return csr_array((weight.ravel(), corner.ravel(), np.arange(0, 4 * len(i) + 1, 4)), (len(i), int(np.prod(shape))))
-
-
-def _within(gap: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    return np.clip(gap, knots[0], knots[-1])
 
 
 def _between(left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:

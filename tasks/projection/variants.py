@@ -9,30 +9,16 @@ identity. Nothing here imports torch: who reads a map does without.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-import numpy as np
 from scipy.special import expit
 
 from tasks.projection.curves import Confidence, Curves, SharedCurve
-from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
 from tasks.projection.surface import Surfaces, fit_surfaces
 
 if TYPE_CHECKING:
     from tasks.projection.batch import Batch
-
-
-class Projection(Protocol):
-    """A fitted variant."""
-
-    def __call__(self, decisions: Decisions) -> np.ndarray:
-        """n decisions to logit of the reliability `(n,)` float64."""
-        ...
-
-    def violations(self) -> list[str]:
-        """What is wrong with it, a sentence for each place; empty if nothing is."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -83,18 +69,14 @@ def fit_surface(batch: "Batch") -> list[Surfaces]:
     ]
 
 
-def with_stand_in(fit: Callable[["Batch"], list]) -> Callable[["Batch"], list[WithFallbacks]]:
+def guarded(fit: Callable[["Batch"], list]) -> Callable[["Batch"], list[WithFallbacks]]:
     """Add the fallbacks to the fit of a label-wise variant that has none of its own."""
 
     def fit_with_fallbacks(batch: "Batch") -> list[WithFallbacks]:
-        own = fit(batch)
-        shared = [
-            SharedCurve(Curves(batch.settings.places, v[None], batch.rows.sum(keepdims=True), ("none",)))
-            for v in batch.stand_in
-        ]
-        return [
-            WithFallbacks(value, curve, batch.fallback, batch.rows) for value, curve in zip(own, shared, strict=True)
-        ]
+        knots, rows = batch.settings.places, batch.rows.sum(keepdims=True)
+        shared = (SharedCurve(Curves(knots, values[None], rows, ("none",))) for values in batch.stand_in)
+        fits = zip(fit(batch), shared, strict=True)
+        return [WithFallbacks(own, curve, batch.fallback, batch.rows) for own, curve in fits]
 
     return fit_with_fallbacks
 
@@ -108,24 +90,18 @@ VARIANTS = {
             "paper",
             fit_confidence,
             "the calibrated confidence itself",
-            automatic=True,
+            True,
             line="confidence",
         ),
         Variant("shared_1d", "shared 1D", "paper", fit_shared, "one curve for all labels", True),
         Variant(
-            "label_intercept",
-            "label intercept",
-            "paper",
-            with_stand_in(fit_intercepts),
-            "a shift for each label",
-            automatic=True,
-            of_the_logit=True,
+            "label_intercept", "label intercept", "paper", guarded(fit_intercepts), "a shift for each label", True, True
         ),
         Variant(
             "label_isotonic",
             "label isotonic",
             "paper",
-            with_stand_in(fit_isotonic),
+            guarded(fit_isotonic),
             "isotonic steps for each label",
             line="isotonic",
         ),
@@ -133,11 +109,11 @@ VARIANTS = {
             "label_platt",
             "label Platt",
             "rival",
-            with_stand_in(fit_platt),
+            guarded(fit_platt),
             "a Platt line for each label",
-            automatic=True,
-            of_the_logit=True,
-            line="platt",
+            True,
+            True,
+            "platt",
         ),
         Variant("mrp", "MRP", "paper", fit_mrp, "a monotone curve for each label (MRP)", True, line="mrp"),
         Variant("label_2d", "label-wise 2D", "paper", fit_surface),
@@ -164,7 +140,7 @@ DEPLOYABLE = (
 )  # maps hold them
 
 
-def project_batch(batch: "Batch", names: tuple[str, ...] = tuple(VARIANTS)) -> dict[str, list[Projection]]:
+def project_batch(batch: "Batch", names: tuple[str, ...] = tuple(VARIANTS)) -> dict[str, list[Any]]:
     """Fit the variants `names` for B calibrators at once: name to B fitted values, in the order of the calibrators.
 
     Surfaces are as many as the batch asks for.

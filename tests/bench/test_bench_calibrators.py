@@ -1,5 +1,7 @@
 """Fits of the calibrators beside other libraries' fits on the same rows."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -25,51 +27,43 @@ def made_up(seed: int = 0, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
     return 1.5 * logits, (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
 
 
-def slope(beta: float, logits: np.ndarray, labels: np.ndarray) -> float:
-    """Of the mean log loss in beta."""
-    said = (softmax(beta * logits, axis=1) * logits).sum(axis=1)
-    return float((said - logits[np.arange(len(labels)), labels]).mean())
-
-
 def test_temperature(race):
+    from netcal.scaling import TemperatureScaling
     from sklearn.calibration import _TemperatureScaling  # what its CalibratedClassifierCV fits
 
     logits, labels = made_up()
-    race.beside("scikit-learn", lambda: _TemperatureScaling().fit(logits, labels).beta_, aim=2)
-    few = made_up(rows=ROWS // 10)
-    race.growth(lambda: fit_temperature(*few, seed=0))
-    race.floor(lambda: np.exp(logits).sum())  # one exponential of each logit
-    ours, theirs, _ = race.run("temperature", ROWS, lambda: fit_temperature(logits, labels, seed=0), rounds=30)
-    assert abs(slope(ours.beta, logits, labels)) < 1e-10
-    np.testing.assert_allclose(ours.beta, theirs, rtol=1e-6)
-
-
-def test_temperature_beside_netcal(race):
-    from netcal.scaling import TemperatureScaling
-
-    logits, labels = made_up()
-    probabilities = softmax(logits, axis=1)
+    few, probabilities = made_up(rows=ROWS // 10), softmax(logits, axis=1)
 
     def netcal() -> float:
         """What it calls the temperature is the factor of the logits."""
         return TemperatureScaling(detection=False).fit(probabilities, labels).temperature[0]
 
+    race.beside("scikit-learn", lambda: _TemperatureScaling().fit(logits, labels).beta_, aim=2)
     race.beside("netcal", netcal, aim=2)
-    ours, theirs = race.run("temperature", ROWS, lambda: fit_temperature(logits, labels, seed=0), rounds=10)
-    np.testing.assert_allclose(ours.beta, theirs, rtol=1e-4)  # it stops earlier
+    race.growth(lambda: fit_temperature(*few, seed=0))
+    race.floor(lambda: np.exp(logits).sum())  # one exponential of each logit
+    ours, scikit_learns, netcals, _ = race.run(
+        "temperature", ROWS, lambda: fit_temperature(logits, labels, seed=0), rounds=10
+    )
+    np.testing.assert_allclose(ours.beta, scikit_learns, rtol=1e-6)
+    np.testing.assert_allclose(ours.beta, netcals, rtol=1e-4)  # it stops earlier
+
+
+def beside_autograd(race, operation: str, fit: Callable, autograd: Callable, **of_few: object):
+    """The rows of the first of all fits, its value, and what autograd makes of it."""
+    sets, few = ([made_up(seed, rows) for seed in range(FITS)] for rows in (ROWS, ROWS // 10))
+    race.beside(ALONE, lambda: autograd(*sets[0]), aim=5, times=FITS)
+    race.growth(lambda: [fit(*own, seed=0, **of_few) for own in few])
+    ours, theirs, _ = race.run(
+        operation, FITS * ROWS, lambda: [fit(*own, seed=0) for own in sets], rounds=2, warm_up=False
+    )
+    return sets[0], ours[0], theirs
 
 
 @ALL_CORES  # neither side gains anything from a second core
 def test_smart(race):
-    sets = [made_up(seed) for seed in range(FITS)]
-    few = [made_up(seed, ROWS // 10) for seed in range(FITS)]
-    race.beside(ALONE, lambda: autograd_smart(*sets[0]), aim=5, times=FITS)
-    race.growth(lambda: [fit_smart(*one, seed=0) for one in few])
-    ours, theirs, _ = race.run(
-        "SMART, 18 fits", FITS * ROWS, lambda: [fit_smart(*one, seed=0) for one in sets], rounds=2, warm_up=False
-    )
-    logits, labels = sets[0]
-    assert -ours[0](logits)[np.arange(ROWS), labels].mean() <= theirs + 1e-9
+    (logits, labels), fitted, theirs = beside_autograd(race, "SMART, 18 fits", fit_smart, autograd_smart)
+    assert -fitted(logits)[np.arange(ROWS), labels].mean() <= theirs + 1e-9
 
 
 def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -101,15 +95,9 @@ def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
 
 @ALL_CORES
 def test_hcal(race):
-    sets = [made_up(seed) for seed in range(FITS)]
-    few = [made_up(seed, ROWS // 10) for seed in range(FITS)]
-    race.beside(ALONE, lambda: autograd_hcal(*sets[0]), aim=5, times=FITS)
     in_as_many_batches = HCalibrationSettings(batch=HCalibrationSettings.batch // 10)
-    race.growth(lambda: [fit_hcal(*one, seed=0, settings=in_as_many_batches) for one in few])
-    ours, theirs, _ = race.run(
-        "h-cal, 18 fits", FITS * ROWS, lambda: [fit_hcal(*one, seed=0) for one in sets], rounds=2, warm_up=False
-    )
-    np.testing.assert_allclose(ours[0].factors, theirs, atol=1e-5)
+    _, fitted, theirs = beside_autograd(race, "h-cal, 18 fits", fit_hcal, autograd_hcal, settings=in_as_many_batches)
+    np.testing.assert_allclose(fitted.factors, theirs, atol=1e-5)
 
 
 def autograd_hcal(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -13,8 +13,7 @@ from scipy.special import softmax
 
 from flows import rerank
 from tasks.maps.apply import apply_map
-from tasks.projection.label_maps import Isotonic
-from tasks.projection.labelwise import WithFallbacks
+from tasks.projection.labelwise import Isotonic, WithFallbacks
 from tests.bench.conftest import ALL_CORES
 
 pytestmark = pytest.mark.bench

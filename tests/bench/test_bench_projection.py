@@ -11,8 +11,7 @@ from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.exact import fit_exact
-from tasks.projection.label_maps import Isotonic
-from tasks.projection.labelwise import SMALLEST, fit_isotonic
+from tasks.projection.labelwise import SMALLEST, Isotonic, fit_isotonic
 from tasks.projection.lattice import FitRows, LatticeSettings, first_curve, objective
 from tasks.projection.quadrature import NODES
 
@@ -46,20 +45,18 @@ def autograd_adam(confidence: np.ndarray, decision: np.ndarray, correct: np.ndar
     left = place.long().clamp(max=knots - 2)
     weight = place - left
     descent = torch.optim.Adam([first, steps], lr=SETTINGS.learning_rate)
+
+    def curves() -> torch.Tensor:
+        return torch.cat([first, first + softplus(steps).cumsum(dim=1)], dim=1)
+
     for _ in range(SETTINGS.epochs):
         descent.zero_grad()
-        values = _curves(first, steps, softplus)
+        values = curves()
         at = (1 - weight) * values[label, left] + weight * values[label, left + 1]
         bend = values.diff(n=2, dim=1).square().mean()
         (binary_cross_entropy_with_logits(at, target) + SETTINGS.smoothness * bend).backward()
         descent.step()
-    return _curves(first, steps, softplus).detach().numpy()
-
-
-def _curves(first, steps, softplus):
-    import torch
-
-    return torch.cat([first, first + softplus(steps).cumsum(dim=1)], dim=1)
+    return curves().detach().numpy()
 
 
 def one_at_a_time(rows: Rows, threads: int) -> Callable[[], np.ndarray]:
@@ -86,43 +83,36 @@ def one_at_a_time(rows: Rows, threads: int) -> Callable[[], np.ndarray]:
     return loop
 
 
-def tenth(rows: Rows) -> Rows:
-    first = slice(ROWS // 10)
-    return [(confidence[first], decision[first], correct[first]) for confidence, decision, correct in rows]
-
-
-def heights(values: np.ndarray, rows: Rows) -> np.ndarray:
-    """The objective `(B,)` of the first B fits."""
-    return np.array([objective(own, *fit, SETTINGS.smoothness) for own, fit in zip(values, rows, strict=False)])
+def beside_torch(
+    race, threads: int, operation: str, fit: Callable, aim: float, **run
+) -> tuple[Rows, object, np.ndarray]:
+    """The rows of all fits, our result and the values of the first fits by torch."""
+    rows, first = made_up(FITS, ROWS), slice(ROWS // 10)
+    tenth = [tuple(part[first] for part in own) for own in rows]
+    race.beside(ALONE, one_at_a_time(rows, threads), aim=aim, times=FITS / TIMED)
+    race.growth(lambda: fit(tenth, n_labels=K, settings=SETTINGS))
+    ours, theirs, _ = race.run(
+        operation, FITS * ROWS, lambda: fit(rows, n_labels=K, settings=SETTINGS), rounds=3, **run
+    )
+    return rows, ours, theirs
 
 
 def test_exact_fits(race, threads):
-    rows = made_up(FITS, ROWS)
-    race.beside(ALONE, one_at_a_time(rows, threads), aim=250, times=FITS / TIMED)
-    race.growth(lambda: fit_exact(tenth(rows), n_labels=K, settings=SETTINGS))
-    race.floor(
-        lambda: np.sort([confidence for confidence, _, _ in rows])
-    )  # every row is read and sorted once; the steps read a tenth as many nodes
-    exact, theirs, _ = race.run(
-        "mrp_exact", FITS * ROWS, lambda: fit_exact(rows, n_labels=K, settings=SETTINGS), rounds=3
-    )
+    confidence = [own[0] for own in made_up(FITS, ROWS)]
+    race.floor(lambda: np.sort(confidence))  # every row is read and sorted once; the steps read a tenth as many nodes
+    rows, exact, theirs = beside_torch(race, threads, "mrp_exact", fit_exact, aim=250)
     assert exact.kkt.max() <= 1e-8
-    assert (heights(exact.values, rows)[:TIMED] <= heights(theirs, rows)).all()
+    ours, torchs = (
+        np.array([objective(own, *fit, SETTINGS.smoothness) for own, fit in zip(values[:TIMED], rows, strict=False)])
+        for values in (exact.values, theirs)
+    )
+    assert (ours <= torchs).all()
 
 
 def test_fits_by_adam(race, threads):
-    rows = made_up(FITS, ROWS)
-    race.beside(ALONE, one_at_a_time(rows, threads), aim=20, times=FITS / TIMED)
-    race.growth(lambda: fit_lattices(tenth(rows), n_labels=K, settings=SETTINGS))
     node = np.zeros((FITS * K * (SETTINGS.knots - 1), NODES))
     race.floor(lambda: np.exp(node).sum(), times=SETTINGS.epochs)  # one exponential of each node in each epoch
-    values, theirs, _ = race.run(
-        "mrp, Adam as published",
-        FITS * ROWS,
-        lambda: fit_lattices(rows, n_labels=K, settings=SETTINGS),
-        rounds=3,
-        warm_up=False,
-    )
+    _, values, theirs = beside_torch(race, threads, "mrp, Adam as published", fit_lattices, aim=20, warm_up=False)
     np.testing.assert_allclose(values[:TIMED], theirs, atol=1e-6)
 
 
@@ -147,14 +137,14 @@ def test_isotonic_of_each_label(race, rows):
             fits.append(regression.fit(expit(at[mine]), correct[mine]))
         return fits
 
-    def ours(n: int = rows):
+    def ours(n: int = rows) -> Isotonic:
         return isotonic(at[:n], decision[:n], correct[:n])
 
     race.beside("scikit-learn: isotonic of each label", scikit_learn, aim=1)
     race.growth(lambda: ours(rows // 10))
     race.floor(lambda: np.sort(at))
-    found, theirs, _ = race.run("isotonic of each label", rows, ours)
+    fitted, theirs, _ = race.run("isotonic of each label", rows, ours)
     for label, regression in enumerate(theirs):
         mine = confidence[decision == label]
-        here = expit(found(Decisions(logit(mine), np.full(len(mine), label))))
+        here = expit(fitted(Decisions(logit(mine), np.full(len(mine), label))))
         np.testing.assert_allclose(here, regression.predict(mine), rtol=0, atol=1e-10)
