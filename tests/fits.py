@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from scipy.special import log_softmax
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.optim.adam import adam
 
@@ -41,14 +40,13 @@ def fits(confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> l
     return list(zip(*parts, strict=True))
 
 
-def labelled(confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> LabelledDecisions:
-    """Decisions `(m,)` under B calibrators of `confidence_logit (B, m)`; their other probabilities are anything."""
-    anything = log_softmax(np.random.default_rng(9).normal(size=(len(decision), 9)), axis=1)
-    return LabelledDecisions([Decisions(at, decision, anything, anything) for at in confidence_logit], correct)
-
-
 def batch(rows: Rows, n_labels: int, settings: LatticeSettings | None = None, judge: Rows | None = None) -> Batch:
     """Confidence logits `(B, m)`, decision and correct `(m,)` as a batch; `judge` are its selection rows, if any."""
+
+    def labelled(confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> LabelledDecisions:
+        anything = np.log(np.random.default_rng(9).dirichlet(np.ones(9), len(decision)))
+        return LabelledDecisions([Decisions(at, decision, anything, anything) for at in confidence_logit], correct)
+
     selection = None if judge is None else labelled(*judge)
     return Batch(labelled(*rows), n_labels, settings or LatticeSettings(), selection)
 

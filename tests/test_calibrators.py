@@ -123,12 +123,6 @@ def test_uncal_is_the_softmax():
 # Temperature
 
 
-def test_beta_of_a_hand_worked_example():
-    # gaps of 2 in all rows, 3 of 4 rows right: sigmoid(2 beta) = 3/4, so beta = ln(3) / 2
-    logits = np.array([[2.0, 0.0]] * 4)
-    np.testing.assert_allclose(fit_temperature(logits, np.array([0, 0, 0, 1]), seed=1).beta, np.log(3) / 2, rtol=1e-14)
-
-
 def slope(logits: np.ndarray, labels: np.ndarray, beta: float) -> float:
     expected = (softmax(beta * logits, axis=1) * logits).sum(axis=1)
     return float((expected - logits[np.arange(len(labels)), labels]).mean())
@@ -156,9 +150,7 @@ def test_the_gradient_vanishes_at_beta_or_beta_is_a_bound(n, n_labels, seed, ove
         assert abs(slope(logits, labels, fitted.beta)) < 1e-10
 
 
-def test_logits_that_say_the_contrary_push_beta_to_its_lower_bound_and_those_that_say_nothing_leave_it_at_one():
-    logits, labels = simulated(500, 2)
-    assert fit_temperature(-logits, labels, seed=1).beta == np.exp(LOG_BETA_BOUNDS[0])
+def test_logits_that_say_nothing_leave_beta_at_one():
     assert fit_temperature(np.full((10, 3), 4.2), np.zeros(10, dtype=int), seed=1) == Temperature(1.0)
 
 

@@ -8,31 +8,10 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.special import log_softmax, softmax
 
-from tasks.calibrators.hcalibration import (
-    HCalibration,
-    HCalibrationSettings,
-    event_loss,
-    fit_hcal,
-    moving_average,
-    residual_loss,
-    rising_order,
-)
+from tasks.calibrators.hcalibration import HCalibration, HCalibrationSettings, fit_hcal, residual_loss, rising_order
 from tasks.calibrators.scale import floored
 from tasks.calibrators.smart import SmartSettings, first_parameters, fit_smart, summed_loss
 from tasks.metrics.probability import nll_of_rows
-from tasks.protocol.adam import Adam
-
-
-def test_adam_steps_by_hand():
-    adam = Adam(0.1)
-    assert adam.step(np.array([4.0, -2.0])) == pytest.approx([-0.1, 0.1])
-    second = adam.step(np.array([0.0, -2.0]))
-    assert second[1] == pytest.approx(0.1)
-    assert -0.1 < second[0] < 0  # the first step's slope is remembered
-
-
-def test_a_moving_average_by_hand():
-    assert moving_average(np.array([3.0, 6.0, 9.0, 0.0]), 3) == pytest.approx([3, 6, 5, 3])
 
 
 def test_the_loss_is_that_of_a_naive_double_loop_and_its_slope_that_of_finite_differences():
@@ -53,11 +32,6 @@ def test_the_loss_is_that_of_a_naive_double_loop_and_its_slope_that_of_finite_di
     value, slope = residual_loss(p, labels=labels, window=11)
     assert value == pytest.approx(np.mean(losses), rel=1e-12)
     assert slope.ravel() == pytest.approx(approx_fprime(p.ravel(), loss, 1e-10), rel=1e-4, abs=1e-6)
-
-
-def test_residuals_that_cancel_cost_nothing_and_those_that_do_not_cost_their_mean():
-    assert event_loss(np.zeros(50), 5)[0] == 0
-    assert event_loss(np.full(5000, 0.25), 5)[0] == pytest.approx(0.25, rel=1e-3)
 
 
 def test_factors_of_one_are_the_identity_and_equal_ones_an_inverse_temperature():
@@ -125,9 +99,3 @@ def test_patience_ends_a_fit_that_gains_nothing_and_the_best_epoch_is_kept():
     wild = [SmartSettings(epochs=epochs, learning_rate=5.0, patience=3) for epochs in (3, 30)]
     losses = [nll_of_rows(fit_smart(logits, labels, seed=1, settings=own)(logits), labels).mean() for own in wild]
     assert losses[1] <= losses[0]
-
-
-def test_equal_margins_are_one_temperature():
-    logits = np.tile([[2.0, 0.0, 0.0]], (30, 1))
-    fitted = fit_smart(logits, np.r_[np.zeros(20, int), np.ones(10, int)], seed=1)
-    assert np.ptp(fitted(logits), axis=0) == pytest.approx(0)

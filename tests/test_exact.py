@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fits import Rows, batch, fits, hats, seen, simulated, stated_objective
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
@@ -50,24 +50,22 @@ def certify(exact: Exact, rows: Rows, chosen: LatticeSettings = SETTINGS, tolera
         assert (np.abs(slope[~at_lowest & ~at_highest]) <= tolerance).all()
 
 
+@pytest.mark.parametrize("device", ["cpu", *DEVICES])
 @given(**sizes, J=st.integers(3, 12), smoothness=st.sampled_from([0.0, 1e-8, 1e-4, 0.1]))
+@example(B=1, m=300, K=5, seed=31, J=12, smoothness=1e-8)  # the curve all but lies flat
 @settings(deadline=None, max_examples=20, derandomize=True)
-def test_the_optimum_meets_the_sign_conditions_of_its_slope(B, m, K, seed, J, smoothness):
+def test_the_optimum_meets_the_sign_conditions_of_its_slope_on_every_device(device, B, m, K, seed, J, smoothness):
     chosen, rows = LatticeSettings(knots=J, smoothness=smoothness), simulated(B, m, K, seed)
-    exact = fitted(rows, K, chosen)
+    exact, host = fitted(rows, K, chosen, device), fitted(rows, K, chosen)
     assert exact.values.shape == (B, K, J)
     assert exact.kkt.shape == (B, K)
     assert exact.kkt.max() <= 1e-8
     certify(exact, rows, chosen)
-
-
-def test_the_certificate_sees_a_curve_that_is_not_the_optimum():
-    rows = simulated(1, 500, 2)
-    exact = fitted(rows, 2)
-    moved = exact.values.copy()
-    moved[0, 1, 5:] += 1e-4
-    with pytest.raises(AssertionError):
-        certify(replace(exact, values=moved), rows)
+    np.testing.assert_array_equal(exact.values, fitted(rows, K, chosen, device).values)
+    np.testing.assert_array_equal(exact.ridged, host.ridged)
+    np.testing.assert_allclose(exact.objective, host.objective, rtol=0, atol=1e-13)
+    if smoothness >= 1e-4:  # with less the objective decides little
+        np.testing.assert_allclose(exact.values, host.values, rtol=0, atol=1e-11)
 
 
 def adam(rows: Rows, K: int) -> np.ndarray:
@@ -96,7 +94,6 @@ def test_neither_company_nor_order_matters(B, m, K, seed):
     order = np.random.default_rng(seed).permutation(m)
     shuffled = fitted((confidence[:, order], decision[order], correct[order]), K).values
     np.testing.assert_allclose(together, shuffled, rtol=0, atol=1e-10)
-    np.testing.assert_array_equal(together, fitted((confidence, decision, correct), K).values)
 
 
 def test_labels_that_are_always_right_always_wrong_or_parted_stay_finite():
@@ -167,28 +164,6 @@ def test_the_sums_over_cells_are_those_of_each_cell_by_itself(device, lengths, s
     np.testing.assert_array_equal(rows.sums(left, rise), rows.sums(left, rise))
     kept = rows.only(stays).sums(left[stays], rise[stays])
     np.testing.assert_allclose(kept, expected[:, stays], rtol=1e-12, atol=1e-300)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@given(B=sizes["B"], m=st.integers(0, 300), K=sizes["K"], seed=sizes["seed"], smoothness=st.sampled_from([1e-4, 0.1]))
-@settings(deadline=None, max_examples=10, derandomize=True)
-def test_a_device_finds_the_optimum_of_the_host(device, B, m, K, seed, smoothness):
-    rows, chosen = simulated(B, m, K, seed), LatticeSettings(smoothness=smoothness)
-    host, there = fitted(rows, K, chosen), fitted(rows, K, chosen, device)
-    np.testing.assert_allclose(there.values, host.values, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(there.objective, host.objective, rtol=0, atol=1e-13)
-    np.testing.assert_array_equal(there.ridged, host.ridged)
-    assert there.kkt.max() <= 1e-8
-    np.testing.assert_array_equal(there.values, fitted(rows, K, chosen, device).values)
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_device_proves_its_optimum_where_the_curve_all_but_lies_flat(device):
-    chosen, rows = LatticeSettings(knots=12, smoothness=1e-8), simulated(1, 300, 5, 31)
-    exact = fitted(rows, 5, chosen, device)
-    assert exact.kkt.max() <= 1e-8
-    certify(exact, rows, chosen)
-    np.testing.assert_allclose(exact.values, fitted(rows, 5, chosen).values, atol=1e-6)  # the objective decides little
 
 
 @pytest.mark.parametrize("part", ["exact", "adam"])

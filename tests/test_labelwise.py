@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
 from sorts import sorted_values
 
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import (
     PENALTIES,
-    RIDGE,
     Intercepts,
     Isotonic,
     Lines,
@@ -140,7 +138,7 @@ def optimal(fitted: Lines, label: int, logits: np.ndarray, correct: np.ndarray) 
     """Of the stated sum, convex in slope and intercept, no slope is left at a label's line; at slope 0 it may rise."""
     line, x = np.array([fitted.slope[label], fitted.intercept[label]]), np.clip(logits, -40, 40)
     residual = expit(line[0] * x + line[1]) - correct
-    gradient = np.array([(residual * x).mean(), residual.mean()]) + 2 * RIDGE * (line - [1, 0])
+    gradient = np.array([(residual * x).mean(), residual.mean()]) + 2e-6 * (line - [1, 0])
     assert abs(gradient[1]) <= 1e-10
     assert abs(gradient[0]) <= 1e-10 if line[0] > 0 else gradient[0] >= -1e-10
 
@@ -168,43 +166,24 @@ def test_a_line_stays_finite_where_the_likelihood_has_no_maximum(logits, correct
     optimal(fitted, 0, np.array(logits), np.array(correct))
 
 
-def test_a_line_is_scikit_learns_without_penalty():
-    confidence_logit, decision, correct = simulated(1, 3000)
-    (fitted,) = fit_platt(batch((confidence_logit, decision, correct), LABELS))
-    for label in range(LABELS):
-        mine = decision == label
-        reference = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
-        reference.fit(confidence_logit[0, mine, None], correct[mine])
-        assert fitted.slope[label] == pytest.approx(reference.coef_[0, 0], abs=1e-4)
-        assert fitted.intercept[label] == pytest.approx(reference.intercept_[0], abs=1e-4)
-
-
 # All three
 
 
 @every_fit
 @given(**sizes)
 @settings(deadline=None, max_examples=15, derandomize=True)
-def test_within_a_label_reliability_never_falls_with_confidence(fit, m, spread, seed):
-    at = np.unique(np.concatenate([np.linspace(-45, 45, 2001), np.nextafter(0.1, [0, 1]), [-np.inf, 0.1, np.inf]]))
+def test_within_a_label_reliability_never_falls_with_confidence_not_even_infinite(fit, m, spread, seed):
     confidence_logit, decision, correct = simulated(1, m, seed, spread=spread)
-    (fitted,) = fit(batch((confidence_logit, decision, correct), LABELS))
     near = confidence_logit[0, :20, None] + np.arange(-3, 4) * np.spacing(confidence_logit[0, :20, None])
-    at = np.unique(np.concatenate([at, near.ravel()]))
+    at = np.unique(np.r_[np.linspace(-45, 45, 2001), np.nextafter(0.1, [0, 1]), -np.inf, 0.1, np.inf, near.ravel()])
+    confidence_logit[0, : m // 10] = np.resize([-np.inf, np.inf, 900.0], m // 10)
+    (fitted,) = fit(batch((confidence_logit, decision, correct), LABELS))
+    assert fitted.violations() == []
     for label in range(LABELS):
         t = fitted(seen(at, label))
         assert t.dtype == np.float64
         assert not np.isnan(t).any()
         assert (t[1:] >= t[:-1]).all()
-
-
-@every_fit
-def test_infinite_confidence_logits_make_no_nan(fit):
-    confidence_logit, decision, correct = simulated(1, 300)
-    confidence_logit[0, :30] = np.repeat([-np.inf, np.inf, 900.0], 10)
-    (fitted,) = fit(batch((confidence_logit, decision, correct), LABELS))
-    assert fitted.violations() == []
-    assert not np.isnan(fitted(Decisions(confidence_logit[0], decision))).any()
 
 
 @every_fit

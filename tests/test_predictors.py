@@ -129,20 +129,6 @@ def test_a_header_of_another_format_or_predictor_is_refused(field, value, tmp_pa
         load_predictor(tmp_path)
 
 
-def test_a_crash_between_the_two_files_is_noticed(tmp_path, monkeypatch):
-    frame = judged("features", drawn())
-    fit("linear", frame).save(tmp_path)
-
-    def crash(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("tasks.predictors.write_json", crash)
-    with pytest.raises(KeyboardInterrupt):
-        fit("linear", frame, class_weight="balanced").save(tmp_path)
-    with pytest.raises(BadInput, match="it was changed"):
-        load_predictor(tmp_path)
-
-
 # ------------------------------------------------------------------ names, settings and weights
 
 

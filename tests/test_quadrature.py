@@ -48,17 +48,6 @@ def test_what_a_fit_sums_over_rows_it_may_sum_over_nodes_of_each_cell_by_itself(
         np.testing.assert_array_equal((places[[cell]], masses[[cell]]), alone)
 
 
-@pytest.mark.parametrize("sharpness", [0.3, 8.0])
-def test_the_optimum_is_that_of_sums_over_all_rows(monkeypatch, sharpness):
-    rows = simulated(2000, sharpness)
-    exact = fit_exact(rows, n_labels=K, settings=SETTINGS)
-    monkeypatch.setattr(CellRows, "sums", CellRows.sums_by_row)
-    slow = fit_exact(rows, n_labels=K, settings=SETTINGS)
-    assert (np.diff(slow.values).max() > GENTLE) == (sharpness == 8)  # then some cells are summed by row
-    np.testing.assert_allclose(exact.objective, slow.objective, rtol=1e-12)
-    np.testing.assert_allclose(exact.values, slow.values, rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize("steep", [False, True])
 def test_the_slope_is_a_sum_over_all_rows(steep):
     rows = simulated(4000)

@@ -15,10 +15,6 @@ SMALL_STEP = 1e-9  # of log beta, by Newton's method, after which the error is a
 SMALLEST_BRACKET = 1e-14
 SMALLEST_SIZE = 1e-300
 
-Derivatives = Callable[
-    [float], tuple[float, float]
-]  # log beta to the derivative of the loss in beta, and the derivative of that in log beta
-
 
 @dataclass(frozen=True)
 class Temperature(Value):
@@ -64,11 +60,12 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
     return Temperature(math.exp(rising_root(derivatives, start=-math.log(size))))
 
 
-def rising_root(derivatives: Derivatives, start: float) -> float:
+def rising_root(derivatives: Callable[[float], tuple[float, float]], start: float) -> float:
     """Where a derivative that rises passes 0 between the bounds, or the bound towards which it never does.
 
-    Newton's steps begin at `start`. Where one would leave the bracket that holds the root, or be more than half as
-    long as the one before it, the bracket is halved instead.
+    `derivatives` maps log beta to that of the loss in beta, and to the derivative of that in log beta. Newton's steps
+    begin at `start`. Where one would leave the bracket that holds the root, or be more than half as long as the one
+    before it, the bracket is halved instead.
     """
     low, high = LOG_BETA_BOUNDS
     log_beta, before = min(max(start, low), high), high - low

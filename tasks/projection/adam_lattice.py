@@ -82,21 +82,16 @@ def sort_into_cells(fits: Sequence[FitRows], *, n_labels: int, knots: np.ndarray
         np.concatenate([getattr(rows, part) for rows in every]) for part in ("places", "masses", "lengths", "weight")
     )
     many = lengths > NODES
-    weight, true, filled = _fill(weight[np.repeat(many, lengths)], np.where(many, lengths, 0))
-    shape = (len(fits), n_labels, len(knots) - 1)
-    by_node = (part.reshape(*shape, NODES) for part in (places, masses))
-    arrays = (counts, hits, *by_node, weight, true, filled.reshape(shape))
-    return Cells(*(torch.from_numpy(array).to(device) for array in arrays))
-
-
-def _fill(weight: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows `(R,)` of C cells filled up to whole vector registers: weights, 1 where true, new lengths."""
-    filled = -(-lengths // WHOLE) * WHOLE
+    lengths, weight = np.where(many, lengths, 0), weight[np.repeat(many, lengths)]
+    filled = -(-lengths // WHOLE) * WHOLE  # cells filled up to whole vector registers
     place_in_cell = np.arange(filled.sum()) - np.repeat(np.cumsum(filled) - filled, filled)
     true = place_in_cell < np.repeat(lengths, filled)
     whole = np.zeros(len(true))
     whole[true] = weight
-    return whole, true.astype(np.float64), filled
+    shape = (len(fits), n_labels, len(knots) - 1)
+    by_node = (part.reshape(*shape, NODES) for part in (places, masses))
+    arrays = (counts, hits, *by_node, whole, true.astype(np.float64), filled.reshape(shape))
+    return Cells(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
 def _descend(theta: torch.Tensor, cells: Cells, settings: LatticeSettings) -> torch.Tensor:

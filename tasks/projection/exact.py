@@ -244,12 +244,12 @@ def _descend(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     that is not yet done.
     """
     theta = np.diff(problem.start, axis=1, prepend=0)
-    lowest, highest = np.full_like(theta[0], LEAST_INCREMENT), np.full_like(theta[0], LARGEST_INCREMENT)
-    lowest[0], highest[0] = -np.inf, np.inf
-    theta = np.clip(theta, lowest, highest)
+    box = np.repeat([[LEAST_INCREMENT], [LARGEST_INCREMENT]], theta.shape[1], axis=1)
+    box[:, 0] = -np.inf, np.inf
+    theta = np.clip(theta, *box)
     objective, gradient, hessian = problem.derivatives(theta)
-    kkt = _residual(theta, gradient, lowest, highest)
-    step = _step(theta, gradient, hessian, kkt, lowest, highest)
+    kkt = _residual(theta, gradient, box)
+    step = _step(theta, gradient, hessian, kkt, box)
     size, alive = np.ones_like(objective), np.arange(len(theta))
     for _ in range(PASSES):
         going = (kkt[alive] > TOLERANCE) & (size[alive] > 1e-12)
@@ -257,35 +257,28 @@ def _descend(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             problem, alive = problem.only(going), alive[going]
         if not len(alive):
             break
-        trial = np.clip(theta[alive] + size[alive, None] * step[alive], lowest, highest)
+        trial = np.clip(theta[alive] + size[alive, None] * step[alive], *box)
         trial_objective, trial_gradient, trial_hessian = problem.derivatives(trial)
         expected = (gradient[alive] * (theta[alive] - trial)).sum(axis=1)
         taken = trial_objective <= objective[alive] - 1e-4 * np.maximum(expected, 0) + ROUNDING
         size[alive[~taken]] /= 2
         now = alive[taken]
         theta[now], objective[now], gradient[now] = trial[taken], trial_objective[taken], trial_gradient[taken]
-        kkt[now] = _residual(theta[now], gradient[now], lowest, highest)
-        step[now] = _step(theta[now], gradient[now], trial_hessian[taken], kkt[now], lowest, highest)
+        kkt[now] = _residual(theta[now], gradient[now], box)
+        step[now] = _step(theta[now], gradient[now], trial_hessian[taken], kkt[now], box)
         size[now] = 1
     return theta, objective, kkt
 
 
-def _residual(theta: np.ndarray, gradient: np.ndarray, lowest: np.ndarray, highest: np.ndarray) -> np.ndarray:
+def _residual(theta: np.ndarray, gradient: np.ndarray, box: np.ndarray) -> np.ndarray:
     """The largest part of the gradient that the box does not take up, `(P,)`; 0 exactly at an optimum."""
-    return np.asarray(np.abs(theta - np.clip(theta - gradient, lowest, highest)).max(axis=1))
+    return np.asarray(np.abs(theta - np.clip(theta - gradient, *box)).max(axis=1))
 
 
-def _step(
-    theta: np.ndarray,
-    gradient: np.ndarray,
-    hessian: np.ndarray,
-    kkt: np.ndarray,
-    lowest: np.ndarray,
-    highest: np.ndarray,
-) -> np.ndarray:
+def _step(theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray, kkt: np.ndarray, box: np.ndarray) -> np.ndarray:
     """The Newton step `(P, J)`, in which a variable near a bound that its gradient pushes against goes its own way."""
     near = np.minimum(kkt, 1e-3)[:, None]
-    at_bound = ((theta <= lowest + near) & (gradient > 0)) | ((theta >= highest - near) & (gradient < 0))
+    at_bound = ((theta <= box[0] + near) & (gradient > 0)) | ((theta >= box[1] - near) & (gradient < 0))
     both_free = ~at_bound[:, :, None] & ~at_bound[:, None, :]
     diagonal = np.arange(theta.shape[1])
     own = hessian[:, diagonal, diagonal]

@@ -18,6 +18,7 @@ from tasks.protocol.adam import Adam
 from tasks.protocol.values import Axes, Value
 
 GAP_KNOTS = 6
+Places = list[tuple[np.ndarray, np.ndarray]]  # on each axis, interval and weight of n rows
 FIRST_RISE, FIRST_PRODUCT = 1e-2, 1e-3  # increments along the gap, and of the product, at the start
 
 
@@ -74,12 +75,12 @@ def fit_surfaces(
     """
     order = np.lexsort((correct, gap, confidence, decision))
     confidence, gap, decision = confidence[order], gap[order], decision[order]
-    right = np.asarray(correct, dtype=np.float64)[order]
+    correct = np.asarray(correct, dtype=np.float64)[order]
     low, high = np.quantile(gap, [0.01, 0.99]) if len(gap) else (0.0, 1.0)
     knots, gap_knots = settings.places, np.linspace(low, max(high, low + 1e-6), GAP_KNOTS)
     shape = (n_labels, len(knots), GAP_KNOTS)
-    places = place(confidence, knots), place(np.clip(gap, *gap_knots[[0, -1]]), gap_knots)
-    hats = _corner_weights(decision, *places, shape)
+    places = [place(confidence, knots), place(np.clip(gap, *gap_knots[[0, -1]]), gap_knots)]
+    hats = _corner_weights(decision, places, shape)
     turned = hats.T.tocsr()
     theta = np.empty(shape)  # start and increments: along the confidence in the first column, along the gap in row one
     theta[:] = np.log(np.expm1(FIRST_PRODUCT))
@@ -93,12 +94,14 @@ def fit_surfaces(
     adam = Adam(settings.learning_rate)
     for _ in range(settings.epochs):
         values = _values(theta)
-        slope = (turned @ (expit(hats @ values.ravel()) - right) / max(len(right), 1)).reshape(shape)
-        slope += np.einsum("ij,kjg->kig", bending[0], values) + np.einsum("gh,kih->kig", bending[1], values)
-        slope = slope[:, ::-1, ::-1].cumsum(axis=1).cumsum(axis=2)[:, ::-1, ::-1]  # each increment lifts what follows
+        gradient = (turned @ (expit(hats @ values.ravel()) - correct) / max(len(correct), 1)).reshape(shape)
+        gradient += np.einsum("ij,kjg->kig", bending[0], values) + np.einsum("gh,kih->kig", bending[1], values)
+        gradient = (
+            gradient[:, ::-1, ::-1].cumsum(axis=1).cumsum(axis=2)[:, ::-1, ::-1]
+        )  # each increment lifts what follows
         factor = expit(theta)
         factor[:, 0, 0] = 1
-        theta = theta + adam.step(slope * factor)
+        theta = theta + adam.step(gradient * factor)
     return Surfaces(knots, gap_knots, np.maximum.accumulate(np.maximum.accumulate(_values(theta), axis=1), axis=2))
 
 
@@ -109,14 +112,9 @@ def _values(theta: np.ndarray) -> np.ndarray:
     return np.asarray(increments.cumsum(axis=1).cumsum(axis=2))
 
 
-def _corner_weights(
-    decision: np.ndarray,
-    first: tuple[np.ndarray, np.ndarray],
-    second: tuple[np.ndarray, np.ndarray],
-    shape: tuple[int, int, int],
-) -> csr_array:
-    """Labels and the places of n rows on each axis (interval and weight) to bilinear weights `(n, K J G)`."""
-    (i, right), (j, above) = first, second
+def _corner_weights(decision: np.ndarray, places: Places, shape: tuple[int, int, int]) -> csr_array:
+    """Labels and the places of n rows on both axes to bilinear weights `(n, K J G)`."""
+    (i, right), (j, above) = places
     start = decision * shape[1] * shape[2]
     corner = np.stack([start + (i + x) * shape[2] + j + y for x in (0, 1) for y in (0, 1)], axis=1)
     weight = np.stack([u * v for u in (1 - right, right) for v in (1 - above, above)], axis=1)
