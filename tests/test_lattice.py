@@ -150,14 +150,6 @@ def test_fits_have_the_same_bits_under_any_number_of_threads_and_beside_one_anot
         torch.set_num_threads(before)
 
 
-def test_labels_that_are_always_right_or_always_wrong_stay_finite():
-    confidence, decision, _ = simulated(1, 500, 3)
-    values = fit_lattices(fits(confidence, decision, decision == 0), n_labels=3, settings=SETTINGS)[0]
-    assert np.isfinite(values).all()
-    assert (values[0, 3:] > 3).all()
-    assert (values[1:3, 3:] < -3).all()
-
-
 def test_labels_without_rows_keep_the_start_of_the_authors():
     nothing = np.empty((1, 0)), np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
     values = fit_lattices(fits(*nothing), n_labels=2, settings=LatticeSettings(smoothness=0))
