@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import SplineTransformer, StandardScaler
 
-from tasks.calibrators import CALIBRATORS, calibrators_for, diagonal
+from tasks.calibrators import CALIBRATORS, calibrators_for
 from tasks.calibrators.diagonal import Diagonal, fit_diagonal
 from tasks.calibrators.matrix import Matrix, centred, fit_matrix, fit_vector, multinomial_loss
 from tasks.calibrators.scale import floored, typical_spread
@@ -48,13 +48,16 @@ def test_one_factor_for_all_gaps_is_a_temperature(n_labels):
     np.testing.assert_allclose(Diagonal(np.full(n_labels - 1, 0.4))(logits), expected, atol=1e-12)
 
 
-def test_factors_of_a_hand_worked_example(monkeypatch):
-    monkeypatch.setattr(diagonal, "RIDGE", 0.0)
-    # gaps of 1 and 2 in all rows, and ranks right in 6, 3 and 1 of 10: exp(w1) = 6/3 and exp(2 w2) = 3/1
-    logits = np.tile([0.0, 3.0, 2.0], (10, 1))
-    labels = np.array([1] * 6 + [2] * 3 + [0])
-    factors = fit_diagonal(logits, labels, seed=1).factors
-    np.testing.assert_allclose(factors, [np.log(2), np.log(3) / 2], rtol=1e-6)
+@pytest.mark.parametrize("n_labels", [2, 4])
+def test_the_factors_have_the_least_log_loss_plus_ridge(n_labels):
+    logits, labels = simulated(300, n_labels)
+
+    def objective(log_factors: np.ndarray) -> float:
+        fitted = Diagonal(np.exp(log_factors))
+        return float(nll_of_rows(fitted(logits), labels, 0).mean() + 1e-3 * (log_factors**2).mean())
+
+    optimum = np.log(fit_diagonal(logits, labels, seed=1).factors)
+    np.testing.assert_allclose(approx_fprime(optimum, objective, 1e-6), 0, atol=1e-5)
 
 
 # Spline

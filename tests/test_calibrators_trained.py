@@ -8,10 +8,18 @@ from hypothesis import strategies as st
 from scipy.optimize import approx_fprime
 from scipy.special import log_softmax, softmax
 
-from tasks.calibrators.hcalibration import HCalibration, HCalibrationSettings, fit_hcal, residual_loss, rising_order
+from tasks.calibrators.hcalibration import (
+    HCalibration,
+    HCalibrationSettings,
+    fit_hcal,
+    mapped_loss,
+    residual_loss,
+    rising_order,
+)
 from tasks.calibrators.scale import floored
 from tasks.calibrators.smart import SmartSettings, first_parameters, fit_smart, summed_loss
 from tasks.metrics.probability import nll_of_rows
+from tasks.protocol.adam import Adam
 
 
 def test_the_loss_is_that_of_a_naive_double_loop_and_its_slope_that_of_finite_differences():
@@ -61,6 +69,18 @@ def test_hcal_lowers_its_own_loss_and_draws_by_its_seed(n):
     assert (first.factors > 0).all()
 
 
+def test_the_slope_of_the_loss_in_the_factors_is_that_of_finite_differences():
+    logits, labels = simulated(60, 3)
+    surprise = -floored(logits)
+    segment = (surprise / 10).astype(int)  # ten segments
+
+    def loss(log_factors: np.ndarray) -> tuple[float, np.ndarray]:
+        return mapped_loss(log_factors, surprise, segment, labels, 11)
+
+    at = np.linspace(-0.5, 0.5, 10)
+    assert loss(at)[1] == pytest.approx(approx_fprime(at, lambda x: loss(x)[0], 1e-9), abs=1e-5)
+
+
 def test_with_two_labels_hcal_corrects_too_little():
     logits, labels = simulated(4000, 2)
     logits[:, 0] += 3  # lopsided
@@ -94,8 +114,16 @@ def test_equal_probabilities_keep_their_order_however_many_there_are(values):
     assert (rising_order(np.append(rare, rare[:2])) == np.argsort(np.append(rare, rare[:2]), kind="stable")).all()
 
 
-def test_patience_ends_a_fit_that_gains_nothing_and_the_best_epoch_is_kept():
-    logits, labels = simulated(200, 3)
-    wild = [SmartSettings(epochs=epochs, learning_rate=5.0, patience=3) for epochs in (3, 30)]
-    losses = [nll_of_rows(fit_smart(logits, labels, seed=1, settings=own)(logits), labels).mean() for own in wild]
-    assert losses[1] <= losses[0]
+@pytest.mark.parametrize(
+    ("fit", "settings"), [(fit_smart, SmartSettings), (fit_hcal, HCalibrationSettings)], ids=["smart", "hcal"]
+)
+def test_patience_ends_a_fit_that_gains_nothing_and_the_best_epoch_is_kept(fit, settings, monkeypatch):
+    (logits, labels), steps, step = simulated(200, 3), [], Adam.step
+    monkeypatch.setattr(Adam, "step", lambda adam, gradient: steps.append(gradient) or step(adam, gradient))
+    short, long = (
+        fit(logits, labels, seed=1, settings=settings(epochs=epochs, learning_rate=5.0, patience=3))(logits)
+        for epochs in (3, 1000)
+    )
+    assert 3 + 3 < len(steps) < 500
+    if fit is fit_smart:  # whose loss is this one
+        assert nll_of_rows(long, labels).mean() <= nll_of_rows(short, labels).mean()

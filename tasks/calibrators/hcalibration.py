@@ -63,7 +63,7 @@ def fit_hcal(
     log_factors, adam = np.zeros(settings.segments), Adam(settings.learning_rate)
     best, lowest, stale = log_factors, np.inf, 0
     for _ in range(settings.epochs + 1):
-        loss, gradient = _loss(log_factors, surprise, segment, labels, settings.window)
+        loss, gradient = mapped_loss(log_factors, surprise, segment, labels, settings.window)
         if loss < lowest:
             best, lowest, stale = log_factors, loss, 0
         elif (stale := stale + 1) > settings.patience:
@@ -73,12 +73,12 @@ def fit_hcal(
             continue
         order = generator.permutation(len(labels))
         for rows in np.split(order, range(settings.batch, len(order), settings.batch)):
-            _, gradient = _loss(log_factors, surprise[rows], segment[rows], labels[rows], settings.window)
+            _, gradient = mapped_loss(log_factors, surprise[rows], segment[rows], labels[rows], settings.window)
             log_factors = log_factors + adam.step(gradient)
     return HCalibration(np.exp(best))
 
 
-def _loss(
+def mapped_loss(
     log_factors: np.ndarray, surprise: np.ndarray, segment: np.ndarray, labels: np.ndarray, window: int
 ) -> tuple[float, np.ndarray]:
     """The loss of a mapping on rows of `surprise (n, K)` in `segment (n, K)`, and its gradient `(S,)`."""
