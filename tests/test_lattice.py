@@ -13,7 +13,7 @@ from scipy.special import logit
 from torch.nn.functional import softplus
 
 from tasks.projection.adam_lattice import fit_lattices
-from tasks.projection.curves import Curves, place
+from tasks.projection.curves import Curves
 from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings, first_curve, objective
 
@@ -74,16 +74,6 @@ def test_violations_name_what_is_broken():
     for knots in (KNOTS + 0.1, KNOTS[::-1], np.r_[KNOTS[:3], KNOTS[2], KNOTS[4:]], KNOTS * 0.9):
         (message,) = curves_of(sound, knots).violations()
         assert "knots do not rise from 0 to 1" in message
-
-
-@given(confidence=st.floats(0, 1), J=st.integers(3, 40))
-@settings(deadline=None, max_examples=100, derandomize=True)
-def test_a_confidence_lies_within_its_interval(confidence, J):
-    knots = np.linspace(0, 1, J)
-    interval, weight = place(np.array(confidence), knots)
-    assert knots[interval] <= confidence <= knots[interval + 1]
-    assert 0 <= weight <= 1
-    np.testing.assert_allclose((1 - weight) * knots[interval] + weight * knots[interval + 1], confidence, atol=1e-15)
 
 
 # The objective and the fit

@@ -283,13 +283,6 @@ def test_trees_are_those_of_lightgbms_own_classifier(weight):
     np.testing.assert_allclose(ours(validation), reference.predict(rows[1], raw_score=True), rtol=1e-5, atol=1e-6)
 
 
-def test_threads_do_not_change_the_trees_of_a_predictor_that_is_loaded(tmp_path):
-    frame = judged("features", drawn(1000), 0.5)
-    predictor = fit("boosted", frame, num_threads=2)
-    predictor.save(tmp_path)
-    np.testing.assert_array_equal(load_predictor(tmp_path)(frame), predictor(frame))
-
-
 # ------------------------------------------------------------------ genuine rows
 
 
