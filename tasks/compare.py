@@ -1,16 +1,15 @@
 """Prefect task: the calibrators and their rivals on ever fewer labelled rows, one protocol seed."""
 
-import numpy as np
 import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.metrics.registry import COMPARED, of_reliability
+from tasks.metrics.registry import compared
 from tasks.projection.batch import Batch, project_together
 from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
 from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.params import MetricParams, Params
+from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated
 from tasks.protocol.splits import ValidationRows
 
@@ -19,14 +18,6 @@ SCHEMA = pl.Schema(
     | dict.fromkeys(("calibrator", "variant", "metric"), pl.String())
     | {"value": pl.Float64()}
 )
-
-
-def compared(
-    calibrator: str, variant: str, logit: np.ndarray, test: FixedDecisions, params: MetricParams
-) -> list[tuple[object, ...]]:
-    """Calibrator, variant, metric and value."""
-    metrics = of_reliability(logit, test.correct, params)
-    return [(calibrator, variant, metric, metrics[metric]) for metric in COMPARED]
 
 
 @task(task_run_name="compare/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
@@ -48,16 +39,16 @@ def compare(
     few = [[fit.few[asked] for fit in calibrated] for asked in steps]
     first = [parts.first(asked) for asked in steps]
     batches = [Batch.under(fits, rows, settings, device) for fits, rows in zip(few, first, strict=True)]
-    found: list[tuple[object, ...]] = []
+    measurements: list[tuple[object, ...]] = []
     for asked, fits, rows, curves in zip(steps, few, first, project_together(batches), strict=True):
         counts = parts.seed, asked, len(rows.calibrator_fit), len(rows.projection_fit)
         for name, calibrator, mrp in zip(names, fits, curves, strict=True):
             seen = Decisions.under(calibrator, test)
-            for variant, logit in (("confidence", seen.confidence_logit), ("mrp", mrp(seen))):
-                found += [(*counts, *row) for row in compared(name, variant, logit, test, params.metrics)]
+            logits = {"confidence": seen.confidence_logit, "mrp": mrp(seen)}
+            measurements += [(*counts, name, *row) for row in compared(logits, test.correct, params.metrics)]
     for fit in both_parts:
         for asked in steps:
-            at = Decisions.under(fit.few[2 * asked], test).confidence_logit
-            counts = parts.seed, asked, min(2 * asked, fit.rows), 0
-            found += [(*counts, *one) for one in compared(fit.calibrator, "confidence", at, test, params.metrics)]
-    return pl.DataFrame(found, schema=SCHEMA, orient="row")
+            place = parts.seed, asked, min(2 * asked, fit.rows), 0, fit.calibrator
+            logits = {"confidence": Decisions.under(fit.few[2 * asked], test).confidence_logit}
+            measurements += [(*place, *row) for row in compared(logits, test.correct, params.metrics)]
+    return pl.DataFrame(measurements, schema=SCHEMA, orient="row")

@@ -31,9 +31,9 @@ def measure(
     ]
     return pl.DataFrame(
         [
-            (rows.calibrator, projected.seed, *found)
+            (rows.calibrator, projected.seed, *row)
             for rows, run in zip(projected.rows, together, strict=True)
-            for found in measured(rows, labels, params, seed=projected.seed, run=run)
+            for row in measured(rows, labels, params, seed=projected.seed, run=run)
         ],
         schema=["calibrator", ("seed", pl.Int64), "variant", "metric", ("value", pl.Float64)],
         orient="row",

@@ -1,9 +1,9 @@
 """Prefect task: what one protocol seed measures when a choice is made otherwise."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -11,87 +11,66 @@ from prefect.cache_policies import NO_CACHE
 from tasks.calibrators import fit_on_first
 from tasks.metrics.measured import Measurement, changed_metrics, measured
 from tasks.metrics.probability import accuracy
-from tasks.metrics.registry import COMPARED, Probabilities, Reliability, metrics_of, of_reliability
+from tasks.metrics.registry import Probabilities, Reliability, compared, metrics_of
 from tasks.projection.batch import Batch, project_together
-from tasks.projection.curves import Curves
 from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
 from tasks.projection.simplex import project_simplex
 from tasks.projection.variants import project_batch
-from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import Params
-from tasks.protocol.results import SIMPLEX, Calibrated, Calibrator, Projected
+from tasks.protocol.results import SIMPLEX, Calibrated, Projected
 from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.protocol.store import Base, alternative_file, read_base
 
-
-class Refit(NamedTuple):
-    """New calibrators on other rows, or other logits, and what MRP is fitted on under them."""
-
-    calibrators: Sequence[Calibrator]
-    batch: Batch
-    test: FixedDecisions
+Varied = tuple[str, str, Measurement]  # calibrator, alternative, and what it measures
 
 
-def refits(parts: ValidationRows, base: Base, params: Params, device: str) -> dict[str, Refit]:
-    """By alternative, those of another protocol or base predictor, under the calibrators of `sensitivity`."""
-    settings, fits = LatticeSettings.chosen(params.projection), {}
-    for name, alternative in params.sensitivity.alternatives.items():
+def refitted(parts: ValidationRows, base: Base, params: Params, device: str) -> Iterator[Varied]:
+    """Yield what each alternative of the protocol makes of it, and each base predictor that there is logits of.
+
+    Those take new fits, of the calibrators of `sensitivity` alone and of MRP under them.
+    """
+    names, settings, fits = params.sensitivity.calibrators, LatticeSettings.chosen(params.projection), {}
+    for option, alternative in params.sensitivity.alternatives.items():
         other_base = alternative.base and alternative_file(base.name, alternative.base).exists()
         if not (other_base or alternative.protocol):
             continue
         other = read_base(base.name, alternative.base) if other_base else base
-        cut = validation_rows(other.validation, parts.seed, params.with_alternative(name).protocol)
-        rows = ((calibrator, cut.fit_rows(calibrator)) for calibrator in params.sensitivity.calibrators)
-        calibrators = [fit_on_first(by, fit.logits, fit.labels, [len(fit)], seed=cut.seed)[0] for by, fit in rows]
-        fits[name] = Refit(calibrators, Batch.under(calibrators, cut, settings, device), other.test)
-    return fits
+        cut = validation_rows(other.validation, parts.seed, params.with_alternative(option).protocol)
+        rows = ((name, cut.fit_rows(name)) for name in names)
+        calibrators = [fit_on_first(name, fit.logits, fit.labels, [len(fit)], seed=cut.seed)[0] for name, fit in rows]
+        fits[option] = calibrators, Batch.under(calibrators, cut, settings, device), other.test
+    together = project_together([batch for _, batch, _ in fits.values()])
+    for (option, (calibrators, _, test)), curves in zip(fits.items(), together, strict=True):
+        for name, calibrator, mrp in zip(names, calibrators, curves, strict=True):
+            seen = Decisions.under(calibrator, test)
+            logits = {"confidence": seen.confidence_logit, "mrp": mrp(seen)}
+            yield name, option, ("confidence", "accuracy", accuracy(test.decision, test.labels))
+            yield from ((name, option, row) for row in compared(logits, test.correct, params.metrics))
 
 
-def remeasured(refit: Refit, curves: Sequence[Curves], params: Params) -> Iterator[tuple[str, Measurement]]:
-    """Calibrator and measurement of new fits, with the `curves` of MRP under each calibrator."""
-    test, fits = refit.test, zip(params.sensitivity.calibrators, refit.calibrators, curves, strict=True)
-    for name, calibrator, mrp in fits:
-        seen = Decisions.under(calibrator, test)
-        yield name, ("confidence", "accuracy", accuracy(test.decision, test.labels))
-        for variant, logit in (("confidence", seen.confidence_logit), ("mrp", mrp(seen))):
-            metrics = of_reliability(logit, test.correct, params.metrics)
-            yield from ((name, (variant, metric, metrics[metric])) for metric in COMPARED)
-
-
-def alternatives(
-    projected: Projected, batch: Batch, parts: ValidationRows, base: Base, params: Params
-) -> Iterator[tuple[str, str, Measurement]]:
-    """Calibrator, alternative and measurement, for each alternative but those of a base that is not there."""
-    labels, refit = base.test.labels, refits(parts, base, params, batch.device)
-    curves = dict(zip(refit, project_together([fit.batch for fit in refit.values()]), strict=True))
-    for name, alternative in params.sensitivity.alternatives.items():
-        if name in refit:
-            yield from ((by, name, value) for by, value in remeasured(refit[name], curves[name], params))
+def remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: Params) -> Iterator[Varied]:
+    """Yield what each alternative of projection, MRC and metrics makes of it, where `labels (n,)` are the true ones."""
+    for option, alternative in params.sensitivity.alternatives.items():
         if alternative.base or alternative.protocol:
             continue
-        other = params.with_alternative(name)
+        other = params.with_alternative(option)
         varied, only = projected.rows, changed_metrics(params.metrics, other.metrics)
         if other.projection != params.projection:
             again = project_batch(replace(batch, settings=LatticeSettings.chosen(other.projection)), ("mrp",))["mrp"]
-            seen = [Decisions(rows.reliability_logits["confidence"], rows.decision) for rows in projected.rows]
-            varied = [
-                replace(rows, reliability_logits={"mrp": mrp(decisions)})
-                for rows, mrp, decisions in zip(projected.rows, again, seen, strict=True)
-            ]
+            seen = (Decisions(rows.reliability_logits["confidence"], rows.decision) for rows in varied)
+            logits = [{"mrp": mrp(decisions)} for mrp, decisions in zip(again, seen, strict=True)]
+            varied = [replace(rows, reliability_logits=of) for rows, of in zip(varied, logits, strict=True)]
             only = {metric.key for metric in metrics_of(Reliability)}
         elif other.simplex != params.simplex:
-            mrp = ((rows.log_probabilities, rows.decision, rows.reliability_logits["mrp"]) for rows in projected.rows)
-            alpha = other.simplex.off_top_alpha
-            varied = [
-                replace(rows, simplex=project_simplex(*of, off_top_alpha=alpha))
-                for rows, of in zip(projected.rows, mrp, strict=True)
-            ]
+            mrp = [(rows.log_probabilities, rows.decision, rows.reliability_logits["mrp"]) for rows in varied]
+            mrc = [project_simplex(*of, off_top_alpha=other.simplex.off_top_alpha) for of in mrp]
+            varied = [replace(rows, simplex=of) for rows, of in zip(varied, mrc, strict=True)]
             only = {metric.key for metric in metrics_of(Probabilities)}
         for rows in varied:
-            for one in measured(rows, labels, other.metrics, seed=projected.seed, only=only):
-                if other.simplex == params.simplex or one[0] == SIMPLEX:
-                    yield rows.calibrator, name, one
+            for row in measured(rows, labels, other.metrics, seed=projected.seed, only=only):
+                if other.simplex == params.simplex or row[0] == SIMPLEX:
+                    yield rows.calibrator, option, row
 
 
 SCHEMA = pl.Schema(
@@ -103,12 +82,7 @@ SCHEMA = pl.Schema(
 
 @task(task_run_name="vary/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
 def vary(
-    projected: Projected,
-    calibrated: list[Calibrated],
-    parts: ValidationRows,
-    base: Base,
-    params: Params,
-    device: str,
+    projected: Projected, calibrated: list[Calibrated], parts: ValidationRows, base: Base, params: Params, device: str
 ) -> pl.DataFrame:
     """Rows of calibrator, seed, option, variant, metric, value: what each alternative of params.yaml makes of it.
 
@@ -120,9 +94,7 @@ def vary(
     projected = replace(projected, rows=[projected.rows[place] for place in kept])
     calibrators = [calibrated[place].value for place in kept]
     batch = Batch.under(calibrators, parts, LatticeSettings.chosen(params.projection), device)
-    found = alternatives(projected, batch, parts, base, params)
+    varied = *refitted(parts, base, params, device), *remeasured(projected, batch, base.test.labels, params)
     return pl.DataFrame(
-        [(calibrator, parts.seed, option, *measurement) for calibrator, option, measurement in found],
-        schema=SCHEMA,
-        orient="row",
+        [(calibrator, parts.seed, option, *row) for calibrator, option, row in varied], schema=SCHEMA, orient="row"
     )

@@ -1,4 +1,4 @@
-"""Prefect task: a reliability map in use is held against new labelled rows, where a person sees the answer."""
+"""Prefect task: compare a reliability map in use with new labelled rows, and show a person the answer."""
 
 from pathlib import Path
 
@@ -20,15 +20,15 @@ class MapBroken(Exception):
 
 @task(task_run_name="watch/{name}", cache_policy=NO_CACHE)
 def watch(name: str, entry: WatchedMap) -> str:
-    """Does the map `name` still hold? The answer in words, also as an artifact; MapBroken where it does not."""
+    """Return in words, and show as an artifact, that the map `name` still holds; MapBroken where it does not."""
     document = load_map(Path(entry.map))
     rows, new, notes = read_to_judge(document, Path(entry.predictions), group=entry.group)
     if not new:
         raise BadInput(f"{entry.predictions} is what {entry.map} was made of; watch it on later labelled rows")
-    found = drift(document, ReliabilityMap.of(document)(rows).reliability, rows.decision, rows.correct, rows.group)
-    lines = [*found.in_words(document.shown_names), *notes]
+    verdict = drift(document, ReliabilityMap.of(document)(rows).reliability, rows.decision, rows.correct, rows.group)
+    lines = [*verdict.in_words(document.shown_names), *notes]
     artifact = "\n".join([f"# {name}", "", *(f"- {line}" for line in lines)])
     create_markdown_artifact(key=f"map-{name.replace('_', '-')}", markdown=artifact, description=lines[0])
-    if not found.holds:
+    if not verdict.holds:
         raise MapBroken(f"{name}: {lines[0]}")
     return lines[0]

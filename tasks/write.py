@@ -30,26 +30,24 @@ def sampled(n: int, most: int) -> np.ndarray:
 def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
     """A row for each scored test row, calibrator of the tables and seed; rank by the logits, which do not saturate."""
     kept = sampled(len(test), SCORED_ROWS)
-    frames = []
-    for seed in projected:
-        for rows in (rows for rows in seed.rows if rows.calibrator in calibrators):
-            logits = {f"logit_{name}": values[kept] for name, values in rows.reliability_logits.items()}
-            frames.append(
-                pl.DataFrame(
-                    {
-                        "row": kept,
-                        "group": test.group[kept].tolist(),
-                        "label": test.labels[kept],
-                        "decision": rows.decision[kept],
-                        "calibrator": [rows.calibrator] * len(kept),
-                        "seed": [seed.seed] * len(kept),
-                        "confidence": np.exp(rows.log_probabilities[kept, rows.decision[kept]]),
-                        "reliability": expit(logits["logit_mrp"]),
-                        **logits,
-                    }
-                )
-            )
-    return pl.concat(frames)
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "row": kept,
+                "group": test.group[kept].tolist(),
+                "label": test.labels[kept],
+                "decision": rows.decision[kept],
+                "calibrator": [rows.calibrator] * len(kept),
+                "seed": [seed.seed] * len(kept),
+                "confidence": np.exp(rows.log_probabilities[kept, rows.decision[kept]]),
+                "reliability": expit(rows.reliability_logits["mrp"][kept]),
+                **{f"logit_{name}": values[kept] for name, values in rows.reliability_logits.items()},
+            }
+        )
+        for seed in projected
+        for rows in seed.rows
+        if rows.calibrator in calibrators
+    )
 
 
 def simplex(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
@@ -83,8 +81,8 @@ def optimum(projected: list[Projected], metrics: pl.DataFrame) -> dict[str, Any]
         (pl.col("mrp") - pl.col("mrp_exact")).abs().max().alias("gap")
     )
     return {
-        "adam_objective_above_it": max(one.adam_above_optimum for one in rows),
-        "kkt_residual": max(one.kkt for one in rows),
+        "adam_objective_above_it": max(of.adam_above_optimum for of in rows),
+        "kkt_residual": max(of.kkt for of in rows),
         "largest_difference": dict(gaps.iter_rows()),
     }
 
@@ -123,22 +121,21 @@ def write_runs(
     `sensitivity` and `intervals`.
     """
     projected = results["projected"]
-    keys = {"dataset": pl.lit(base.name), "source": pl.lit(base.source)}
-    named_columns = [value.alias(name) for name, value in keys.items()]
+    named = {"dataset": base.name, "source": base.source}
+    named_columns = [pl.lit(value).alias(name) for name, value in named.items()]
     frames = {name: pl.concat(results[name]) for name in ("metrics", "rivals", "sensitivity", "intervals")}
     frames["simplex"] = simplex(projected, base.test, params.calibrators)
     for name, frame in frames.items():
         write_whole(folder / f"{name}.parquet", frame.select(*named_columns, pl.all()).write_parquet)
-    scored = scores(projected, base.test, params.calibrators).with_columns(source=keys["source"])
+    scored = scores(projected, base.test, params.calibrators).with_columns(source=pl.lit(base.source))
     write_whole(folder / "scores.parquet", scored.write_parquet)
-    named = {"dataset": base.name, "source": base.source}
     write_json(folder / "curves.json", named | {"lattices": curves(projected, base.labels)})
     passed = [*results["gates"], *(record for seed in projected for record in seed.gates)]
     write_json(folder / "gates.json", named | {"gates": passed})
     sizes = {"test_rows": len(base.test), "scored_rows": len(sampled(len(base.test), SCORED_ROWS))}
-    found = {
+    facts = {
         "fallbacks": [sentence for seed in projected for sentence in seed.fallbacks(base.labels)],
         "optimum": optimum(projected, frames["metrics"]),
     }
-    write_json(folder / "run.json", named | sizes | found | provenance | {"versions": versions()})
+    write_json(folder / "run.json", named | sizes | facts | provenance | {"versions": versions()})
     return frames["metrics"]

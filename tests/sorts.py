@@ -3,21 +3,25 @@
 import numpy as np
 import pytest
 
+SORTS = ("unique", "sort", "argsort", "lexsort", "partition", "argpartition")
 
-def sorted_values(patch: pytest.MonkeyPatch) -> list[int]:
-    """A list that will hold how many values each `np.unique` sorts from here on; any other sort fails the test."""
+
+def counted_sorts(patch: pytest.MonkeyPatch, allowed: str) -> list[int]:
+    """A list that will hold how many values each sort `allowed` takes from here on; any other sort fails the test.
+
+    So does `np.unique` where it has to say which row stands where: for that, rows and not values are sorted.
+    """
     counted: list[int] = []
-    unique = np.unique
+    original = getattr(np, allowed)
 
-    def counting(values: np.ndarray, **asked: bool) -> object:
-        assert asked == {"return_counts": True}, "to say which row stands where, the rows have to be sorted"
+    def counting(values: np.ndarray, **options: bool) -> object:
+        assert options in ({}, {"return_counts": True})
         counted.append(len(values))
-        return unique(values, **asked)
+        return original(values, **options)
 
     def another_sort(*_: object, **__: object) -> None:
         pytest.fail("one sort is enough")
 
-    patch.setattr(np, "unique", counting)
-    for name in ("sort", "argsort", "lexsort", "partition", "argpartition"):
-        patch.setattr(np, name, another_sort)
+    for name in SORTS:
+        patch.setattr(np, name, counting if name == allowed else another_sort)
     return counted

@@ -5,12 +5,11 @@ test_calibrators, kept fits in test_end_to_end.
 """
 
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
+from fits import fits, simulated
 from maps import document, predictions
 
 from flows import reliability
@@ -21,15 +20,12 @@ from tasks.maps.apply import apply_map
 from tasks.maps.reliability_map import AT_ONCE, ReliabilityMap
 from tasks.measure import bound, measure
 from tasks.metrics import resampling
-from tasks.metrics.registry import of_reliability
-from tasks.metrics.resampling import resample
 from tasks.predictions import files
 from tasks.project import project
 from tasks.projection import batch as batch_module
 from tasks.projection.adam_lattice import Cells, fit_lattices
 from tasks.projection.exact import Problem, fit_exact
-from tasks.projection.lattice import FitRows, LatticeSettings
-from tasks.protocol.params import Params, load_params
+from tasks.projection.lattice import LatticeSettings
 from tasks.protocol.splits import ValidationRows
 from tasks.protocol.store import Base
 
@@ -50,44 +46,25 @@ def counted(patch: pytest.MonkeyPatch, place: Any, name: str, count: Callable[..
     return calls
 
 
-def made_up(fits: int, rows: int) -> list[FitRows]:
-    """Confidence, decision and correct `(m,)` of each fit, which has its own base rate and slope."""
-    generator = np.random.default_rng(0)
-    confidence = generator.uniform(0.2, 1.0, (fits, rows))
-    decision = generator.integers(0, K, (fits, rows))
-    right = confidence ** np.linspace(0.5, 3, fits)[:, None] - 0.1 * decision
-    correct = generator.random((fits, rows)) < np.clip(right, 0, 1)
-    return list(zip(confidence, decision, correct, strict=True))
-
-
 def test_a_hundred_fits_descend_in_as_many_steps_as_one(monkeypatch):
     chosen = LatticeSettings(epochs=20)
     steps = counted(monkeypatch, Cells, "gradient", lambda _cells, values: tuple(values.shape))
-    fit_lattices(made_up(108, 60), n_labels=K, settings=chosen)
+    fit_lattices(fits(*simulated(108, 60, K)), n_labels=K, settings=chosen)
     assert steps == [(108, K, chosen.knots)] * chosen.epochs
 
 
 def test_a_hundred_optima_take_the_passes_of_the_slowest_and_each_only_its_own(monkeypatch):
-    rows = made_up(108, 600)
+    rows = fits(*simulated(108, 600, K, seed=3))
     curves = counted(monkeypatch, Problem, "derivatives", lambda _problem, theta: len(theta))
     fit_exact(rows, n_labels=K, settings=LatticeSettings())
     together = curves.copy()
     alone = []
-    for fit in range(0, 108, 12):
+    for first in range(0, 108, 12):
         curves.clear()
-        fit_exact(rows[fit : fit + 12], n_labels=K, settings=LatticeSettings())
+        fit_exact(rows[first : first + 12], n_labels=K, settings=LatticeSettings())
         alone.append(curves.copy())
     assert len(together) == max(map(len, alone)) <= 30
     assert sum(together) == sum(map(sum, alone)) <= 12 * 108 * K
-
-
-@pytest.fixture
-def params() -> Params:
-    """Those of the project, with less to compute."""
-    read = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
-    less = {"projection": {"epochs": 5}, "metrics": {"spread_permutations": 20, "resamples": 50}}
-    sections = {name: getattr(read, name).model_copy(update=values) for name, values in less.items()}
-    return read.model_copy(update={"calibrators": ("uncal", "ts", "diag"), **sections})
 
 
 @pytest.fixture
@@ -95,49 +72,37 @@ def parts(decisions) -> ValidationRows:
     return ValidationRows(1, *[decisions] * 4)
 
 
-def fits_of(fits: Any, **_: Any) -> int:
-    return len(fits)
+def fits_of(rows: Any, **_: Any) -> int:
+    return len(rows)
 
 
-def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monkeypatch, decisions, parts, params):
-    fits = [calibrate.fn(parts, name, 1) for name in params.calibrators]
+def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monkeypatch, decisions, parts, quick_params):
+    calibrated = [calibrate.fn(parts, name, 1) for name in quick_params.calibrators]
     descents = counted(monkeypatch, batch_module, "fit_lattices", fits_of)
     optima = counted(monkeypatch, batch_module, "fit_exact", fits_of)
-    project.fn(fits, parts, decisions, params, "cpu")
-    assert descents == [len(fits)] * 2  # the curves of labels, and the one that they share
-    assert optima == [len(fits)]
+    project.fn(calibrated, parts, decisions, quick_params, "cpu")
+    assert descents == [len(calibrated)] * 2  # the curves of labels, and the one that they share
+    assert optima == [len(calibrated)]
 
 
-def test_all_numbers_of_rows_at_which_calibrators_are_compared_are_one_batch(monkeypatch, decisions, parts, params):
-    fits = [calibrate.fn(parts, name, 1, FEW) for name in params.calibrators]
+def test_all_numbers_of_rows_to_compare_at_are_one_batch(monkeypatch, decisions, parts, quick_params):
+    calibrated = [calibrate.fn(parts, name, 1, FEW) for name in quick_params.calibrators]
     descents = counted(monkeypatch, batch_module, "fit_lattices", fits_of)
-    compare.fn(fits, [], FEW, parts, decisions, params, "cpu")
-    assert descents == [len(FEW) * len(fits)]
+    compare.fn(calibrated, [], FEW, parts, decisions, quick_params, "cpu")
+    assert descents == [len(FEW) * len(calibrated)]
 
 
-def test_one_draw_of_counts_serves_every_metric(monkeypatch, decisions):
-    drawn = counted(monkeypatch, resampling, "_draw", lambda _generator, _clusters, resamples: resamples)
-    draws = resample(decisions.group, resamples=200, seed=0)
-    confidence = np.linspace(0.01, 0.99, len(decisions))
-    for correct in (decisions.correct, ~decisions.correct):
-        of_reliability(confidence, correct, draws=draws)
-        draws.ece(confidence, correct)
-        draws.mean(confidence)
-    draws.label_spread(confidence, decisions.decision, decisions.correct)
-    assert drawn == [200]
-
-
-def test_one_draw_of_counts_serves_every_calibrator_and_seed(monkeypatch, decisions, parts, params):
+def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch, decisions, parts, quick_params):
     seeds = []
     for seed in (1, 2):
-        fits = [calibrate.fn(parts, name, seed) for name in params.calibrators]
-        seeds.append(project.fn(fits, parts._replace(seed=seed), decisions, params, "cpu"))
-    measured = [measure.fn(seed, decisions.labels, params.metrics) for seed in seeds]
+        calibrated = [calibrate.fn(parts, name, seed) for name in quick_params.calibrators]
+        seeds.append(project.fn(calibrated, parts._replace(seed=seed), decisions, quick_params, "cpu"))
+    measured = [measure.fn(seed, decisions.labels, quick_params.metrics) for seed in seeds]
     drawn = counted(monkeypatch, resampling, "_draw", lambda _generator, _clusters, resamples: resamples)
     sorted_once = counted(monkeypatch, resampling, "order_by_risk", lambda logit, _correct: len(logit))
-    bound.fn(seeds, measured, decisions, params.calibrators, params.metrics)
-    assert drawn == [params.metrics.resamples]
-    assert sorted_once == [len(decisions)] * 2 * 2 * len(params.calibrators)  # before and after, in each seed
+    bound.fn(seeds, measured, decisions, quick_params.calibrators, quick_params.metrics)
+    assert drawn == [quick_params.metrics.resamples]
+    assert sorted_once == [len(decisions)] * 2 * 2 * len(quick_params.calibrators)  # before and after, in each seed
 
 
 @pytest.mark.parametrize("rows", [200, 2 * AT_ONCE + 5])
@@ -166,43 +131,36 @@ class Asked:
         return self
 
 
-def asked_of(patch: pytest.MonkeyPatch, module: ModuleType, *names: str) -> dict[str, Asked]:
-    tasks = {name: Asked() for name in names}
+@pytest.mark.parametrize(("runs", "of_seeds"), [(3, [0, 1, 2]), (2, [0, 0, 0]), (0, [])])
+def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(
+    monkeypatch, decisions, quick_params, runs, of_seeds
+):
+    by_seed = ("project", "unchanged", "measure", "compare", "vary")
+    tasks = {name: Asked() for name in (*by_seed, "calibrate", "bound", "known")}
     for name, task in tasks.items():
-        patch.setattr(module, name, task)
-    return tasks
-
-
-def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(monkeypatch, decisions, params):
-    names = ("calibrate", "project", "unchanged", "measure", "compare", "vary", "bound", "known")
-    tasks = asked_of(monkeypatch, reliability, *names)
-    params = reliability.with_calibrators(params, calibrators_for("paper"))
+        monkeypatch.setattr(reliability, name, task)
+    params = reliability.with_calibrators(quick_params, calibrators_for("paper"))
     base = Base("wands", decisions, decisions, ("a", "b", "c"), "group", ("test",), "simulated", 0.5)
-    reliability.submit_all(base, params, "cpu", reliability.cut(base, params, None))
-    fits = [
+    sizes = [[9 + 2 * run, 10 + 2 * run] for run in range(runs)]  # test rows of the members of each model run
+    halves = decisions.take(slice(1500)), decisions.take(slice(1500, None))
+    members = [
+        [
+            replace(base, validation=rows.take(slice(run, None)), test=rows.take(slice(n)))
+            for rows, n in zip(halves, of, strict=True)
+        ]
+        for run, of in enumerate(sizes)
+    ]
+    reliability.submit_all(base, params, "cpu", reliability.cut(base, params, None), members)
+    keys = [
         fit_key(None, dict(zip(("parts", "calibrator", "seed", "few", "chosen"), asked, strict=True)))
         for asked in tasks["calibrate"].arguments
     ]
-    rivals = len(params.rivals.calibrators)
-    assert len(fits) == len(set(fits)) == len(params.seeds) * (len(params.calibrators) + 2 * rivals)
-    for name in ("project", "unchanged", "measure", "compare", "vary"):
+    rivals, of_members = len(params.rivals.calibrators), 2 * bool(runs)
+    of_seed = len(params.calibrators) + 2 * rivals + of_members * (len(params.calibrators) + rivals)
+    assert len(keys) == len(set(keys)) == len(params.seeds) * of_seed
+    for name in by_seed:
         assert len(tasks[name].arguments) == len(params.seeds), name
-    assert [tests for *_, tests, _ in tasks["measure"].arguments] == [[]] * len(params.seeds)
-    assert len(tasks["bound"].arguments) == len(tasks["known"].arguments) == 1
-
-
-@pytest.mark.parametrize(("runs", "taken"), [(3, [0, 1, 2]), (2, [0, 0, 0])])
-def test_a_seed_has_a_model_run_of_its_own_where_there_are_as_many(monkeypatch, decisions, params, runs, taken):
-    names = ("calibrate", "project", "unchanged", "measure", "compare", "vary", "bound", "known")
-    tasks = asked_of(monkeypatch, reliability, *names)
-    params = reliability.with_calibrators(params, ("uncal", "ts"))
-    facts = ("a", "b", "c"), "group", ("test",), "simulated", 0.5
-    made = [
-        [Base("wands", decisions, decisions.take(slice(9 + 2 * run + m)), *facts) for m in (0, 1)] for run in range(3)
-    ]
-    cuts = reliability.cut(made[0][0], params, None)
-    reliability.submit_all(made[0][0], params, "cpu", cuts, made[:runs])
     measured = [[len(test) for test in tests] for *_, tests, _ in tasks["measure"].arguments]
-    assert measured == [[9 + 2 * run, 10 + 2 * run] for run in taken]
-    rivals = len(params.rivals.calibrators)
-    assert len(tasks["calibrate"].arguments) == 3 * (2 + 2 * rivals + 2 * (2 + rivals))
+    # with as many model runs as seeds each seed has one of its own, otherwise the first
+    assert measured == ([sizes[run] for run in of_seeds] or [[]] * len(params.seeds))
+    assert len(tasks["bound"].arguments) == len(tasks["known"].arguments) == 1

@@ -50,34 +50,14 @@ def worker(monkeypatch):
 
 
 def test_threads_are_what_params_yaml_says():
-    runner = engine.task_runner(with_engine())
-    assert isinstance(runner, ThreadPoolTaskRunner)
+    assert isinstance(engine.task_runner(with_engine()), ThreadPoolTaskRunner)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"engine": "ray"},
-        {"dask": {"address": "127.0.0.1:8786", "workers": 2}},
-        {"dask": {"address": "http://127.0.0.1:8786", "workers": 2}},
-        {"dask": {"address": "tcp://127.0.0.1", "workers": 2}},
-        {"dask": {"address": None, "workers": 0}},
-        {"dask": {"address": None, "worker": 2}},
-    ],
-)
-def test_an_engine_that_there_is_not_is_refused(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        with_engine(**wrong)
-
-
-def test_without_dask_it_is_told_what_to_install(monkeypatch):
+def test_without_dask_or_a_server_for_it_it_is_said_what_to_do(monkeypatch, dask):
+    with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(BadInput, match="no Prefect server"):
+        engine.task_runner(with_engine(engine="dask"))
     monkeypatch.setitem(sys.modules, "prefect_dask", None)
     with pytest.raises(BadInput, match=r"pip install -c constraints\.txt -e '\.\[dask\]'"):
-        engine.task_runner(with_engine(engine="dask"))
-
-
-def test_without_a_server_dask_is_refused(dask):
-    with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(BadInput, match="no Prefect server"):
         engine.task_runner(with_engine(engine="dask"))
 
 
@@ -96,15 +76,14 @@ def test_a_worker_with_the_same_code_and_versions_and_a_server_has_no_fault(work
     assert reached <= set(engine.code())
 
 
-@pytest.mark.parametrize("file", ["tasks/project.py", "tasks/that_it_lacks.py"])
-def test_a_worker_with_other_code_or_versions_says_which(worker, file):
-    assert worker(code={file: "0" * 64}) == [f"other code in {file}"]
-    assert worker(versions={"numpy": "1.0"}) == [f"other versions: numpy {version('numpy')} for 1.0"]
-
-
-def test_a_worker_that_no_server_answers_says_so(worker, monkeypatch):
+def test_a_worker_with_other_code_or_versions_or_without_a_server_says_so(worker, monkeypatch):
     monkeypatch.setattr(engine, "answers", lambda _url: False)
-    assert worker() == [f"no Prefect server answers it at {SERVER}"]
+    files = ["tasks/project.py", "tasks/that_it_lacks.py"]
+    assert worker(code=dict.fromkeys(files, "0" * 64), versions={"numpy": "1.0"}) == [
+        f"other code in {', '.join(files)}",
+        f"other versions: numpy {version('numpy')} for 1.0",
+        f"no Prefect server answers it at {SERVER}",
+    ]
 
 
 def test_a_worker_that_holds_the_code_of_yesterday_says_so(worker, tmp_path, monkeypatch):
@@ -118,9 +97,9 @@ def test_a_worker_that_holds_the_code_of_yesterday_says_so(worker, tmp_path, mon
 
 
 def test_a_worker_that_cannot_say_how_it_is_is_told_with_the_reason():
-    (told,) = engine.in_words(ModuleNotFoundError("No module named 'flows'"))
-    assert "project's folder" in told
-    assert "No module named 'flows'" in told
+    (sentence,) = engine.in_words(ModuleNotFoundError("No module named 'flows'"))
+    assert "project's folder" in sentence
+    assert "No module named 'flows'" in sentence
 
 
 @dataclass(frozen=True)
@@ -139,16 +118,13 @@ def test_what_a_task_has_made_is_handed_on():
     assert outcome(Ended([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
 
 
-def test_a_task_that_fails_is_told_with_its_place_its_reason_and_where_its_traceback_is():
+def test_a_task_that_fails_is_told_with_its_place_its_reason_and_where_its_traceback_is_unless_it_says_its_own():
     with pytest.raises(RunFailed, match=r"^wands, fits, ts, seed 2, failed: ZeroDivisionError: by zero .*run 1234\)$"):
         outcome(Ended(ZeroDivisionError("by zero")), "wands, fits, ts, seed 2")
-
-
-@pytest.mark.parametrize("own", [GateFailed("gate `x` is closed for dataset wands, seed 2"), BadInput("row 3 is bad")])
-def test_what_says_its_own_place_is_told_as_it_is(own):
-    with pytest.raises(type(own)) as told:
-        outcome(Ended(own), "wands, projected, seed 2")
-    assert told.value is own
+    for own in (GateFailed("gate `x` is closed for dataset wands, seed 2"), BadInput("row 3 is bad")):
+        with pytest.raises(type(own)) as raised:
+            outcome(Ended(own), "wands, projected, seed 2")
+        assert raised.value is own
 
 
 def test_a_kept_fit_is_read_as_it_was_written_or_not_at_all():

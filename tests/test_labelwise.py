@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
-from sorts import sorted_values
+from sorts import counted_sorts
 
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.decisions import Decisions
@@ -126,7 +126,7 @@ def test_isotonic_is_scikit_learns(m, spread, seed):
 
 def test_isotonic_sorts_the_values_of_each_label_once(monkeypatch):
     confidence_logit, decision, correct = simulated(2, 300)
-    counted = sorted_values(monkeypatch)
+    counted = counted_sorts(monkeypatch, "unique")
     fit_isotonic(batch((confidence_logit, decision, correct), LABELS))
     assert sum(counted) == 2 * (300 + np.count_nonzero(correct))  # of both fits: all values, and those of right rows
 

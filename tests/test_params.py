@@ -18,15 +18,13 @@ def written(tmp_path):
     """Write params.yaml with one place changed, and return its path."""
 
     def write(place: str, value: object) -> Path:
-        content = yaml.safe_load(PARAMS.read_text())
+        part = content = yaml.safe_load(PARAMS.read_text())
         *way, last = place.split(".")
-        part = content
         for name in way:
             part = part[name]
         part[last] = value
-        path = tmp_path / "params.yaml"
-        path.write_text(yaml.safe_dump(content, sort_keys=False))
-        return path
+        (tmp_path / "params.yaml").write_text(yaml.safe_dump(content))
+        return tmp_path / "params.yaml"
 
     return write
 
@@ -41,12 +39,16 @@ def test_the_numbers_of_the_paper_are_the_default():
     assert params.rivals.calibrators == calibrators_for("rival")
     assert params.sensitivity.calibrators == ("uncal", "ts")
     assert set(params.datasets) == {*PAPER_DATASETS, BOOSTED}
+    own = {name: entry.calibrators for name, entry in params.datasets.items() if entry.calibrators}
+    assert own == {BOOSTED: ("uncal",)}
+    with pytest.raises(BadInput, match=r"no data set 'wand'.*wands"):
+        params.dataset("wand")
+    with pytest.raises(ValueError, match="frozen"):
+        params.projection.knots = 9
 
 
-def test_the_metrics_without_a_params_yaml_are_those_of_ours_which_has_to_name_each(written):
+def test_the_metrics_without_a_params_yaml_are_those_of_ours():
     assert load_params(PARAMS).metrics == METRIC_DEFAULTS
-    with pytest.raises(BadInput, match=r"ece_bins.+ is missing"):
-        load_params(written("metrics", {"ties": "expected"}))
 
 
 def test_calibrators_are_compared_up_to_the_first_number_of_rows_that_is_not_there():
@@ -64,8 +66,11 @@ def test_an_alternative_changes_what_it_names_and_nothing_else():
     assert other == params.model_copy(update={"metrics": params.metrics.model_copy(update={"ece_bins": 25})})
 
 
+OTHER, OWN = "sensitivity.alternatives", {"source": "files", "reader": "files", "path": "mine.csv"}
+
+
 @pytest.mark.parametrize(
-    ("place", "value", "told"),
+    ("place", "value", "words"),
     [
         ("seedz", [1], "seedz"),
         ("seeds", [], "seeds"),
@@ -76,13 +81,9 @@ def test_an_alternative_changes_what_it_names_and_nothing_else():
         ("protocol.parts", [0.5, 0.25, 0.2], "sum to 0.95"),
         ("protocol.split", "query", "query"),
         ("protocol.temperature_rows", "test", "test"),
-        ("sensitivity.alternatives.ece_25_bins", {"metrics": {"ece_binz": 25}}, "ece_binz"),
-        ("sensitivity.alternatives.ece_25_bins", {"metrics": {"ece_bins": "many"}}, "many"),
-        (
-            "sensitivity.alternatives.ece_25_bins",
-            {"metrics": {"ece_bins": 9}, "simplex": {"off_top_alpha": 0}},
-            "one of",
-        ),
+        (f"{OTHER}.ece_25_bins", {"metrics": {"ece_binz": 25}}, "ece_binz"),
+        (f"{OTHER}.ece_25_bins", {"metrics": {"ece_bins": "many"}}, "many"),
+        (f"{OTHER}.ece_25_bins", {"metrics": {"ece_bins": 9}, "simplex": {"off_top_alpha": 0}}, "one of"),
         ("calibrators", ["ts", "matrix"], "matrix is given more than once"),
         ("seeds", [1, 2, 2], "seed 2 is given more than once"),
         ("metrics.resamples", 200, "300"),
@@ -97,56 +98,37 @@ def test_an_alternative_changes_what_it_names_and_nothing_else():
         ("datasets.wands.revision", "main", "main"),
         ("datasets.wands.source", "files", "does not read the source `files`"),
         ("datasets.wands.reader", "files", "readers of your own have none"),
-        ("datasets.mine", {"source": "files", "reader": "files", "path": "a.csv"}, "give `split`"),
-        ("datasets.mine", {"source": "files", "reader": "files", "path": "a", "split": {"by": "query"}}, "query"),
-        (
-            "datasets.mine",
-            {"source": "files", "reader": "files", "path": "a", "split": {"by": "row", "test": 2}},
-            "test",
-        ),
+        ("datasets.mine", OWN, "give `split`"),
+        ("datasets.mine", OWN | {"split": {"by": "query"}}, "query"),
+        ("datasets.mine", OWN | {"split": {"by": "row", "test": 2}}, "test"),
         ("train.members", 0, "train.members"),
         ("train.alternatives", ["member_9"], "member_9"),
+        ("engine", "ray", "engine"),
+        *(("dask.address", address, "dask.address") for address in ("ip:8786", "http://ip:8786", "tcp://ip")),
+        ("dask.workers", 0, "dask.workers"),
+        ("dask.worker", 2, "dask.worker"),
         ("datasets", {}, "datasets"),
         ("datasets.Bad-Name", {}, "Bad-Name"),
+        ("metrics", {"ties": "expected"}, "ece_bins"),  # a section names each of its choices
     ],
 )
-def test_a_mistake_is_named_with_its_place_and_what_stood_there(written, place, value, told):
+def test_a_mistake_is_named_with_its_place_and_what_stood_there(written, place, value, words):
     with pytest.raises(BadInput, match=r"params\.yaml") as error:
         load_params(written(place, value))
-    assert told in str(error.value)
+    assert words in str(error.value)
 
 
-def test_a_file_that_is_no_yaml_is_told(tmp_path):
+@pytest.mark.parametrize(("content", "words"), [("seeds: [1, 2\n  x: ]", "not valid YAML"), (None, "root folder")])
+def test_a_file_that_is_no_yaml_or_missing_is_an_error(tmp_path, content, words):
     path = tmp_path / "params.yaml"
-    path.write_text("seeds: [1, 2\n  x: ]")
-    with pytest.raises(BadInput, match="not valid YAML"):
+    if content:
+        path.write_text(content)
+    with pytest.raises(BadInput, match=words):
         load_params(path)
 
 
-def test_a_missing_file_says_where_to_run(tmp_path):
-    with pytest.raises(BadInput, match="root folder"):
-        load_params(tmp_path / "params.yaml")
-
-
-def test_an_unknown_data_set_lists_the_known_ones():
-    with pytest.raises(BadInput, match=r"no data set 'wand'.*wands"):
-        load_params(PARAMS).dataset("wand")
-
-
 def test_own_files_need_no_preset(written):
-    entry = {
-        "reader": "files",
-        "source": "files",
-        "path": "mine.csv",
-        "split": {"by": "row", "validation": 0.2, "test": 0.2},
-        "class_weight": "balanced",
-    }
-    entry = load_params(written("datasets.mine", entry)).dataset("mine")
-    assert entry.class_weight == "balanced"
-    assert entry.split.shares == pytest.approx({"train": 0.6, "validation": 0.2, "test": 0.2})
-
-
-def test_what_was_read_cannot_be_changed():
-    params = load_params(PARAMS)
-    with pytest.raises(ValueError, match="frozen"):
-        params.projection.knots = 9
+    entry = OWN | {"split": {"by": "row", "validation": 0.2, "test": 0.2}, "class_weight": "balanced"}
+    read = load_params(written("datasets.mine", entry)).dataset("mine")
+    assert read.class_weight == "balanced"
+    assert read.split.shares == pytest.approx({"train": 0.6, "validation": 0.2, "test": 0.2})

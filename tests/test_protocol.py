@@ -14,23 +14,16 @@ from tasks.protocol.params import ProtocolParams
 from tasks.protocol.splits import draw_splits, validation_parts, validation_rows
 
 
-def test_the_first_of_equal_logits_is_decided():
-    assert decide(np.array([[0.0, 1.0, 1.0], [2.0, 2.0, 2.0]])).tolist() == [1, 0]
-
-
-def test_a_difference_that_float32_loses_still_decides():
-    assert decide(np.array([[1.0, 1.0 + 1e-12]])).tolist() == [1]
-
-
-def test_correct_means_the_true_label_was_decided(decisions):
-    assert (decisions.correct == (decisions.labels == decisions.logits.argmax(axis=1))).all()
+def test_the_first_of_the_largest_logits_is_decided_in_float64():
+    assert decide(np.array([[0.0, 1.0, 1.0], [2.0, 2.0, 2.0], [1.0, 1.0 + 1e-12, 0.0]])).tolist() == [1, 0, 1]
 
 
 def test_taking_rows_takes_them_from_every_array(decisions):
     taken = decisions.take(np.array([5, 2]))
     assert len(taken) == 2
-    assert (taken.logits == decisions.logits[[5, 2]]).all()
-    assert (taken.group == decisions.group[[5, 2]]).all()
+    for name in ("logits", "labels", "decision", "group", "correct"):
+        assert (getattr(taken, name) == getattr(decisions, name)[[5, 2]]).all()
+    assert (taken.correct == (taken.labels == taken.logits.argmax(axis=1))).all()
 
 
 @given(arrays(np.float64, (7, 4), elements=st.floats(-20, 20)))
@@ -48,12 +41,8 @@ def test_the_confidence_logit_tells_apart_what_saturates():
     log_probabilities = log_softmax(np.array([[50.0, 0.0], [60.0, 0.0]]), axis=1)
     assert (np.exp(log_probabilities[:, 0]) == 1).all()
     np.testing.assert_allclose(confidence_logit(log_probabilities, np.array([0, 0])), [50, 60])
-
-
-def test_a_certain_probability_has_an_infinite_logit():
-    with np.errstate(divide="ignore"):
-        log_probabilities = np.log(np.array([[1.0, 0.0], [0.0, 1.0]]))
-    assert confidence_logit(log_probabilities, np.array([0, 0])).tolist() == [np.inf, -np.inf]
+    certain = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
+    assert confidence_logit(certain, np.array([0, 0])).tolist() == [np.inf, -np.inf]
 
 
 def protocol(**other) -> ProtocolParams:
@@ -68,8 +57,7 @@ def test_the_parts_are_disjoint_and_use_every_row_and_groups_stay_whole_where_as
     parts = validation_parts(n, seed, protocol(split=split), group)
     assert sorted(np.concatenate(parts)) == list(range(n))
     if split == "group":
-        held = [set(group[part]) for part in parts]
-        assert all(held[one].isdisjoint(held[other]) for one, other in ((0, 1), (0, 2), (1, 2)))
+        assert sum(len(set(group[part])) for part in parts) == len(set(group))
 
 
 @pytest.mark.parametrize(("n", "first", "second"), [(3355, 1678, 838), (5529, 2764, 1382), (10, 5, 2), (8, 4, 2)])
@@ -110,15 +98,15 @@ def frame(n: int = 1000, split: str | None = None) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("by", ["row", "group"])
-def test_drawn_splits_have_the_shares_that_were_asked_for(by):
-    drawn = draw_splits(frame(), by=by, shares={"train": 0.6, "validation": 0.2, "test": 0.2}, seed=0)
-    counts = dict(drawn["split"].value_counts().iter_rows())
-    assert counts == {"train": 600, "validation": 200, "test": 200}
-
-
-def test_groups_stay_together_when_splits_are_drawn_by_group():
-    drawn = draw_splits(frame(), by="group", shares={"train": 0.5, "validation": 0.5}, seed=0)
-    assert (drawn.group_by("group").agg(pl.col("split").n_unique())["split"] == 1).all()
+def test_drawn_splits_have_the_shares_that_were_asked_for_and_are_those_of_their_seed(by):
+    shares = {"train": 0.597, "validation": 0.2, "test": 0.203}  # of 199 groups: 118.8, rounded, then 39.8
+    drawn, again, other = (draw_splits(frame(995), by=by, shares=shares, seed=seed) for seed in (3, 3, 4))
+    counts = [594, 199, 202] if by == "row" else [595, 200, 200]
+    assert dict(drawn["split"].value_counts().iter_rows()) == dict(zip(shares, counts, strict=True))
+    if by == "group":
+        assert (drawn.group_by("group").agg(pl.col("split").n_unique())["split"] == 1).all()
+    assert drawn.equals(again)
+    assert not drawn.equals(other)
 
 
 @pytest.mark.parametrize("by", ["row", "group"])
@@ -128,13 +116,6 @@ def test_a_split_that_the_source_fixes_is_kept(by):
     assert drawn["split"][100:].to_list() == ["test"] * 50
     assert "test" not in drawn["split"][:100].to_list()
     assert drawn["group"].to_list() == mixed["group"].to_list()
-
-
-def test_the_same_seed_draws_the_same_splits():
-    shares = {"train": 0.5, "validation": 0.5}
-    assert draw_splits(frame(), by="row", shares=shares, seed=3).equals(
-        draw_splits(frame(), by="row", shares=shares, seed=3)
-    )
 
 
 @pytest.mark.parametrize(("by", "shares"), [("query", {"train": 1.0}), ("row", {"train": 0.5, "test": 0.4})])

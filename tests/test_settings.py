@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -12,29 +13,16 @@ from threading import Thread
 
 import httpx
 import pytest
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
 from filelock import FileLock
 from prefect.context import refresh_global_settings_context
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, Settings, temporary_settings
 
 from flows import SETTINGS, prefect_settings, server
 from tasks.protocol.errors import RunFailed
-from tests.project_copy import ROOT, copy_project
 
-
-def after_import(code: str, folder: Path = ROOT, **environment: str) -> str:
-    """What a fresh Python prints after importing `flows` with this environment."""
-    clean = {name: value for name, value in os.environ.items() if name not in SETTINGS and "PREFECT" not in name}
-    done = subprocess.run(
-        [sys.executable, "-c", f"import os, sys, flows; {code}"],
-        cwd=folder,
-        env=clean | environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
-
-
+ROOT = Path(__file__).resolve().parent.parent
 QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "False",
     "DO_NOT_TRACK": "1",
@@ -46,33 +34,39 @@ QUIET = {
 }
 
 
-def test_nothing_is_told_to_anybody_and_all_state_is_the_projects_own_unless_a_person_has_set_it():
-    code = "import json; print(json.dumps(dict(os.environ)))"
-    assert json.loads(after_import(code)).items() >= QUIET.items()
-    own = {"PREFECT_HOME": "elsewhere"}
-    assert json.loads(after_import(code, **own)).items() >= (QUIET | own).items()
+def clean_environment() -> dict[str, str]:
+    """That of a person who has set nothing."""
+    return {name: value for name, value in os.environ.items() if name not in SETTINGS and "PREFECT" not in name}
+
+
+@pytest.mark.parametrize("own", [{}, {"PREFECT_HOME": "elsewhere"}])
+def test_nothing_is_told_to_anybody_and_all_state_is_the_projects_own_unless_a_person_has_set_it(monkeypatch, own):
+    environment = clean_environment() | own
+    monkeypatch.setattr(os, "environ", environment)
+    runpy.run_path(str(ROOT / "flows/__init__.py"))
+    assert environment.items() >= (QUIET | own).items()
     assert "analytics = false" in (ROOT / ".dvc/config").read_text()
 
 
-def test_the_recorder_flushes_in_whole_seconds():
+def test_prefect_reads_every_setting_of_pyproject_under_its_name(monkeypatch):
+    ours = prefect_settings()
+    for name, value in ours.items():
+        monkeypatch.setenv(name, value)
     # Prefect 3.8.8 cuts the interval to an int; at 0 its server loops without a pause
-    assert int(float(prefect_settings()["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
-
-
-def test_prefect_reads_every_setting_of_pyproject_under_its_name():
-    names = list(prefect_settings())
-    code = "from prefect.settings import Settings; told = Settings().to_environment_variables(exclude_unset=True); "
-    told = after_import(code + f"print([name for name in {names} if name not in told])")
-    assert told == "[]"
+    assert int(float(ours["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
+    assert ours.keys() <= Settings().to_environment_variables(exclude_unset=True).keys()
 
 
 def test_importing_sets_defaults_and_does_nothing_else(tmp_path):
-    copy_project(tmp_path)
+    (tmp_path / "flows").mkdir()
+    for name in ("flows/__init__.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
     before = sorted(tmp_path.rglob("*"))
-    code = "print('prefect' in sys.modules)"
-    assert (
-        after_import(code, tmp_path, PREFECT_API_URL="http://127.0.0.1:9/api", PYTHONDONTWRITEBYTECODE="1") == "False"
-    )
+    environment = clean_environment() | {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PYTHONPATH": str(tmp_path)}
+    code = "import sys, flows; print('prefect' in sys.modules)"
+    command = [sys.executable, "-B", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -84,29 +78,27 @@ def test_the_state_of_runs_is_for_this_user_alone(tmp_path, monkeypatch):
         server.HOME.chmod(0o755)
 
 
-def test_setting_up_a_copy_without_git_lets_dvc_work_there(tmp_path):
+def test_setting_up_a_copy_without_git_lets_dvc_work_there(tmp_path, monkeypatch):
     (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "core.no_scm" in line]
     shutil.copytree(ROOT / ".dvc", tmp_path / ".dvc", ignore=shutil.ignore_patterns("cache", "tmp", "config.local"))
     (tmp_path / "dvc.yaml").write_text("stages: {}\n")
-    environment = os.environ | {
-        "GIT_CEILING_DIRECTORIES": str(tmp_path.parent),
-        "BIN": str(Path(sys.executable).parent),
-    }
-    dvc = [sys.executable, "-m", "dvc", "status"]
-    assert subprocess.run(dvc, cwd=tmp_path, env=environment, capture_output=True, check=False).returncode != 0
-    recipe = line.strip().lstrip("@").replace("$(BIN)", "$BIN")
-    subprocess.run(["sh", "-c", recipe], cwd=tmp_path, env=environment, check=True)
-    assert subprocess.run(dvc, cwd=tmp_path, env=environment, capture_output=True, check=False).returncode == 0
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(DvcException, match="is not a git repository"), Repo(tmp_path):
+        pass
+    recipe = line.strip().lstrip("@").replace("$(BIN)", str(Path(sys.executable).parent))
+    subprocess.run(["sh", "-c", recipe], cwd=tmp_path, check=True)
+    with Repo(tmp_path) as repo:
+        assert repo.status() == {}
 
 
-def chosen(name: str = "PREFECT_API_URL", **environment: str) -> str | None:
+def asked_server(name: str = "PREFECT_API_URL", **environment: str) -> str | None:
     """What is set under `name` once a command has looked for a server, in the environment and in Prefect's settings."""
     with pytest.MonkeyPatch.context() as patch:
-        for asked in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
-            patch.setenv(asked, "")  # so that what is found is taken back
-            patch.delenv(asked)
-        for asked, value in environment.items():
-            patch.setenv(asked, value)
+        for setting in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
+            patch.setenv(setting, "")  # so that what is found is taken back
+            patch.delenv(setting)
+        for setting, value in environment.items():
+            patch.setenv(setting, value)
         server.find_server()
         settings = {"PREFECT_API_URL": PREFECT_API_URL, "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING}
         assert os.environ.get(name) == settings[name].value()
@@ -120,20 +112,20 @@ def test_a_server_of_this_project_is_found_where_it_lives_and_left_aside_where_i
     lock = server.LOCKS / "serve.lock"
     lock.parent.mkdir(parents=True)
     with HTTPServer(("127.0.0.1", 0), Healthy) as serving:
-        Thread(target=serving.serve_forever, daemon=True).start()
+        Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         url, key = f"http://127.0.0.1:{serving.server_port}/api", "PREFECT_API_AUTH_STRING"
         server.FOUND.write_text(json.dumps({"api_url": url}))
         with FileLock(lock):
-            assert chosen() == url
-            assert chosen(PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
-            assert chosen(key) is None  # it was started with --open
+            assert asked_server() == url
+            assert asked_server(PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
+            assert asked_server(key) is None  # it was started with --open
             server.SECRET.write_text("ours")
-            assert chosen(key) == chosen(key, PREFECT_API_URL=url) == "ours"
-            assert chosen(key, PREFECT_API_URL=f"{url}?mine") is None  # it is sent to no other
-        assert chosen() is None  # whoever answers there now is another project's
+            assert asked_server(key) == asked_server(key, PREFECT_API_URL=url) == "ours"
+            assert asked_server(key, PREFECT_API_URL=f"{url}?mine") is None  # it is sent to no other
+        assert asked_server() is None  # whoever answers there now is another project's
         serving.shutdown()
     with FileLock(lock):
-        assert chosen() is None
+        assert asked_server() is None
 
 
 class Healthy(BaseHTTPRequestHandler):
@@ -147,11 +139,8 @@ class Healthy(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_a_dead_server_is_said_and_left_aside(monkeypatch, capsys):
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    server.find_server()
-    assert "PREFECT_API_URL" not in os.environ
-    assert PREFECT_API_URL.value() is None
+def test_a_dead_server_is_said_and_left_aside(capsys):
+    assert asked_server(PREFECT_API_URL="http://127.0.0.1:9/api") is None
     assert capsys.readouterr().out.startswith("no Prefect API answers at http://127.0.0.1:9/api")
 
 
@@ -166,7 +155,7 @@ def test_a_server_that_is_gone_is_told_in_words(monkeypatch, lost):
         raise lost
 
 
-@pytest.mark.parametrize("package", ["great_expectations", "prefect", "scipy.stats", "torch", "polars"])
-def test_set_up_leaves_bytecode_where_nothing_else_may_write_it(package):
-    file = importlib.util.find_spec(package).origin
-    assert Path(importlib.util.cache_from_source(file)).is_file(), f"{package}: every process compiles it anew"
+def test_set_up_leaves_bytecode_where_nothing_else_may_write_it():
+    for package in ("great_expectations", "prefect", "scipy.stats", "torch", "polars"):
+        file = importlib.util.find_spec(package).origin
+        assert Path(importlib.util.cache_from_source(file)).is_file(), f"{package}: every process compiles it anew"

@@ -11,36 +11,33 @@ import pytest
 
 from tasks.protocol import store
 from tasks.protocol.errors import BadInput
-from tasks.protocol.store import base_folder, check_place, read_base, write_json, write_logits, write_whole
-
-FACTS = {
-    "labels": ["a", "b", "c"],
-    "split_by": "group",
-    "drawn": [],
-    "source": "simulated",
-    "accuracy": {"test": 0.5},
-}
+from tasks.protocol.store import base_folder, read_base, write_json, write_logits, write_whole
 
 
 @pytest.fixture
 def base(tmp_path, monkeypatch, decisions) -> Path:
     """The folder of a written base predictor, in a project folder of its own."""
     monkeypatch.chdir(tmp_path)
-    write_logits("wands", {"validation": decisions, "test": decisions.take(np.arange(500))}, FACTS)
+    facts = {"labels": ["a", "b", "c"], "split_by": "group", "drawn": [], "source": "simulated"}
+    parts = {"validation": decisions.take(slice(600)), "test": decisions.take(slice(500))}
+    write_logits("wands", parts, facts | {"accuracy": {"test": 0.5}})
     return base_folder("wands")
 
 
-def change(path: Path, column: str, values: pl.Expr) -> None:
-    """Write a column of the saved logits anew."""
-    pl.read_parquet(path / "logits.parquet").with_columns(values.alias(column)).write_parquet(path / "logits.parquet")
+def change(path: Path, **columns: object) -> None:
+    """Write columns of the saved logits anew."""
+    pl.read_parquet(path / "logits.parquet").with_columns(**columns).write_parquet(path / "logits.parquet")
+
+
+def first_logits(*logits: float) -> pl.Expr:
+    """The logits with others in the first row."""
+    return pl.when(pl.int_range(pl.len()) == 0).then(list(logits)).otherwise("logits")
 
 
 def test_what_was_written_is_read_to_the_last_bit(base, decisions):
     read = read_base("wands")
-    assert (read.validation.logits == decisions.logits).all()
-    assert (read.validation.labels == decisions.labels).all()
-    assert (read.validation.decision == decisions.decision).all()
-    assert (read.validation.group == decisions.group).all()
+    for name in ("logits", "labels", "decision", "group"):
+        assert (getattr(read.validation, name) == getattr(decisions, name)[:600]).all()
     assert len(read.test) == 500
     assert read.labels == ("a", "b", "c")
 
@@ -49,38 +46,25 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-first = pl.int_range(pl.len()) == 0
 SPOILT = {
     "logits that are missing": (lambda base: (base / "logits.parquet").unlink(), "logits.parquet is missing"),
     "logits that are cut off": (lambda base: cut(base / "logits.parquet"), "not a whole parquet file"),
     "facts that are missing": (lambda base: (base / "base.json").unlink(), "base.json is missing"),
     "facts that are cut off": (lambda base: cut(base / "base.json"), "not whole JSON"),
     "facts of another kind": (lambda base: (base / "base.json").write_text("[]"), "not an object"),
-    "a logit that is NaN": (
-        lambda base: change(base, "logits", pl.when(first).then([0.0, float("nan"), 1.0]).otherwise("logits")),
-        "validation row 0 has logits",
-    ),
-    "a logit that is infinite": (
-        lambda base: change(base, "logits", pl.when(first).then([0.0, float("inf"), 1.0]).otherwise("logits")),
-        "every logit must be finite",
-    ),
-    "a row with too few logits": (
-        lambda base: change(base, "logits", pl.when(first).then([0.0, 1.0]).otherwise("logits")),
-        "has 2 logits, not K = 3",
-    ),
-    "an empty split": (
-        lambda base: change(base, "split", pl.lit("validation")),
-        "has no test rows",
-    ),
+    "NaN": (lambda base: change(base, logits=first_logits(0.0, np.nan, 1.0)), "validation row 0 has logits"),
+    "infinity": (lambda base: change(base, logits=first_logits(0.0, np.inf, 1.0)), "every logit must be finite"),
+    "too few logits": (lambda base: change(base, logits=first_logits(0.0, 1.0)), "has 2 logits, not K = 3"),
+    "an empty split": (lambda base: change(base, split=pl.lit("validation")), "has no test rows"),
 }
 
 
-@pytest.mark.parametrize(("spoil", "told"), SPOILT.values(), ids=SPOILT)
-def test_a_spoilt_file_is_named_with_what_is_wrong(base, spoil, told):
+@pytest.mark.parametrize(("spoil", "words"), SPOILT.values(), ids=SPOILT)
+def test_a_spoilt_file_is_named_with_what_is_wrong(base, spoil, words):
     spoil(base)
     with pytest.raises(BadInput, match="data/base/wands") as error:
         read_base("wands")
-    assert told in str(error.value)
+    assert words in str(error.value)
 
 
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path):
@@ -102,13 +86,6 @@ def test_nan_is_null_in_json(tmp_path):
         write_json(tmp_path / "x.json", {"a": float("inf")})
 
 
-def test_what_is_read_is_not_written_under_another_name_either(tmp_path):
-    (tmp_path / "read").write_text("rows")
-    (tmp_path / "link").symlink_to("read")
-    with pytest.raises(BadInput, match="a file that is read here"):
-        store.check_place(tmp_path / "link", tmp_path / "read")
-
-
 @pytest.mark.parametrize("read", [store.read_text, store.read_json, store.read_csv, store.read_parquet])
 def test_a_file_of_ours_that_is_missing_is_told_with_what_brings_it_back(tmp_path, read):
     with pytest.raises(BadInput, match="headline is missing; `dvc repro` makes it"):
@@ -127,8 +104,12 @@ def test_what_a_killed_process_left_beside_a_file_goes_and_what_a_living_one_wri
     assert found == {"x.csv", ".x.csv.12.partial", ".y.csv.13.partial", ".x.csv.mine.partial"}
 
 
-def test_nothing_is_written_over_what_is_no_file(tmp_path):
+def test_nothing_is_written_over_what_is_no_file_or_what_is_read_under_another_name(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", Path("/dev/null"), tmp_path):
         with pytest.raises(BadInput, match="name a file"):
-            check_place(place)
+            store.check_place(place)
+    (tmp_path / "read").write_text("rows")
+    (tmp_path / "link").symlink_to("read")
+    with pytest.raises(BadInput, match="a file that is read here"):
+        store.check_place(tmp_path / "link", tmp_path / "read")

@@ -55,7 +55,7 @@ class Comparison:
 
 
 def sign_of(direction: int, low: float | None, high: float | None, p: float | None) -> Sign:
-    """What may be said of a change: better or worse only where its interval and its corrected p exclude no change.
+    """Return what may be said of a change: better or worse only where its interval and corrected p exclude no change.
 
     `direction` is the sign of an improvement. None, or NaN, is what is not known; then nothing is certain.
     """
@@ -65,7 +65,7 @@ def sign_of(direction: int, low: float | None, high: float | None, p: float | No
 
 
 def together(signs: Iterable[Sign]) -> Sign:
-    """What several looks at the same question say of it."""
+    """Return what several signs of the same question say of it together."""
     seen = set(signs)
     if {BETTER, WORSE} <= seen:
         return BOTH

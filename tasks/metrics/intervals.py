@@ -15,9 +15,9 @@ MOST_UNDEFINED = 0.05  # share of replicates that may be NaN
 class Interval:
     """Where a quantity lies if test rows are drawn again; all in the unit of the replicates."""
 
+    standard_error: float  # deviation of the replicates, with ddof 1
     low: float
     high: float
-    standard_error: float  # deviation of the replicates, with ddof 1
 
 
 UNKNOWN = Interval(np.nan, np.nan, np.nan)
@@ -39,7 +39,7 @@ def interval(replicates: np.ndarray, level: float = 0.95) -> Interval:
     if len(defined) < 2:
         return UNKNOWN
     low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high), float(defined.std(ddof=1)))
+    return Interval(float(defined.std(ddof=1)), float(low), float(high))
 
 
 def two_sided_p(replicates: np.ndarray) -> float:

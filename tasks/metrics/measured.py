@@ -6,7 +6,7 @@ seeds share the resamples, so that `average` over the calibrators, and every del
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import product
 from typing import Any
 
@@ -22,7 +22,7 @@ from tasks.protocol.results import AVERAGE, SIMPLEX, Calibrator, Projected, Proj
 
 SEED = 0  # of the resamples, which no result may choose
 BOUNDED = tuple(key for key, metric in METRICS.items() if metric.resampled)
-AFTER = ("mrp", SIMPLEX)  # what a confidence, or the calibrator's probabilities, are held against
+AFTER = ("mrp", SIMPLEX)  # what a confidence, or the calibrator's probabilities, are compared with
 Key = tuple[str, str, str]  # calibrator, variant and metric
 Values = Mapping[Key, float]  # means over seeds
 Measurement = tuple[str, str, Value]  # variant, metric, value
@@ -38,7 +38,7 @@ def measured(
     draws: Resamples | None = None,
     only: Collection[str] = METRICS.keys(),
 ) -> Iterator[Measurement]:
-    """The metrics that `only` names, of test rows whose true labels are `labels (n,)`, or of each of their resamples.
+    """Yield the metrics that `only` names, of test rows with the true `labels (n,)`, or of each of their resamples.
 
     `seed` shuffles the labels of the null spread. The spread is that of `run`, the members of a model run together,
     where there are several.
@@ -83,7 +83,7 @@ def averaged(
 
 
 def changed_metrics(params: MetricParams, other: MetricParams) -> set[str]:
-    """Those metrics on which some choice bears that `other` makes otherwise than `params`."""
+    """Return the keys of the metrics that depend on a choice in which `params` and `other` differ."""
     changed = {name for name in MetricParams.model_fields if getattr(params, name) != getattr(other, name)}
     return {key for key, metric in METRICS.items() if changed & {*metric.choices}}
 
@@ -95,7 +95,7 @@ def bounded(
     calibrators: Sequence[str],
     params: MetricParams,
 ) -> list[dict[str, Any]]:
-    """Rows of calibrator, metric, quantity, value, standard_error, low, high (95%), groups and, of a delta, p.
+    """Return rows of calibrator, metric, quantity, value, standard_error, low, high (95%), groups and, of a delta, p.
 
     With fewer than ten groups all but the value is NaN, as is AUPR-Error's where ties are not read as expected (the
     bootstrap knows no other reading). `values` are the metrics themselves, of the whole test set; `calibrators` those
@@ -112,17 +112,17 @@ def bounded(
         replicates = np.mean([drawn[key] for key in keys], axis=0) if drawn else None
         return Estimate(float(np.mean([values[key] for key in keys])), replicates)
 
-    found = []
+    rows = []
     for calibrator, metric in product((*calibrators, AVERAGE), BOUNDED):
         place = {"calibrator": calibrator, "metric": metric}
         before = estimate(calibrator, "confidence", metric)
-        found.append(place | {"quantity": "before"} | _numbers(before))
+        rows.append(place | {"quantity": "before"} | _numbers(before))
         for variant in AFTER:
             if (calibrators[0], variant, metric) in values:
                 pair = Comparison(before, estimate(calibrator, variant, metric))
-                found.append(place | {"quantity": "after"} | _numbers(pair.after))
-                found.append(place | {"quantity": "delta"} | _numbers(pair.change) | {"p": pair.change.p})
-    return [{**row, "groups": draws.clusters} for row in found]
+                rows.append(place | {"quantity": "after"} | _numbers(pair.after))
+                rows.append(place | {"quantity": "delta"} | _numbers(pair.change) | {"p": pair.change.p})
+    return [{**row, "groups": draws.clusters} for row in rows]
 
 
 def _replicates(
@@ -131,11 +131,9 @@ def _replicates(
     """Every bounded metric in each resample by variant and name, under one calibrator and seed."""
     logits = {variant: rows.reliability_logits[variant] for variant in ("confidence", "mrp")}
     both = replace(rows, reliability_logits=logits)
-    found = measured(both, labels, params, draws=draws, only=BOUNDED)
-    return {(variant, metric): values for variant, metric, values in found}
+    replicates = measured(both, labels, params, draws=draws, only=BOUNDED)
+    return {(variant, metric): values for variant, metric, values in replicates}
 
 
 def _numbers(estimate: Estimate) -> dict[str, float]:
-    where = estimate.interval
-    numbers = {"value": estimate.value, "standard_error": where.standard_error, "low": where.low, "high": where.high}
-    return {**numbers, "p": np.nan}
+    return {"value": estimate.value, **asdict(estimate.interval), "p": np.nan}

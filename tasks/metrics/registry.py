@@ -4,7 +4,7 @@ A metric is a number of a view: of what it has to know of fixed decisions and of
 rows, or with `draws` of each resample of them, so that a value and its replicates are computed in the same words.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -58,21 +58,16 @@ class Probabilities(View):
         """The probability of the decision, `(n,)`."""
         return np.asarray(np.exp(self.log_probabilities[np.arange(len(self.labels)), self.decision]))
 
-    def _ece(self) -> Value:
-        return self._calibration_error(self.confidence, self.correct)
-
-    def _calibration_error(self, confidence: np.ndarray, correct: np.ndarray) -> Value:
+    def ece(self, confidence: np.ndarray, correct: np.ndarray) -> Value:
+        """The expected calibration error of confidence `(n,)` in [0, 1] against correct `(n,)` bool."""
         error = ece if self.draws is None else self.draws.ece
         return error(confidence, correct, self.params.ece_bins)
 
     def _top_ece(self) -> Value:
-        return self._calibration_error(*top_of_rows(self.log_probabilities, self.labels))
+        return self.ece(*top_of_rows(self.log_probabilities, self.labels))
 
     def _nll(self) -> Value:
         return self.mean(nll_of_rows(self.log_probabilities, self.labels, self.params.smallest_probability))
-
-    def _brier(self) -> Value:
-        return self.mean(brier_of_rows(self.log_probabilities, self.labels))
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,10 +141,12 @@ _CELLS = ("spread_groups", "spread_minimum_cell")
 _SHUFFLES = (*_CELLS, "spread_permutations")
 _METRICS = (
     Metric("accuracy", "accuracy", HIGHER, View, lambda v: v.mean(v.correct)),
-    Metric("ece", "ECE", LOWER, Probabilities, Probabilities._ece, ("ece_bins",)),
+    Metric("ece", "ECE", LOWER, Probabilities, lambda v: v.ece(v.confidence, v.correct), ("ece_bins",)),
     Metric("top_ece", "ECE of the top label", LOWER, Probabilities, Probabilities._top_ece, ("ece_bins",)),
     Metric("nll", "NLL", LOWER, Probabilities, Probabilities._nll, ("smallest_probability",)),
-    Metric("brier", "Brier score", LOWER, Probabilities, Probabilities._brier),
+    Metric(
+        "brier", "Brier score", LOWER, Probabilities, lambda v: v.mean(brier_of_rows(v.log_probabilities, v.labels))
+    ),
     Metric("label_spread", "label spread", NEITHER, ByLabel, ByLabel._label_spread, _CELLS),
     Metric(
         "label_spread_null_p95", "label spread, shuffled", NEITHER, ByLabel, ByLabel._null, _SHUFFLES, resampled=False
@@ -180,11 +177,17 @@ def metrics_of(*views: type[View]) -> tuple[Metric, ...]:
 
 
 def of_reliability(
-    logit: np.ndarray,
-    correct: np.ndarray,
-    params: MetricParams = METRIC_DEFAULTS,
-    draws: Resamples | None = None,
+    logit: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS, draws: Resamples | None = None
 ) -> dict[str, Value]:
     """The metrics of one reliability, given as its logit `(n,)`, against correct `(n,)` bool, by name."""
     view = Reliability(np.asarray(correct, dtype=bool), params, draws, np.asarray(logit, dtype=np.float64))
     return {metric.key: metric.function(view) for metric in metrics_of(Reliability)}
+
+
+def compared(
+    logits: Mapping[str, np.ndarray], correct: np.ndarray, params: MetricParams
+) -> Iterator[tuple[str, str, Value]]:
+    """Yield variant, metric and value of the compared metrics, for the reliability logits `(n,)` of each variant."""
+    for variant, logit in logits.items():
+        metrics = of_reliability(logit, correct, params)
+        yield from ((variant, metric, metrics[metric]) for metric in COMPARED)

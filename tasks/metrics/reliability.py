@@ -96,9 +96,13 @@ def ranking_metrics(
     lost = np.einsum("rg,rg->r", share, summed.take(upto) - summed.take(before))
     # twice the mean place of a group is a + b + 1
     twice_places = np.einsum("rg,rg->r", wrong, before + upto + 1)
-    # from the side of high risk the group covers n-b+1 .. n-a
-    from_high = n[:, None] - upto, n[:, None] - before
-    precisions = _precisions(wrong, rows, share, n_errors[:, None] - errors_upto, from_high, numbers)
+    # from the side of high risk the group covers n-b+1 .. n-a =: a'+1 .. b', behind E errors; with s = (k-1)/(m-1), its
+    # place j finds k/m * (E + 1 + (j-a'-1) s) / j = k/m * (s + (E + 1 - (a'+1) s) / j)
+    above, down_to = n[:, None] - upto, n[:, None] - before
+    others = (wrong - 1) / np.maximum(rows - 1, 1)
+    over_place = n_errors[:, None] - errors_upto + 1 - (above + 1) * others
+    by_group = rows * others + over_place * (numbers.take(down_to) - numbers.take(above))
+    precisions = np.einsum("rg,rg->r", share, by_group)
     with np.errstate(invalid="ignore"):  # 0/0 of no rows is the NaN that is meant
         return {
             "aupr_error": np.divide(precisions, n_errors, out=np.full(len(n), np.nan), where=n_errors > 0),
@@ -116,8 +120,8 @@ def threshold_aupr_error(logit: np.ndarray, correct: np.ndarray) -> float:
     """
     level = np.unique(logit, return_inverse=True)[1]
     rows, errors = np.bincount(level), np.bincount(level, weights=~correct)
-    found = (errors * np.cumsum(errors) / np.cumsum(rows)).sum()
-    return float(found / errors.sum()) if errors.any() else np.nan
+    precisions = (errors * np.cumsum(errors) / np.cumsum(rows)).sum()
+    return float(precisions / errors.sum()) if errors.any() else np.nan
 
 
 def rows_kept(rows: Any, tenths: int) -> Any:
@@ -176,25 +180,6 @@ def nll_correct_of_rows(
     loss: np.ndarray = np.log1p(np.exp(-np.abs(signed)))
     loss += np.maximum(signed, 0)
     return loss
-
-
-def _precisions(
-    wrong: np.ndarray,
-    rows: np.ndarray,
-    share: np.ndarray,
-    errors_above: np.ndarray,
-    from_high: tuple[np.ndarray, np.ndarray],
-    numbers: np.ndarray,
-) -> np.ndarray:
-    """The sum over groups that `aupr_error` divides by the number of errors, `(R,)`; all else is `(R, G)`.
-
-    With s = (k-1)/(m-1), place j of a group finds k/m * (E + 1 + (j-a-1) s) / j = k/m * (s + (E + 1 - (a+1) s) / j).
-    """
-    above, down_to = from_high
-    others = (wrong - 1) / np.maximum(rows - 1, 1)
-    over_place = errors_above + 1 - (above + 1) * others
-    by_group = rows * others + over_place * (numbers.take(down_to) - numbers.take(above))
-    return np.asarray(np.einsum("rg,rg->r", share, by_group))
 
 
 def _selective_accuracies(

@@ -6,8 +6,8 @@ replicates of a difference, or of an average over seeds, are differences and ave
 repeated: what varies is the drawing of test clusters, given the fits. Of few clusters, say below 30, intervals come
 out too short.
 
-Whatever is fitted to the confidences of all rows stays so in every resample: the groups and
-the counted cells of the label spread. Calibration errors and label spreads are sums of absolute values, or maxima, to
+What the confidences of all rows decide stays so in every resample: the groups and the counted cells of the label
+spread. Calibration errors and label spreads are sums of absolute values, or maxima, to
 which drawing adds noise, so their replicates lie above the value; the difference of two is affected less.
 """
 
@@ -100,14 +100,11 @@ class Resamples:
 
     def _counts(self, at_once: int) -> Iterator[np.ndarray]:
         """How often each cluster is drawn, `(at_once or fewer, C)` uint8, until there are R; the same every time."""
-        at_once = max(1, at_once)
-        if self.resamples * self.clusters <= KEPT:
-            for start in range(0, self.resamples, at_once):
-                yield self._kept[start : start + at_once]
-            return
-        generator = np.random.default_rng(self.seed)
+        at_once, generator = max(1, at_once), np.random.default_rng(self.seed)
+        kept = self._kept if self.resamples * self.clusters <= KEPT else None
         for start in range(0, self.resamples, at_once):
-            yield _draw(generator, self.clusters, min(at_once, self.resamples - start))
+            some = min(at_once, self.resamples - start)
+            yield _draw(generator, self.clusters, some) if kept is None else kept[start : start + some]
 
     @cached_property
     def _kept(self) -> np.ndarray:
@@ -149,7 +146,7 @@ def some_clusters(cluster: np.ndarray, *, rows: int, least: int, seed: int) -> n
 def _draw(generator: np.random.Generator, clusters: int, resamples: int) -> np.ndarray:
     """Counts `(resamples, C)`; a cluster among C > 255 is drawn 256 times with chance 1/256! at most."""
     counts = np.empty((resamples, clusters), dtype=np.uint8)
-    for one in counts:  # one at a time, so that chunks of any size draw the same
-        one[:] = np.bincount(generator.integers(clusters, size=clusters), minlength=clusters)
+    for resample_counts in counts:  # row by row, so that chunks of any size draw the same
+        resample_counts[:] = np.bincount(generator.integers(clusters, size=clusters), minlength=clusters)
     counts.flags.writeable = False
     return counts

@@ -37,6 +37,11 @@ class _SortedRows(NamedTuple):
     residual: np.ndarray
     start: np.ndarray  # (C,)
 
+    @property
+    def counts(self) -> np.ndarray:
+        """The rows of each cell, `(C,)`."""
+        return np.diff(self.start, append=len(self.group))
+
 
 def confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
     """Confidence `(n,)` to its group `(n,)` int64, 0..groups-1, of n/groups rows each where no rows tie.
@@ -58,9 +63,8 @@ def label_cells(
     The residual is Z - c for the paper's diagnostic, or P(d|x) - c where the truth is known.
     """
     rows = _sort_rows(confidence, decision, residual, groups)
-    counts = _cell_rows(rows)
-    means = np.add.reduceat(rows.residual, rows.start) / counts if len(counts) else np.empty(0)
-    return LabelCells(rows.group[rows.start], rows.label[rows.start], counts, means)
+    means = np.add.reduceat(rows.residual, rows.start) / rows.counts if len(rows.start) else np.empty(0)
+    return LabelCells(rows.group[rows.start], rows.label[rows.start], rows.counts, means)
 
 
 def mean_spread(cells: LabelCells, minimum_cell: int = MINIMUM_CELL) -> float:
@@ -103,15 +107,14 @@ def label_spread_null(
     ValueError: a confidence or residual is NaN; the message names the row.
     """
     rows = _sort_rows(confidence, decision, correct - confidence, groups)
-    counts = _cell_rows(rows)
-    group = rows.group[rows.start]
+    counts, group = rows.counts, rows.group[rows.start]
     shuffled = np.empty((permutations, len(counts)))
-    for one in np.unique(group):
+    for place in np.unique(group):
         # shuffling the residuals under labels that stay put is the same law, and cheaper
-        cells = np.flatnonzero(group == one)
-        residual, start = rows.residual[rows.group == one], rows.start[cells]
+        cells = np.flatnonzero(group == place)
+        residual, start = rows.residual[rows.group == place], rows.start[cells]
         for first in range(0, permutations, SHUFFLED_AT_ONCE):
-            order = _orders(seed, int(one), first, min(SHUFFLED_AT_ONCE, permutations - first), len(residual))
+            order = _orders(seed, int(place), first, min(SHUFFLED_AT_ONCE, permutations - first), len(residual))
             sums = np.add.reduceat(residual[order], start - start[0], axis=1)
             shuffled[first : first + len(order), cells] = sums
     return float(np.quantile(_mean_spread(group, counts, shuffled / counts, minimum_cell), 0.95))
@@ -139,10 +142,6 @@ def _sort_rows(confidence: np.ndarray, decision: np.ndarray, residual: np.ndarra
     group, label = group[order], decision[order]
     new_cell = (np.diff(group, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0)
     return _SortedRows(group, label, residual[order], np.flatnonzero(new_cell))
-
-
-def _cell_rows(rows: _SortedRows) -> np.ndarray:
-    return np.diff(rows.start, append=len(rows.group))
 
 
 def _mean_spread(group: np.ndarray, rows: np.ndarray, means: np.ndarray, minimum_cell: int) -> np.ndarray:

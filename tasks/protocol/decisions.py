@@ -36,13 +36,10 @@ class FixedDecisions:
 
 
 def interleave(first: FixedDecisions, second: FixedDecisions) -> FixedDecisions:
-    """Rows of both in turn, as many of each: `(2 n,)`."""
-
-    def in_turn(name: str) -> np.ndarray:
-        both = np.stack([getattr(first, name), getattr(second, name)], axis=1)
-        return both.reshape(-1, *both.shape[2:])
-
-    return FixedDecisions(**{field.name: in_turn(field.name) for field in fields(FixedDecisions)})
+    """The `n` rows of `first` and the `n` of `second` in turn, `(2 n,)`."""
+    names = [field.name for field in fields(FixedDecisions)]
+    both = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names}
+    return FixedDecisions(**both).take(np.arange(2 * len(first)).reshape(2, -1).T.ravel())
 
 
 def decide(logits: np.ndarray) -> np.ndarray:

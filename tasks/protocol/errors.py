@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 def printable(text: str) -> str:
     """`text` with what may steer a terminal, or hide what stands there, escaped as in JSON."""
-    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in text)
+    return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
 
 
 class BadInput(ValueError):

@@ -77,7 +77,7 @@ class RivalParams(_Frozen):
     rows: Annotated[tuple[Count, ...], Field(min_length=1)]
 
     def asked(self, there: int) -> tuple[int, ...]:
-        """The numbers of rows to compare at, where `there` rows are: up to the first that asks for them all."""
+        """Return the numbers of rows to compare at, of `there` rows: up to the first that takes them all."""
         steps = sorted(self.rows)
         return tuple(step for place, step in enumerate(steps) if place == 0 or steps[place - 1] < there)
 
@@ -93,7 +93,7 @@ class Alternative(_Frozen):
 
     @model_validator(mode="after")
     def _one_choice(self) -> "Alternative":
-        if sum(map(bool, (self.protocol, self.base, self.projection, self.metrics, self.simplex))) != 1:
+        if sum(bool(value) for _, value in self) != 1:
             raise ValueError("an alternative changes one of protocol, base, projection, metrics and simplex")
         return self
 
@@ -215,7 +215,7 @@ class Params(_Frozen):
     def _no_name_is_given_twice(self) -> "Params":
         names = [*self.calibrators, *self.rivals.calibrators]
         for what, given in (("calibrator", names), ("seed", self.seeds)):
-            twice = sorted({str(one) for one in given if list(given).count(one) > 1})
+            twice = sorted({str(name) for name in given if list(given).count(name) > 1})
             if twice:
                 raise ValueError(f"{what} {', '.join(twice)} is given more than once")
         return self
@@ -227,17 +227,14 @@ class Params(_Frozen):
         return self
 
     def with_alternative(self, name: str) -> "Params":
-        """These under the alternative `name` of `sensitivity`; another base is not among them."""
+        """Return these parameters under the alternative `name` of `sensitivity`; another base changes none of them."""
         other = self.sensitivity.alternatives[name]
-        sections = {part: getattr(self, part) for part in ("protocol", "projection", "simplex", "metrics")}
-        update = {
-            part: type(own).model_validate({**own.model_dump(), **getattr(other, part)})
-            for part, own in sections.items()
-        }
+        changed = {part: (getattr(self, part), values) for part, values in other if part != "base"}
+        update = {part: type(own).model_validate(own.model_dump() | dict(of)) for part, (own, of) in changed.items()}
         return self.model_copy(update=update)
 
     def dataset(self, name: str) -> DatasetParams:
-        """The entry of `name`; BadInput lists the known names where there is none."""
+        """Return the entry of `name`; BadInput lists the known names where there is none."""
         if name not in self.datasets:
             raise BadInput(f"no data set {name!r} in {PARAMS_FILE}; it has {', '.join(self.datasets)}")
         return self.datasets[name]

@@ -28,9 +28,10 @@ class ValidationRows(NamedTuple):
     @property
     def on_both(self) -> "ValidationRows":
         """Calibrator-fit and projection-fit rows in turn, as many of each, in place of calibrator-fit."""
-        pairs = min(len(self.calibrator_fit), len(self.projection_fit))
-        both = interleave(self.calibrator_fit.take(slice(pairs)), self.projection_fit.take(slice(pairs)))
-        return self._replace(calibrator_fit=both)
+        pairs = slice(min(len(self.calibrator_fit), len(self.projection_fit)))
+        return self._replace(
+            calibrator_fit=interleave(self.calibrator_fit.take(pairs), self.projection_fit.take(pairs))
+        )
 
     def first(self, rows: int) -> "ValidationRows":
         """The same with so many of the first rows to fit on, at most."""
@@ -67,7 +68,7 @@ def validation_parts(n: int, seed: int, params: ProtocolParams, group: np.ndarra
     first = round(params.parts[0] * len(order))
     drawn = np.split(order, [first, first + int(params.parts[1] * len(order))])
     if units is not None:
-        drawn = [np.concatenate([np.empty(0, dtype=np.int64), *(units[one] for one in part)]) for part in drawn]
+        drawn = [np.concatenate([np.empty(0, dtype=np.int64), *(units[unit] for unit in part)]) for part in drawn]
     calibrator_fit, *projection = drawn
     return ValidationParts(
         calibrator_fit,

@@ -29,12 +29,12 @@ STATE = DATA / ".state"  # locks and records of this machine's runs; no stage re
 
 
 def raw_folder(dataset: str) -> Path:
-    """As downloaded, simulated or linked; never changed afterwards."""
+    """Return the folder of raw files, as downloaded, simulated or linked; nothing changes them afterwards."""
     return DATA / "raw" / dataset
 
 
 def downloads_folder(dataset: str) -> Path:
-    """Where raw files are put together until all are there; what a cut download left stays here.
+    """Return the folder in which raw files gather until all are there; a cut download leaves its files here.
 
     It is beside their place, so that they can be moved there in one step wherever `data/raw` is.
     """
@@ -42,27 +42,27 @@ def downloads_folder(dataset: str) -> Path:
 
 
 def base_folder(dataset: str) -> Path:
-    """The base predictor and its seed-0 logits."""
+    """Return the folder of the base predictor and its seed-0 logits."""
     return DATA / "base" / dataset
 
 
 def runs_folder(dataset: str) -> Path:
-    """Metrics, scores, curves and gates of a data set."""
+    """Return the folder of the metrics, scores, curves and gates of a data set."""
     return DATA / "runs" / dataset
 
 
 def explored_folder(dataset: str) -> Path:
-    """Results of chosen seeds or calibrators only; no stage reads them."""
+    """Return the folder of results of chosen seeds or calibrators only; no stage reads them."""
     return DATA / "explored" / dataset
 
 
 def manifest_file(dataset: str, stage: str) -> Path:
-    """What the outputs of a stage were made of; `dataset` is empty for the report, which has all."""
+    """Return the file that says what the outputs of a stage were made of; `dataset` is empty for the report."""
     return DATA / "manifests" / dataset / f"{stage}.json"
 
 
 def failed_gates_file(dataset: str) -> Path:
-    """The gates of a data set that the last run of its stages reached, where one of them failed.
+    """Return the file of the gates that the last run of a data set reached, where one of them failed.
 
     The next run removes it. No stage reads it: it is for the report in which that data set is a hole.
     """
@@ -130,7 +130,7 @@ def check_place(out: Path | None, *inputs: Path) -> None:
     if out is None:
         return
     check_file(out)
-    if any(out.exists() and one.exists() and out.samefile(one) for one in inputs):
+    if any(out.exists() and read.exists() and out.samefile(read) for read in inputs):
         raise BadInput(f"{out} is a file that is read here; write to another one")
     above = next(folder for folder in (*out.absolute().parents,) if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
@@ -219,7 +219,7 @@ def read_pairs(dataset: str) -> pl.DataFrame:
 
 def write_decisions(path: Path, parts: Mapping[str, FixedDecisions]) -> None:
     """Write `split, group, label, decision, logits`, rows in the order of `parts`."""
-    frames = [
+    frame = pl.concat(
         pl.DataFrame(
             {
                 "split": pl.Series([split] * len(rows), dtype=pl.String),
@@ -230,8 +230,8 @@ def write_decisions(path: Path, parts: Mapping[str, FixedDecisions]) -> None:
             }
         )
         for split, rows in parts.items()
-    ]
-    write_whole(path, pl.concat(frames).write_parquet)
+    )
+    write_whole(path, frame.write_parquet)
 
 
 def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mapping[str, Any]) -> None:
@@ -241,12 +241,12 @@ def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mappi
 
 
 def alternative_file(dataset: str, name: str) -> Path:
-    """The logits of another base predictor for the same rows, where `train` made one."""
+    """Return the file of the logits of another base predictor for the same rows; `train` may have made none."""
     return base_folder(dataset) / "sensitivity" / f"{name}.parquet"
 
 
 def read_members(dataset: str) -> list[list[Base]]:
-    """The members of each model run, where `train` made more than one base predictor; else nothing."""
+    """Read the members of each model run, where `train` made several base predictors; else return an empty list."""
     files = (base_folder(dataset) / "members").glob("run_*_member_*.parquet")
     places = sorted((int(run), int(member)) for run, member in (re.findall(r"\d+", path.stem) for path in files))
     return [
@@ -266,14 +266,14 @@ def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity")
         rows = frame.filter(pl.col("split") == split)
         if rows.is_empty():
             raise BadInput(f"{path} has no {split} rows; check `split` of {dataset} in params.yaml")
-        lengths = rows["logits"].list.len()
-        if (lengths != len(labels)).any():
-            at = int(np.flatnonzero((lengths != len(labels)).to_numpy())[0])
-            raise BadInput(f"{path}: {split} row {at} has {lengths[at]} logits, not K = {len(labels)}")
+        lengths = rows["logits"].list.len().to_numpy()
+        if len(at := np.flatnonzero(lengths != len(labels))):
+            raise BadInput(f"{path}: {split} row {at[0]} has {lengths[at[0]]} logits, not K = {len(labels)}")
         logits = rows["logits"].list.to_array(len(labels)).to_numpy().astype(np.float64)
-        if not np.isfinite(logits).all():
-            at = int(np.flatnonzero(~np.isfinite(logits).all(axis=1))[0])
-            raise BadInput(f"{path}: {split} row {at} has logits {logits[at].tolist()}; every logit must be finite")
+        if len(at := np.flatnonzero(~np.isfinite(logits).all(axis=1))):
+            raise BadInput(
+                f"{path}: {split} row {at[0]} has logits {logits[at[0]].tolist()}; every logit must be finite"
+            )
         parts[split] = FixedDecisions(
             logits=logits,
             labels=rows["label"].to_numpy().astype(np.int64),

@@ -26,7 +26,7 @@ class Axes:
         self.axes, self.of = axes, of
 
     def read_only(self, values: Any) -> np.ndarray:
-        """A copy of `values`, an array or nested lists, that cannot be written to: int64 if they count, or float64."""
+        """Return a read-only copy of `values`, an array or nested lists: int64 if they count, or float64."""
         try:
             array: np.ndarray = np.array(values, dtype=np.int64 if self.of is Count else np.float64)
         except ValueError:
@@ -35,7 +35,7 @@ class Axes:
         return array
 
     def due(self, shape: tuple[int, ...], lengths: dict[str, int]) -> tuple[int, ...]:
-        """The shape that a field of `shape` should have; a name that is not yet in `lengths` takes its length there."""
+        """Return the shape that a field of `shape` should have; a name new to `lengths` takes its length there."""
         due = []
         for axis, length in zip(self.axes, shape, strict=False):
             if isinstance(axis, str):
@@ -79,17 +79,17 @@ class Value:
             object.__setattr__(self, name, self._axes[name].read_only(getattr(self, name)))
 
     def violations(self, n_labels: int | None = None) -> list[str]:
-        """What is wrong with it, for K labels where that is known, a sentence each; empty if nothing is."""
-        lengths, found = ({} if n_labels is None else {"K": n_labels}), []
+        """Return what is wrong with it, a sentence each, for K labels where that is known; empty if nothing is."""
+        lengths, wrong = ({} if n_labels is None else {"K": n_labels}), []
         for name, axes in self._axes.items():
             field = getattr(self, name)
             shape = field.shape if isinstance(field, np.ndarray) else (len(field),)
             if shape != (due := axes.due(shape, lengths)):
-                found.append(f"{name} is of shape {shape}, where {due} is due")
-        return found or self.contradictions()
+                wrong.append(f"{name} is of shape {shape}, where {due} is due")
+        return wrong or self.contradictions()
 
     def contradictions(self) -> list[str]:
-        """What is wrong beyond shapes and bounds, a sentence each."""
+        """Return what is wrong beyond shapes and bounds, a sentence each."""
         return []
 
 
