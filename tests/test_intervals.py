@@ -213,11 +213,11 @@ def simulated(runs: int, whole: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_an_interval_covers_what_is_drawn_in_clusters_only_if_clusters_are_drawn():
-    inside, p_values = simulated(200, whole=True)
+    inside, p_values = simulated(150, whole=True)
     assert 0.90 <= inside.mean() <= 0.98
     assert (inside == (p_values >= 0.05)).mean() > 0.97  # the two say the same, but for the borders
     assert np.mean(p_values < 0.5) == pytest.approx(0.5, abs=0.12)
-    parted, _ = simulated(100, whole=False)
+    parted, _ = simulated(60, whole=False)
     assert parted.mean() < 0.8
 
 
