@@ -3,6 +3,7 @@
 from itertools import combinations
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,20 +83,17 @@ def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
     correct = generator.random(90) < confidence
     draws = resample(np.arange(90) // 3, resamples=40, seed=1)
     found = draws.label_spread(confidence, decision, correct, groups=4, minimum_cell=4)
-    group = confidence_groups(confidence, 4)
-    cells = [(g, d) for g in range(4) for d in (0, 2, 5) if ((group == g) & (decision == d)).sum() >= 4]
-    assert len(cells) < 12  # some are too small to count
+    rows = pl.DataFrame({"g": confidence_groups(confidence, 4), "d": decision, "r": correct - confidence})
+    counts = rows.group_by("g", "d").len()["len"]
+    assert counts.min() < 4 < counts.max()  # some are too small to count
     emptied = 0
-    for repeats, value in zip(times_drawn(draws), found, strict=True):
-        means: dict[int, list[tuple[float, int]]] = {}
-        for g, d in cells:
-            rows = np.repeat(np.flatnonzero((group == g) & (decision == d)), repeats[(group == g) & (decision == d)])
-            emptied += len(rows) == 0
-            if len(rows):
-                means.setdefault(g, []).append((np.mean(correct[rows] - confidence[rows]), len(rows)))
-        several = [np.array(of).T for of in means.values() if len(of) > 1]
-        weights = [rows.sum() for _, rows in several]
-        assert value == pytest.approx(np.average([np.ptp(m) for m, _ in several], weights=weights), abs=1e-12)
+    for times, value in zip(times_drawn(draws), found, strict=True):
+        counted = rows.with_columns(n=times).filter(pl.len().over("g", "d") >= 4).group_by("g", "d")
+        cells = counted.agg(pl.col("r").dot("n") / pl.col("n").sum(), pl.col("n").sum())
+        emptied += (cells["n"] == 0).sum()
+        several = cells.filter(pl.col("n") > 0).filter(pl.len().over("g") > 1)
+        groups = several.group_by("g").agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
+        assert value == pytest.approx(np.average(groups["r"], weights=groups["n"]), abs=1e-12)
     assert emptied > 0
     assert np.isnan(draws.label_spread(confidence, decision, correct, minimum_cell=90)).all()  # no cell counts
 
