@@ -43,35 +43,26 @@ def measured(
     `seed` shuffles the labels of the null spread. The spread is that of `run`, the members of a model run together,
     where there are several.
     """
-    for variant, view in _views(rows, labels, params, seed, run or rows, draws):
+    run = run or rows
+    common, of_run = ((decided.decision == labels, params, draws) for decided in (rows, run))
+    views: list[tuple[str, View]] = [
+        ("confidence", View(*common)),
+        ("confidence", Probabilities(*common, rows.decision, rows.log_probabilities, labels)),
+        (SIMPLEX, Probabilities(*common, rows.decision, rows.simplex.log_probabilities, labels)),
+        ("confidence", ByLabel(*of_run, run.decision, run.log_probabilities, labels, seed)),
+        *((variant, Reliability(*common, logit)) for variant, logit in rows.reliability_logits.items()),
+        (SIMPLEX, Simplex(*common, rows.simplex.feasible, rows.simplex.solved)),
+    ]
+    for variant, view in views:
         for metric in metrics_of(type(view)):
             if metric.key in only:
                 yield variant, metric.key, metric.function(view)
 
 
-def _views(
-    rows: ProjectedDecisions,
-    labels: np.ndarray,
-    params: MetricParams,
-    seed: int,
-    run: ProjectedDecisions,
-    draws: Resamples | None,
-) -> Iterator[tuple[str, View]]:
-    """What the metrics are of: decisions, class probabilities before and after MRC, and each variant's reliability."""
-    common = rows.decision == labels, params, draws
-    yield "confidence", View(*common)
-    yield "confidence", Probabilities(*common, rows.decision, rows.log_probabilities, labels)
-    yield SIMPLEX, Probabilities(*common, rows.decision, rows.simplex.log_probabilities, labels)
-    of_run = run.decision == labels, params, draws
-    yield "confidence", ByLabel(*of_run, run.decision, run.log_probabilities, labels, seed)
-    yield from ((variant, Reliability(*common, logit)) for variant, logit in rows.reliability_logits.items())
-    yield SIMPLEX, Simplex(*common, rows.simplex.feasible, rows.simplex.solved)
-
-
 def averaged(
     rows: ProjectedDecisions, members: Sequence[FixedDecisions], calibrators: Sequence[Calibrator]
 ) -> ProjectedDecisions:
-    """`rows` with the mean probabilities of the `members` of a model run, each under its own calibrator.
+    """Return `rows` with the mean probabilities of the `members` of a model run, each under its own calibrator.
 
     The decision is the first largest of the mean uncalibrated probabilities: inferred, as the paper says nothing of it.
     """
@@ -128,7 +119,7 @@ def bounded(
 def _replicates(
     draws: Resamples, rows: ProjectedDecisions, labels: np.ndarray, params: MetricParams
 ) -> dict[tuple[str, str], np.ndarray]:
-    """Every bounded metric in each resample by variant and name, under one calibrator and seed."""
+    """Return every bounded metric in each resample, by variant and name, under one calibrator and seed."""
     logits = {variant: rows.reliability_logits[variant] for variant in ("confidence", "mrp")}
     both = replace(rows, reliability_logits=logits)
     replicates = measured(both, labels, params, draws=draws, only=BOUNDED)

@@ -152,13 +152,7 @@ _METRICS = (
         "label_spread_null_p95", "label spread, shuffled", NEITHER, ByLabel, ByLabel._null, _SHUFFLES, resampled=False
     ),
     Metric(
-        "nll_correct",
-        "correctness NLL",
-        LOWER,
-        Reliability,
-        Reliability._nll,
-        ("smallest_reliability",),
-        compared=True,
+        "nll_correct", "correctness NLL", LOWER, Reliability, Reliability._nll, ("smallest_reliability",), compared=True
     ),
     _ranked("aupr_error", "AUPR-Error", HIGHER, "ties", compared=True),
     _ranked("aurc", "AURC", LOWER, compared=True),
