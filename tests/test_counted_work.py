@@ -7,6 +7,7 @@ test_calibrators, kept fits in test_end_to_end.
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from fits import fits, simulated
@@ -117,27 +118,14 @@ def test_applying_a_map_reads_the_file_twice_and_scores_each_row_once(monkeypatc
     assert max(scored) <= AT_ONCE
 
 
-class Asked:
-    """A task that only notes what it is asked for."""
-
-    def __init__(self) -> None:
-        self.arguments: list[tuple[Any, ...]] = []
-
-    def submit(self, *arguments: Any, **_: Any) -> str:
-        self.arguments.append(arguments)
-        return f"future {len(self.arguments)}"
-
-    def with_options(self, **_: Any) -> "Asked":
-        return self
-
-
 @pytest.mark.parametrize(("runs", "of_seeds"), [(3, [0, 1, 2]), (2, [0, 0, 0]), (0, [])])
 def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(
     monkeypatch, decisions, quick_params, runs, of_seeds
 ):
     by_seed = ("project", "unchanged", "measure", "compare", "vary")
-    tasks = {name: Asked() for name in (*by_seed, "calibrate", "bound", "known")}
+    tasks = {name: MagicMock() for name in (*by_seed, "calibrate", "bound", "known")}
     for name, task in tasks.items():
+        task.with_options.return_value = task
         monkeypatch.setattr(reliability, name, task)
     params = reliability.with_calibrators(quick_params, calibrators_for("paper"))
     base = Base("wands", decisions, decisions, ("a", "b", "c"), "group", ("test",), "simulated", 0.5)
@@ -151,16 +139,19 @@ def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(
         for run, of in enumerate(sizes)
     ]
     reliability.submit_all(base, params, "cpu", reliability.cut(base, params, None), members)
+    asked = {name: [call.args for call in task.submit.call_args_list] for name, task in tasks.items()}
     keys = [
-        fit_key(None, dict(zip(("parts", "calibrator", "seed", "few", "chosen"), asked, strict=True)))
-        for asked in tasks["calibrate"].arguments
+        fit_key(None, dict(zip(("parts", "calibrator", "seed", "few", "chosen"), arguments, strict=True)))
+        for arguments in asked["calibrate"]
     ]
     rivals, of_members = len(params.rivals.calibrators), 2 * bool(runs)
     of_seed = len(params.calibrators) + 2 * rivals + of_members * (len(params.calibrators) + rivals)
     assert len(keys) == len(set(keys)) == len(params.seeds) * of_seed
-    for name in by_seed:
-        assert len(tasks[name].arguments) == len(params.seeds), name
-    measured = [[len(test) for test in tests] for *_, tests, _ in tasks["measure"].arguments]
+    assert {name: len(calls) for name, calls in asked.items() if name != "calibrate"} == {
+        **dict.fromkeys(by_seed, len(params.seeds)),
+        "bound": 1,
+        "known": 1,
+    }
+    measured = [[len(test) for test in tests] for *_, tests, _ in asked["measure"]]
     # with as many model runs as seeds each seed has one of its own, otherwise the first
     assert measured == ([sizes[run] for run in of_seeds] or [[]] * len(params.seeds))
-    assert len(tasks["bound"].arguments) == len(tasks["known"].arguments) == 1

@@ -3,7 +3,6 @@
 import os
 import sys
 import time
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -102,28 +101,21 @@ def test_a_worker_that_cannot_say_how_it_is_is_told_with_the_reason():
     assert "No module named 'flows'" in sentence
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A future that has ended with `made`."""
-
-    made: Any
-    task_run_id: str = "1234"
-
-    def result(self, *, raise_on_failure: bool) -> Any:
-        assert not raise_on_failure
-        return self.made
+def ended(made: Any) -> Any:
+    """A future that has ended with `made`, unless it is asked to raise."""
+    return SimpleNamespace(task_run_id="1234", result=lambda *, raise_on_failure: raise_on_failure or made)
 
 
 def test_what_a_task_has_made_is_handed_on():
-    assert outcome(Ended([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
+    assert outcome(ended([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
 
 
 def test_a_task_that_fails_is_told_with_its_place_its_reason_and_where_its_traceback_is_unless_it_says_its_own():
     with pytest.raises(RunFailed, match=r"^wands, fits, ts, seed 2, failed: ZeroDivisionError: by zero .*run 1234\)$"):
-        outcome(Ended(ZeroDivisionError("by zero")), "wands, fits, ts, seed 2")
+        outcome(ended(ZeroDivisionError("by zero")), "wands, fits, ts, seed 2")
     for own in (GateFailed("gate `x` is closed for dataset wands, seed 2"), BadInput("row 3 is bad")):
         with pytest.raises(type(own)) as raised:
-            outcome(Ended(own), "wands, projected, seed 2")
+            outcome(ended(own), "wands, projected, seed 2")
         assert raised.value is own
 
 
