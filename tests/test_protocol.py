@@ -1,5 +1,8 @@
 """Decisions are fixed once, parts are disjoint, splits keep their promises."""
 
+from dataclasses import dataclass
+from typing import Annotated
+
 import numpy as np
 import polars as pl
 import pytest
@@ -12,6 +15,7 @@ from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import ProtocolParams
 from tasks.protocol.splits import draw_splits, validation_parts, validation_rows
+from tasks.protocol.values import Axes, Value
 
 
 def test_the_first_of_the_largest_logits_is_decided_in_float64():
@@ -122,3 +126,20 @@ def test_a_split_that_the_source_fixes_is_kept(by):
 def test_a_split_that_makes_no_sense_is_refused(by, shares):
     with pytest.raises(BadInput):
         draw_splits(frame(), by=by, shares=shares, seed=0)
+
+
+@dataclass(frozen=True)
+class Fitted(Value):
+    knots: Annotated[np.ndarray, Axes("J")]
+    values: Annotated[np.ndarray, Axes("K", "J")]
+
+
+def test_a_fitted_value_has_read_only_copies_of_its_arrays_and_names_a_shape_that_is_wrong():
+    knots = np.arange(3.0)
+    fitted = Fitted(knots, np.zeros((2, 3)))
+    knots[0] = 9
+    with pytest.raises(ValueError, match="read-only"):
+        fitted.knots[0] = 1
+    assert fitted.knots.tolist() == [0, 1, 2]
+    assert fitted.violations(2) == []
+    assert fitted.violations(3) == ["values is of shape (2, 3), where (3, 3) is due"]
