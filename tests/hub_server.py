@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from huggingface_hub import constants
 
 FIRST, SECOND = "a" * 40, "b" * 40
 
@@ -17,12 +18,10 @@ FIRST, SECOND = "a" * 40, "b" * 40
 class Hub:
     """Repositories by id; what is asked is noted."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self) -> None:
         self.repositories: dict[str, tuple[str, Path]] = {}  # id -> commit, folder
         self.gated: set[str] = set()
         self.hashes: dict[str, str] = {}  # SHA-256 of files, as the hub states them
-        self.moved_to: str | None = None  # where a file is redirected to
         self.requests: list[str] = []
 
     def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
@@ -35,22 +34,13 @@ class Hub:
                 return 200, {}, json.dumps({"id": name, "sha": commit, "siblings": siblings}).encode()
             files = sorted(file for file in folder.rglob("*") if file.is_file())
             if path == f"/api/datasets/{name}/tree/{commit}":
-                entries = [
-                    {
-                        "type": "file",
-                        "path": str(file.relative_to(folder)),
-                        "size": file.stat().st_size,
-                        "oid": "0" * 40,
-                    }
-                    for file in files
-                ]
+                sizes = {str(file.relative_to(folder)): file.stat().st_size for file in files}
+                entries = [{"type": "file", "path": path, "size": sizes[path], "oid": "0" * 40} for path in sizes]
                 return 200, {}, json.dumps(entries).encode()
             for file in files:
                 if path == f"/datasets/{name}/resolve/{commit}/{file.relative_to(folder)}":
                     if name in self.gated:
                         return 401, {"X-Error-Code": "GatedRepo"}, b"gated"
-                    if self.moved_to:
-                        return 302, {"Location": self.moved_to + path, "X-Repo-Commit": commit}, b""
                     body = file.read_bytes()
                     tag = hashlib.sha1(body, usedforsecurity=False).hexdigest()
                     return 200, {"ETag": f'"{tag}"', "X-Repo-Commit": commit}, body
@@ -76,19 +66,16 @@ def hub(monkeypatch: pytest.MonkeyPatch, cache: Path) -> Iterator[Hub]:
         def log_message(self, *_: object) -> None:
             """Nobody reads it."""
 
-    from huggingface_hub import constants
-
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    served = Hub(f"http://127.0.0.1:{server.server_port}")
+    served, url = Hub(), f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
-    monkeypatch.setattr(constants, "ENDPOINT", served.url)
-    monkeypatch.setattr(
-        constants, "HUGGINGFACE_CO_URL_TEMPLATE", served.url + "/{repo_id}/resolve/{revision}/{filename}"
-    )
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    settings = {
+        **{"ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": url + "/{repo_id}/resolve/{revision}/{filename}"},
+        **{"HF_HUB_CACHE": str(cache), "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True},
+    }
+    for name, value in settings.items():
+        monkeypatch.setattr(constants, name, value)
     try:
         yield served
     finally:

@@ -7,28 +7,21 @@ own, so there each claim is held against the change that the truth makes.
 """
 
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import pytest
 from scipy.special import expit, log_softmax, ndtr
 from scipy.stats import binomtest
-from twins import PARAMS, Twin, twin_of_files
+from twins import PARAMS, Reliability, Twin, loss, projected, twin_of_files
 
-from tasks.calibrators.temperature import fit_temperature
 from tasks.metrics.intervals import interval
 from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, mean_spread
-from tasks.projection.batch import Batch, project_together
-from tasks.projection.decisions import Decisions
-from tasks.projection.lattice import LatticeSettings
-from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
-from tasks.protocol.splits import ValidationRows, validation_rows
+from tasks.protocol.splits import validation_rows
 
-SETTINGS = LatticeSettings()
 BETTER = {"nll_correct": -1, "aupr_error": 1, "aurc": -1}  # the sign of a change for the better
 NOMINAL = 0.025  # of a 95% interval, on one side
 # labels, projection-fit rows, test rows: the fewer rows are fitted on, the more MRP costs; the fewer are tested on,
@@ -38,13 +31,6 @@ EACH = 50  # twins of a kind
 RESAMPLES = 300
 UNCAPPED = ("amazon_esci", "mslr_web10k", "alloprof_rerank", "wands")  # whose drawn pairs have the twin's truth
 STUDIED = 34  # twins of a data set in the study
-
-
-class Reliability(NamedTuple):
-    """Logits `(n,)` of the test rows' confidence under temperature scaling, and of their reliability by MRP."""
-
-    before: np.ndarray
-    after: np.ndarray
 
 
 def twin_of_logits(seed: int, labels: int, fit: int, test: int, residual: float = 0.0) -> Twin:
@@ -72,37 +58,6 @@ def twin_of_logits(seed: int, labels: int, fit: int, test: int, residual: float 
     return Twin(both.take(~tested), both.take(tested), truth[tested])
 
 
-def projected(twin: Twin, rows: ValidationRows) -> Reliability:
-    """Temperature scaling and MRP as the pipeline fits them."""
-    calibrator = fit_temperature(rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1)
-    (mrp,) = project_batch(Batch.under([calibrator], rows, SETTINGS, "cpu"), ("mrp",))["mrp"]
-    before = confidence_logit(calibrator(twin.test.logits), twin.test.decision)
-    return Reliability(before, mrp(Decisions(before, twin.test.decision)))
-
-
-def cut(twin: Twin, rows: int) -> ValidationRows:
-    """Validation rows of protocol seed 1, so many of each part."""
-    caps = PARAMS.protocol.model_copy(update={"projection_cap": rows})
-    return validation_rows(twin.validation, 1, caps).first(rows)
-
-
-def projected_together(twins: list[Twin], rows: int) -> list[Reliability]:
-    """As `projected`, for twins that are fitted on as many rows each, side by side, to save time."""
-    parts = [cut(twin, rows) for twin in twins]
-    calibrators = [fit_temperature(p.calibrator_fit.logits, p.calibrator_fit.labels, seed=1) for p in parts]
-    batches = [Batch.under([scaled], p, SETTINGS, "cpu") for scaled, p in zip(calibrators, parts, strict=True)]
-    logits = []
-    for twin, scaled, (mrp,) in zip(twins, calibrators, project_together(batches), strict=True):
-        before = confidence_logit(scaled(twin.test.logits), twin.test.decision)
-        logits.append(Reliability(before, mrp(Decisions(before, twin.test.decision))))
-    return logits
-
-
-def loss(logit: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Each row's part of the correctness NLL, given that it is right, or its probability to be."""
-    return np.logaddexp(0, logit) - right * logit
-
-
 def significantly_better(test: FixedDecisions, logits: Reliability, resamples: int) -> dict[str, bool]:
     """By metric, whether the interval of a paired bootstrap over queries lies wholly on the better side."""
     draws = resample(test.group, resamples=resamples, seed=0)
@@ -123,27 +78,23 @@ def truly_better(twin: Twin, logits: Reliability, draws: int = 100) -> dict[str,
 
 @cache
 def projected_twins(kind: tuple[int, int, int], residual: float, twins: int) -> list[tuple[Twin, Reliability]]:
+    """Twins of logits of a kind, fitted on its number of validation rows under protocol seed 1."""
     made = [twin_of_logits(seed, *kind, residual) for seed in range(twins)]
-    return list(zip(made, projected_together(made, kind[1]), strict=True))
+    caps = PARAMS.protocol.model_copy(update={"projection_cap": kind[1]})
+    parts = [validation_rows(twin.validation, 1, caps).first(kind[1]) for twin in made]
+    return list(zip(made, projected(made, parts), strict=True))
 
 
 @cache
-def claims(kind: tuple[int, int, int], residual: float, twins: int) -> list[dict[str, bool]]:
-    return [
-        significantly_better(twin.test, logits, RESAMPLES) for twin, logits in projected_twins(kind, residual, twins)
-    ]
+def claims(kind: tuple[int, int, int], residual: float, twins: int) -> pl.DataFrame:
+    """A row for each twin: is a change of each metric for the better claimed?"""
+    made = projected_twins(kind, residual, twins)
+    return pl.DataFrame([significantly_better(twin.test, logits, RESAMPLES) for twin, logits in made])
 
 
 def above_nominal(count: int, of: int) -> bool:
     """Whether so many can hardly be chance: it takes 12 of 200."""
     return bool(binomtest(count, of, NOMINAL, alternative="greater").pvalue < 0.01)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_twins_that_are_fitted_side_by_side_are_fitted_as_the_pipeline_fits_each(kind):
-    made = [twin_of_logits(seed, *kind) for seed in range(3)]
-    for twin, together in zip(made, projected_together(made, kind[1]), strict=True):
-        np.testing.assert_array_equal(together, projected(twin, cut(twin, kind[1])))
 
 
 def test_twins_of_logits_are_right_as_often_as_their_truth_says_at_every_confidence_of_every_label():
@@ -160,9 +111,8 @@ def test_twins_of_logits_are_right_as_often_as_their_truth_says_at_every_confide
 
 @pytest.mark.parametrize("metric", BETTER)
 def test_on_twins_of_logits_without_a_residual_better_is_claimed_no_more_often_than_nominal(metric):
-    claimed = [found[metric] for kind in KINDS for found in claims(kind, 0.0, EACH)]
-    assert len(claimed) == 200
-    assert not above_nominal(sum(claimed), len(claimed)), f"{sum(claimed)} of {len(claimed)}"
+    claimed = pl.concat([claims(kind, 0.0, EACH)[metric] for kind in KINDS])
+    assert not above_nominal(claimed.sum(), len(claimed)), f"{claimed.sum()} of {len(claimed)}"
 
 
 def test_nor_are_intervals_more_often_wholly_better_than_the_change_that_the_truth_makes():
@@ -171,14 +121,14 @@ def test_nor_are_intervals_more_often_wholly_better_than_the_change_that_the_tru
     for kind in KINDS:
         for twin, (before, after) in projected_twins(kind, 0.0, EACH):
             draws = resample(twin.test.group, resamples=RESAMPLES, seed=0)
-            seen, true = (loss(after, right) - loss(before, right) for right in (twin.test.correct, twin.truth))
+            seen, true = (loss(after, of) - loss(before, of) for of in (twin.test.correct, twin.truth))
             missed.append(interval(draws.mean(seen)).high < true.mean())
     assert not above_nominal(sum(missed), len(missed)), f"{sum(missed)} of {len(missed)}"
 
 
 @pytest.mark.parametrize("metric", BETTER)
 def test_where_labels_differ_it_is_claimed_nearly_always(metric):
-    assert sum(found[metric] for found in claims((2, 2000, 1000), 1.0, 20)) >= 18
+    assert claims((2, 2000, 1000), 1.0, 20)[metric].sum() >= 18
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +138,7 @@ def study(tmp_path_factory) -> pl.DataFrame:
     for seed in range(STUDIED):
         for name in UNCAPPED:
             twin = twin_of_files(name, tmp_path_factory.mktemp("twin"), residual=0.0, seed=seed)
-            logits = projected(twin, validation_rows(twin.validation, 1, PARAMS.protocol))
+            (logits,) = projected([twin], [validation_rows(twin.validation, 1, PARAMS.protocol)])
             claimed = significantly_better(twin.test, logits, PARAMS.metrics.resamples)
             true, confidence = truly_better(twin, logits), expit(logits.before)
             spread = mean_spread(label_cells(confidence, twin.test.decision, twin.truth - confidence))
@@ -200,7 +150,7 @@ def study(tmp_path_factory) -> pl.DataFrame:
 @pytest.mark.study
 @pytest.mark.parametrize("metric", BETTER)
 def test_on_twins_of_raw_files_better_is_claimed_where_it_is_not_true_no_more_often_than_nominal(metric, study):
-    found = study.filter(pl.col("metric") == metric)
-    print(found.group_by("dataset").agg(pl.len(), pl.col("claimed", "true").sum(), pl.col("spread").mean()))
-    not_true = found.filter(~pl.col("true"))
+    rows = study.filter(pl.col("metric") == metric)
+    print(rows.group_by("dataset").agg(pl.len(), pl.col("claimed", "true").sum(), pl.col("spread").mean()))
+    not_true = rows.filter(~pl.col("true"))
     assert not above_nominal(not_true["claimed"].sum(), len(not_true)), not_true.filter("claimed")

@@ -1,4 +1,4 @@
-"""Twins for the tests of what the pipeline finds in them: raw files, reader and base predictor."""
+"""Twins for the tests of what the pipeline finds in them, and the steps that it takes from raw files to reliability."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -6,13 +6,19 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from tasks.calibrators.temperature import fit_temperature
 from tasks.datasets import DATASETS
 from tasks.predictors import fit_predictor
-from tasks.protocol.decisions import FixedDecisions, decide
+from tasks.projection.batch import Batch, project_together
+from tasks.projection.decisions import Decisions
+from tasks.projection.lattice import LatticeSettings
+from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
 from tasks.protocol.params import load_params
+from tasks.protocol.splits import ValidationRows
 from tasks.simulation import simulate
 
 PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
+SETTINGS = LatticeSettings()
 
 
 class Twin(NamedTuple):
@@ -21,6 +27,13 @@ class Twin(NamedTuple):
     validation: FixedDecisions
     test: FixedDecisions
     truth: np.ndarray  # (n,), the true probability that each test decision is right
+
+
+class Reliability(NamedTuple):
+    """Logits `(n,)` of the test rows' confidence under temperature scaling, and of their reliability by MRP."""
+
+    before: np.ndarray
+    after: np.ndarray
 
 
 def twin_of_files(name: str, folder: Path, *, residual: float, seed: int = 0) -> Twin:
@@ -33,25 +46,36 @@ def twin_of_files(name: str, folder: Path, *, residual: float, seed: int = 0) ->
     dataset = DATASETS[name]
     frame = dataset.read(folder).pairs
     parts = {part: frame.filter(pl.col("split") == part) for part in ("train", "validation", "test")}
-    chosen, weight = ("linear", "balanced") if residual else ("multinomial", "none")
-    settings = {} if residual else {"inverse_penalty": 3.0}  # less or more leaves a spread of its own
     predictor = fit_predictor(
-        chosen,
+        "linear" if residual else "multinomial",
         parts["train"],
         parts["validation"],
         n_labels=dataset.n_labels,
-        class_weight=weight,
+        class_weight="balanced" if residual else "none",
         seed=dataset.member_seed,
-        settings=settings,
+        settings={} if residual else {"inverse_penalty": 3.0},  # less or more leaves a spread of its own
     )
 
     def decided(part: pl.DataFrame) -> FixedDecisions:
-        logits = predictor(part)
-        return FixedDecisions(
-            logits, part["label"].to_numpy().astype(np.int64), decide(logits), part["group"].to_numpy()
-        )
+        logits, labels = predictor(part), part["label"].to_numpy().astype(np.int64)
+        return FixedDecisions(logits, labels, decide(logits), part["group"].to_numpy())
 
-    test = decided(parts["test"])
-    told = parts["test"].join(pl.read_parquet(folder / "truth.parquet"), on="pair", how="left", maintain_order="left")
-    truth = np.array(told["probabilities"].to_list())[np.arange(len(test)), test.decision]
-    return Twin(decided(parts["validation"]), test, truth)
+    test, truth = decided(parts["test"]), pl.read_parquet(folder / "truth.parquet")
+    of_test = parts["test"].join(truth, on="pair", how="left", maintain_order="left")["probabilities"]
+    return Twin(decided(parts["validation"]), test, np.array(of_test.to_list())[np.arange(len(test)), test.decision])
+
+
+def projected(twins: list[Twin], parts: list[ValidationRows]) -> list[Reliability]:
+    """Temperature scaling and MRP as the pipeline fits them, of several twins side by side, to save time."""
+    calibrators = [fit_temperature(rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1) for rows in parts]
+    batches = [Batch.under([fitted], rows, SETTINGS, "cpu") for fitted, rows in zip(calibrators, parts, strict=True)]
+    scored = []
+    for twin, fitted, (mrp,) in zip(twins, calibrators, project_together(batches), strict=True):
+        before = confidence_logit(fitted(twin.test.logits), twin.test.decision)
+        scored.append(Reliability(before, mrp(Decisions(before, twin.test.decision))))
+    return scored
+
+
+def loss(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Each row's part of the correctness NLL, given that it is correct, or its probability to be."""
+    return np.logaddexp(0, logit) - correct * logit

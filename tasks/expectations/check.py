@@ -166,7 +166,7 @@ def library() -> Any:
 
 
 @cache
-def _batches() -> Any:
+def batches() -> Any:
     """The door for data frames of this process: one context in memory, silent, with no files."""
     great_expectations = library()
     from great_expectations.data_context.types.base import ProgressBarsConfig, logger  # noqa: PLC0415
@@ -190,7 +190,7 @@ def _validate(check: Check) -> list[Any]:
         # Great Expectations takes no polars frame. Without its own row names it stays fast where most rows fail.
         frame = check.frame.select(list(needed) or check.frame.columns).to_pandas()
         form = {"result_format": "SUMMARY", "partial_unexpected_count": ROWS_NAMED}
-        return list(_batches().get_batch({"dataframe": frame}).validate(suite, result_format=form).results)
+        return list(batches().get_batch({"dataframe": frame}).validate(suite, result_format=form).results)
 
 
 def _columns(configuration: Any) -> list[str]:

@@ -80,7 +80,7 @@ def check_unchanged(
                 raise ValueError(f"{one.calibrator}: {shared}")
     # all calibrators in one frame: Great Expectations takes longer to start than to look at rows
     rows = pl.concat([_rows(one) for one in outgoing]).sort("largest_difference", descending=True, maintain_order=True)
-    runs = pl.DataFrame([_run(one, labels, seed0_accuracy, ece_bins) for one in outgoing])
+    runs = pl.DataFrame([measured_run(one, labels, seed0_accuracy, ece_bins) for one in outgoing])
     of_rows = [
         expect("equal", "decision_before", "decision_after", description="the decision is the fixed one"),
         *expect_numbers("largest_difference", 0, 0, "no log-probability of a row differs"),
@@ -118,7 +118,7 @@ def _rows(one: Outgoing) -> pl.DataFrame:
     )
 
 
-def _run(one: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:
+def measured_run(one: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:
     """The numbers of one calibrator, before and after, each from its own arrays."""
     numbers: dict[str, object] = {"calibrator": one.calibrator}
     for side in ("before", "after"):

@@ -99,7 +99,7 @@ def check_pairs(
             together = expect("in set", "splits", value_set=list(SPLITS), description="a group falls in one split only")
             yield Check("pairs: groups", groups, [together], "group")
         if drawn:
-            mix = _class_mix(frame, n_labels, drawn, by_group=groups_stay_together)
+            mix = class_mix(frame, n_labels, drawn, by_group=groups_stay_together)
             sentence = "the share of a class in a drawn split is no {} than chance lets it be"
             sides = ("share", "lowest_share", "smaller"), ("highest_share", "share", "larger")
             of_mix = [
@@ -140,7 +140,7 @@ def _classes(frame: pl.DataFrame, n_labels: int) -> pl.DataFrame:
     )
 
 
-def _class_mix(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_group: bool) -> pl.DataFrame:
+def class_mix(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_group: bool) -> pl.DataFrame:
     """A row for each drawn split and label: its share, and the lowest and highest share that chance allows.
 
     Bernstein's inequality, which holds for draws without replacement too (Hoeffding, 1963, section 6): over `m` units
