@@ -47,7 +47,7 @@ def project(tmp_path, monkeypatch):
 def repository(tmp_path_factory) -> Path:
     """A made-up repository in the layout of SciDocs, with a file that no reader wants."""
     folder = tmp_path_factory.mktemp("repository")
-    simulate("scidocs", folder, rows=6000, residual=1.0, seed=0)
+    simulate("scidocs", folder, rows=3000, residual=1.0, seed=0)
     (folder / "truth.parquet").unlink()
     (folder / "scidocs.py").write_text("raise SystemExit\n")
     return folder
@@ -162,6 +162,7 @@ def no_tables(served, monkeypatch, folder):
 
 
 def no_network(served, monkeypatch, _folder):
+    monkeypatch.setattr("time.sleep", lambda _: None)  # before the library asks again
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")

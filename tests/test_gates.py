@@ -155,7 +155,8 @@ def test_a_refresh_tells_how_many_data_sets_have_ended_while_they_do(artifacts, 
 
 def test_data_docs_show_what_was_recorded_and_nothing_older(tmp_path, closed):
     folder = tmp_path / "docs"
-    build_docs({"gone": [gate([0.5])]}, folder)
+    (folder / "validations/gone").mkdir(parents=True)
+    (folder / "validations/gone/seed 3.html").write_text("older")
     index = build_docs({"amazon_esci (simulated)": [gate([0.5], seed=1), closed.record]}, folder)
     assert "amazon_esci (simulated), shares 1" in index.read_text()
     pages = {(*page.relative_to(folder).parts[1:3], page.stem): page for page in folder.glob("validations/**/*.html")}

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit, softmax
 
 from tasks.datasets import DATASETS
+from tasks.datasets.base import SCHEMA
 from tasks.metrics.spread import label_cells, label_spread, label_spread_null, mean_spread
 from tasks.protocol.errors import BadInput
+from tasks.protocol.splits import SPLITS
 from tasks.simulation import TWINS, simulate
 from tasks.simulation.judgements import Relevance, decisions, draw_labels, draw_queries, judge, solve_relevance
 from tasks.simulation.language import SYLLABLES, body_texts, draw_words, make_language, query_texts, title_texts, zipf
@@ -200,6 +202,20 @@ def test_ranks_follow_the_law_of_zipf():
 
 
 # Every twin.
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_every_set_is_one_frame_with_all_splits_and_labels_the_same_each_time(name, folders, frames):
+    frame, again = frames[name].drop("probabilities"), DATASETS[name].read(folders[name]).pairs
+    assert frame.equals(again)
+    inputs = {"features": pl.Array(pl.Float32, 136)} if name == "mslr_web10k" else {"text": pl.String}
+    assert dict(frame.schema) == {column: kind for column, kind in SCHEMA.items() if column != "text"} | inputs
+    labels = frame.group_by("split").agg(pl.col("label").unique().sort())
+    assert dict(labels.rows()) == {split: [*range(DATASETS[name].n_labels)] for split in SPLITS}
+    if DATASETS[name].split_by == "group":
+        assert frame.group_by("group").agg(pl.col("split").n_unique())["split"].max() == 1
+    if name == "alloprof_rerank":  # rows are in an order of their own
+        assert not frame.filter(pl.col("split") == "train")["group"].is_sorted()
 
 
 def test_every_official_set_has_a_twin_and_another_is_refused_by_name(tmp_path):
