@@ -49,21 +49,13 @@ def artifacts(monkeypatch) -> dict[str, dict[str, Any]]:
     """The artifacts that are made, by key; there is no server."""
     made: dict[str, dict[str, Any]] = {}
 
-    def table(rows: list[dict[str, Any]], *, key: str, description: str) -> None:
-        made[key] = {"rows": rows, "description": description}
-
-    def link(address: str, *, key: str, **_: str) -> None:
-        made[key] = {"address": address}
-
-    def progress(percent: float, *, key: str, **_: str) -> str:
-        made[key] = {"percent": [percent]}
+    def artifact(content: object, *, key: str, **words: str) -> str:
+        made[key] = {"content": content, "then": [], **words}
         return key
 
-    for module in (show, refresh):
-        monkeypatch.setattr(module, "create_table_artifact", table)
-        monkeypatch.setattr(module, "create_link_artifact", link)
-    monkeypatch.setattr(engine, "create_progress_artifact", progress)
-    monkeypatch.setattr(engine, "update_progress_artifact", lambda key, percent: made[key]["percent"].append(percent))
+    for module, kind in ((show, "table"), (refresh, "table"), (refresh, "link"), (engine, "progress")):
+        monkeypatch.setattr(module, f"create_{kind}_artifact", artifact)
+    monkeypatch.setattr(engine, "update_progress_artifact", lambda key, percent: made[key]["then"].append(percent))
     return made
 
 
@@ -105,7 +97,7 @@ def test_a_failed_gate_is_a_table_of_its_run_that_names_the_place(artifacts, clo
     show.show_gates.fn(BASE, [closed.record])
     assert list(artifacts) == ["gates-amazon-esci"]
     assert "amazon_esci (simulated)" in artifacts["gates-amazon-esci"]["description"]
-    (row,) = artifacts["gates-amazon-esci"]["rows"]
+    (row,) = artifacts["gates-amazon-esci"]["content"]
     assert [row[name] for name in ("dataset", "seed", "calibrator")] == ["amazon_esci (simulated)", 2, "ts"]
 
 
@@ -114,7 +106,7 @@ def test_a_refresh_shows_the_failed_gates_of_every_data_set_and_nothing_where_no
     assert artifacts == {}
     reliability.keep_failed(BASE, [closed.record])
     refresh.show_failed_gates(["wands", "amazon_esci"])
-    assert [row["dataset"] for row in artifacts["refresh-gates"]["rows"]] == ["amazon_esci (simulated)"]
+    assert [row["dataset"] for row in artifacts["refresh-gates"]["content"]] == ["amazon_esci (simulated)"]
 
 
 def test_a_refresh_begins_without_the_failed_gates_of_an_earlier_one(monkeypatch, closed):
@@ -130,7 +122,7 @@ def test_a_refresh_begins_without_the_failed_gates_of_an_earlier_one(monkeypatch
 def test_a_refresh_links_the_page_of_the_report_and_says_where_it_is(artifacts, capsys):
     refresh.link_report()
     page = Path("data/report/index.html").resolve()
-    assert artifacts["refresh-report"]["address"] == page.as_uri()
+    assert artifacts["refresh-report"]["content"] == page.as_uri()
     assert capsys.readouterr().out == f"report: {page}\n"
 
 
@@ -150,7 +142,8 @@ def test_a_refresh_tells_how_many_data_sets_have_ended_while_they_do(artifacts, 
 
     names = ["wands", "mine", "up_to_date", "not_reached"]
     refresh.follow_lanes([lane("wands", None), lane("mine")], names, None)
-    assert artifacts["progress-refresh"]["percent"] == [0, 25, 50, 100]
+    assert artifacts["progress-refresh"]["content"] == 0
+    assert artifacts["progress-refresh"]["then"] == [25, 50, 100]
 
 
 def test_data_docs_show_what_was_recorded_and_nothing_older(tmp_path, closed):

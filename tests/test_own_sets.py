@@ -260,12 +260,10 @@ BAD_OPTIONS = {  # reader, options, what is said
     "splits without a column": ("files", pairs("a.csv", splits={"dev": "validation"}), "none is named"),
     "two ways to split": ("files", pairs({"train": "a.csv"}, split="part"), "not both"),
     "two columns of ids": ("files", pairs("a.csv", candidates=LOOKUP), "`candidate` must name one column"),
-    "no width": ("files", {"labels": LABELS, "features": {"path": "a.txt"}}, r"features\.width: Field required"),
     "a branch": ("hub", hub_options(revision="main"), r"revision: .*40 hex.*`History`.*found 'main'"),
     "a short commit": ("hub", hub_options(revision=COMMIT[:7]), r"40 hexadecimal digits"),
     "an address for an id": ("hub", hub_options(id="https://huggingface.co/datasets/a/b"), r"id: String should match"),
     "no splits": ("hub", hub_options(splits={}), r"splits: "),
-    "a path on the hub": ("hub", hub_options(path="a.csv"), r"path: Extra inputs"),
 }
 
 
@@ -365,7 +363,6 @@ BAD_FOLDERS = {  # files, options, what is said
     "no such split": ({"train.parquet": WHOLE}, {}, r"split dev cannot be read: Unknown split .dev."),
     "no such column": (by_splits(), {"label": "stars"}, r"train has no column 'stars'; it has n, q, name, about"),
     "a number for a text": (by_splits(), {"query": "n"}, r"train, column 'n' is Int64, not text"),
-    "an unknown label": (by_splits(), {"labels": ["exact", "partial"]}, r"train, row 2, .*found 'irrelevant'"),
     "an id twice": (by_splits(), {"pair": "n"}, r"the pair id '1' is given more than once"),
 }
 
