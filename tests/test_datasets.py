@@ -122,7 +122,7 @@ def test_candidates_of_a_reranking_task_are_the_ranked_ones_and_those_without_a_
         "us-qrels": pl.DataFrame(
             {"query-id": queries * 2, "corpus-id": ["a"] * 10 + ["b"] * 10, "score": [1] * 10 + [0] * 10}
         ),
-        "us-top_ranked": pl.DataFrame({"query-id": queries, "corpus-ids": [["b", "c", "a"]] * 10}),
+        "us-top_ranked": pl.DataFrame({"query-id": queries, "corpus-ids": [["c", "b", "a"]] * 10}),
     }
     drawn = read(tmp_path, "esci_rerank_us", {(config, "test"): frame for config, frame in tables.items()})
     assert drawn.filter(pl.col("group") == "q0").select("pair", "label", "text").rows() == [
