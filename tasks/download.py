@@ -12,7 +12,7 @@ from typing import Any
 from tasks.datasets import dataset_named
 from tasks.datasets.base import Dataset
 from tasks.protocol.errors import BadInput
-from tasks.protocol.params import DatasetParams, load_params
+from tasks.protocol.params import load_params
 from tasks.protocol.store import downloads_folder, raw_folder, read_json, write_json
 from tasks.provenance.manifest import hashed
 from tasks.provenance.stage import as_stage
@@ -28,7 +28,18 @@ def main(name: str) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
-        origin = brought(name, dataset, entry, aside)
+        if entry.source == "simulated":
+            assert entry.rows is not None
+            assert entry.residual is not None
+            simulate(dataset.name, aside, rows=entry.rows, residual=entry.residual, seed=entry.seed)
+            size = f"{entry.rows} rows, residual {entry.residual}, seed {entry.seed}"
+            origin: dict[str, Any] | None = {"origin": f"simulated twin of {dataset.title}: {size}", "licence": None}
+        elif entry.source == "files":
+            origin = {"origin": own_files(name, Path(entry.path), dataset.files, aside)}
+        else:
+            assert dataset.repository is not None
+            pinned = entry.revision or dataset.repository.revision
+            origin = from_hub(name, dataset, replace(dataset.repository, revision=pinned), aside)
         if origin is None:
             return
         about = {"dataset": name, "source": entry.source, "origin": "", "revision": None, "licence": dataset.licence}
@@ -37,21 +48,6 @@ def main(name: str) -> None:
         aside.replace(raw_folder(name))
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def brought(name: str, dataset: Dataset, entry: DatasetParams, folder: Path) -> dict[str, Any] | None:
-    """Fill `folder`; returns what is known of the origin, or None where the files of that origin are there already."""
-    if entry.source == "simulated":
-        assert entry.rows is not None
-        assert entry.residual is not None
-        simulate(dataset.name, folder, rows=entry.rows, residual=entry.residual, seed=entry.seed)
-        size = f"{entry.rows} rows, residual {entry.residual}, seed {entry.seed}"
-        return {"origin": f"simulated twin of {dataset.title}: {size}", "licence": None}
-    if entry.source == "files":
-        return {"origin": own_files(name, Path(entry.path), dataset.files, folder)}
-    assert dataset.repository is not None
-    pinned = entry.revision or dataset.repository.revision
-    return from_hub(name, dataset, replace(dataset.repository, revision=pinned), folder)
 
 
 def own_files(name: str, own: Path, wanted: tuple[str, ...], folder: Path) -> str:
@@ -78,22 +74,27 @@ def from_hub(name: str, dataset: Dataset, repository: Repository, folder: Path) 
     """
     if mirror := os.environ.get("DATA_MIRROR"):
         places = [Path(mirror) / key for key in dict.fromkeys((name, dataset.name))]
-        there = [place for place in places if place.is_dir()]
-        if not there:
+        source = next((place for place in places if place.is_dir()), None)
+        if source is None:
             raise BadInput(
                 f"{name}: DATA_MIRROR is set, but {places[0]} is no folder; put the files there, or unset it"
             )
-        copy_files(name, repository, there[0], folder)
-        return {"origin": str(there[0])}
-    held, whole = held_revision(name, repository)
+        copy_files(name, repository, source, folder)
+        return {"origin": str(source)}
+    raw = raw_folder(name)
+    try:
+        about = read_json(raw / INDEX)
+    except BadInput:
+        about = {}
+    there = about.get("revision") if about.get("origin") == repository.homepage else None
     wanted = revision_now(name, repository)
-    if held is not None and repository.revision is None and wanted not in (None, held):
+    if there is not None and repository.revision is None and wanted not in (None, there):
         raise BadInput(
-            f"{name}: {repository.homepage} has moved to revision {wanted}, and {raw_folder(name)} holds {held}; write"
-            f" the one that you mean as `revision` of {name} into params.yaml, or delete that folder for the new one"
+            f"{name}: {repository.homepage} has moved to revision {wanted}, and {raw} holds {there}; write the one that"
+            f" you mean as `revision` of {name} into params.yaml, or delete that folder for the new one"
         )
-    if held is not None and whole and wanted in (None, held):
-        print(f"{name}: {raw_folder(name)} holds revision {held} already, unchanged since it came", flush=True)
+    if there is not None and wanted in (None, there) and about.get("files") == listed(raw):
+        print(f"{name}: {raw} holds revision {there} already, unchanged since it came", flush=True)
         return None
     print(f"{name}: {dataset.title} comes from {repository.homepage}, licence: {dataset.licence}", flush=True)
     commit, verified = fetch(name, repository, folder)
@@ -103,18 +104,8 @@ def from_hub(name: str, dataset: Dataset, repository: Repository, folder: Path) 
     return {"origin": repository.homepage, "revision": commit, "verified": verified}
 
 
-def held_revision(name: str, repository: Repository) -> tuple[str | None, bool]:
-    """The revision of `repository` that lies in the raw folder, if one does, and whether its files are as they came."""
-    try:
-        about = read_json(raw_folder(name) / INDEX)
-    except BadInput:
-        return None, False
-    held = about.get("revision") if about.get("origin") == repository.homepage else None
-    return held, about.get("files") == listed(raw_folder(name))
-
-
 def listed(folder: Path) -> list[dict[str, Any]]:
-    """Path, size and SHA-256 of each raw file."""
+    """The path, size and SHA-256 of each raw file."""
     return [
         {"path": Path(path).relative_to(folder).as_posix(), **file.model_dump()}
         for path, file in hashed([folder]).items()

@@ -18,12 +18,10 @@ K = 3
 def arrays(members: int | None = 2) -> dict[str, np.ndarray]:
     """What a `.npz` holds; without `members` its logits have two axes."""
     generator = np.random.default_rng(0)
-    made = {}
-    for short, n in N.items():
-        made[f"{short}_logits"] = generator.normal(size=(members or 1, n, K)).astype(np.float32)
-        made[f"{short}_labels"] = np.arange(n) % K
-        if members is None:
-            made[f"{short}_logits"] = made[f"{short}_logits"][0]
+    made = {f"{part}_labels": np.arange(n) % K for part, n in N.items()}
+    for part, n in N.items():
+        logits = generator.normal(size=(members or 1, n, K)).astype(np.float32)
+        made[f"{part}_logits"] = logits[0] if members is None else logits
     return made
 
 
@@ -33,8 +31,8 @@ def columns(**other: object) -> pl.DataFrame:
     frame = pl.DataFrame(
         {
             "split": ["validation"] * N["val"] + ["test"] * N["test"],
-            "label": np.concatenate([made["val_labels"], made["test_labels"]]),
-            "logits": np.concatenate([made["val_logits"], made["test_logits"]]).tolist(),
+            "label": np.concatenate([made[f"{part}_labels"] for part in N]),
+            "logits": np.concatenate([made[f"{part}_logits"] for part in N]).tolist(),
             "group": [f"q{row // 2}" for row in range(sum(N.values()))],
         }
     )
@@ -42,103 +40,103 @@ def columns(**other: object) -> pl.DataFrame:
 
 
 def saved(folder: Path, made: dict[str, np.ndarray] | pl.DataFrame) -> Path:
-    """A file with these arrays (a `.npz`) or columns (parquet)."""
-    path = folder / ("logits.parquet" if isinstance(made, pl.DataFrame) else "logits.npz")
+    """A file with these columns (parquet) or arrays (a `.npz`)."""
     if isinstance(made, pl.DataFrame):
-        made.write_parquet(path)
-    else:
-        np.savez_compressed(path, **made)
-    return path
+        made.write_parquet(folder / "logits.parquet")
+        return folder / "logits.parquet"
+    np.savez_compressed(folder / "logits.npz", **made)
+    return folder / "logits.npz"
 
 
 # ------------------------------------------------------------------ what is read
 
 
 @pytest.mark.parametrize("members", [1, 3, None])
-def test_each_member_is_read_as_it_was_saved(members, tmp_path):
+def test_each_member_is_read_as_it_was_saved_and_without_queries_each_row_is_a_group_of_its_own(members, tmp_path):
     made = arrays(members)
-    found = read_saved_logits(saved(tmp_path, {**made, "temperatures": np.ones(members or 1), "other": np.ones(2)}))
-    assert len(found) == (members or 1)
-    for member, frame in enumerate(found):
+    frames = read_saved_logits(saved(tmp_path, {**made, "temperatures": np.ones(members or 1), "other": np.ones(2)}))
+    assert len(frames) == (members or 1)
+    for member, frame in enumerate(frames):
         kinds = {"split": pl.String, "group": pl.String, "label": pl.Int8, "logits": pl.Array(pl.Float64, K)}
         assert frame.schema == kinds | {"pair": pl.String}
-        assert frame["split"].to_list() == ["validation"] * N["val"] + ["test"] * N["test"]
+        assert frame["split"].to_list() == columns()["split"].to_list()
+        assert frame["group"].to_list() == [str(row) for row in range(15)]
         assert frame["label"].to_list() == [*made["val_labels"], *made["test_labels"]]
-        parts = [made[f"{short}_logits"].reshape(-1, N[short], K)[member] for short in N]
+        parts = [made[f"{part}_logits"].reshape(-1, n, K)[member] for part, n in N.items()]
         np.testing.assert_array_equal(frame["logits"].to_list(), np.concatenate(parts).astype(np.float64))
-
-
-def test_rows_without_a_query_are_each_a_group_of_their_own(tmp_path):
-    (frame,) = read_saved_logits(saved(tmp_path, arrays(None)))
-    assert frame["group"].to_list() == [str(row) for row in range(15)]
-    (frame,) = read_saved_logits(saved(tmp_path, columns().drop("group")))
-    assert frame["group"].n_unique() == len(frame)
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.str_])
 def test_query_ids_are_the_groups(kind, tmp_path):
-    queries = {f"{short}_query_ids": (np.arange(n) // 2).astype(kind) for short, n in N.items()}
-    found = read_saved_logits(saved(tmp_path, arrays() | queries))
-    for frame in found:
+    queries = {f"{part}_query_ids": (np.arange(n) // 2).astype(kind) for part, n in N.items()}
+    for frame in read_saved_logits(saved(tmp_path, arrays() | queries)):
         assert frame["group"].to_list() == [str(row // 2) for n in N.values() for row in range(n)]
 
 
 def test_a_parquet_file_says_the_same_whatever_the_order_of_its_splits(tmp_path):
     (expected,) = read_saved_logits(saved(tmp_path, arrays(None)))
-    for frame in (columns(), pl.concat([columns()[9:], columns()[:9]])):
-        (found,) = read_saved_logits(saved(tmp_path, frame))
-        assert_frame_equal(found.drop("group"), expected.drop("group"))
-        assert found["group"].to_list() == columns()["group"].to_list()
+    for made in (columns(), pl.concat([columns()[9:], columns()[:9]])):
+        (frame,) = read_saved_logits(saved(tmp_path, made))
+        assert_frame_equal(frame.drop("group"), expected.drop("group"))
+        assert frame["group"].to_list() == columns()["group"].to_list()
+    (frame,) = read_saved_logits(saved(tmp_path, columns().drop("group")))
+    assert frame["group"].n_unique() == len(frame)
 
 
 @pytest.mark.parametrize("kind", [pl.List(pl.Float32), pl.Array(pl.Float64, K), pl.Array(pl.Float32, K)])
 def test_lists_and_arrays_of_either_precision_are_read(kind, tmp_path):
     single = columns(logits=pl.col("logits").cast(pl.List(pl.Float32)))
-    found = read_saved_logits(saved(tmp_path, single.with_columns(pl.col("logits").cast(kind))))
-    assert_frame_equal(found[0], read_saved_logits(saved(tmp_path, single))[0])
+    (frame,) = read_saved_logits(saved(tmp_path, single.with_columns(pl.col("logits").cast(kind))))
+    assert_frame_equal(frame, *read_saved_logits(saved(tmp_path, single)))
 
 
 @pytest.mark.real_data
 @pytest.mark.skipif("REAL_DATA" not in os.environ, reason="REAL_DATA names no folder")
 @pytest.mark.parametrize(("name", "k", "rows"), [("mslr_10k_balanced", 5, 6959), ("science_balanced", 2, 11387)])
 def test_logits_in_the_format_of_the_release_are_read(name, k, rows):
-    found = read_saved_logits(Path(os.environ["REAL_DATA"]) / "authors_check" / name / "logits_and_labels.npz")
-    assert [frame["logits"].to_numpy().shape for frame in found] == [(rows, k)]
+    frames = read_saved_logits(Path(os.environ["REAL_DATA"]) / "authors_check" / name / "logits_and_labels.npz")
+    assert [frame["logits"].to_numpy().shape for frame in frames] == [(rows, k)]
 
 
 # ------------------------------------------------------------------ files that are none
 
 
-@pytest.mark.parametrize("kind", ["npz", "parquet"])
-def test_a_file_that_is_missing_cut_or_no_data_is_refused_by_name(kind, tmp_path):
-    path = saved(tmp_path, arrays() if kind == "npz" else columns())
-    whole = path.read_bytes()
-    middle = len(whole) // 3
-    wrong = {
-        "not a whole": [whole[: len(whole) // 2], whole[:-1], b"PK\x03\x04" + bytes(80), b"PAR1" + bytes(80)],
-        "is a Git LFS pointer": [b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"],
-        "is empty": [b""],
-        "is a web page": [b"<!DOCTYPE html><title>Sign in</title>"],
-    }
-    if kind == "npz":
-        wrong["not a whole"].append(whole[:middle] + bytes(50) + whole[middle + 50 :])
-    for told, contents in wrong.items():
-        for content in contents:
-            path.write_bytes(content)
-            with pytest.raises(BadInput, match=f"{path} .*{told}|{path} {told}"):
-                read_saved_logits(path)
-    path.unlink()
-    with pytest.raises(BadInput, match=f"{path} is missing"):
-        read_saved_logits(path)
+CONTENTS = {  # of a file, from that of a whole one -> what is said
+    "half": (lambda whole: whole[: len(whole) // 2], "is not a whole"),
+    "cut": (lambda whole: whole[:-1], "is not a whole"),
+    "the first bytes alone": (lambda whole: whole[:4] + bytes(80), "is not a whole"),
+    "rotten": (
+        lambda whole: whole[: len(whole) // 3] + bytes(50) + whole[len(whole) // 3 + 50 :],
+        "is not a whole .npz",
+    ),
+    "a pointer": (
+        lambda _: b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+        "is a Git LFS pointer",
+    ),
+    "empty": (lambda _: b"", "is empty"),
+    "a page": (lambda _: b"<!DOCTYPE html><title>Sign in</title>", "is a web page"),
+}
 
 
-def test_a_single_array_or_another_kind_of_file_is_refused(tmp_path):
+@pytest.mark.parametrize(("change", "message"), CONTENTS.values(), ids=CONTENTS)
+def test_a_file_that_is_cut_or_no_data_is_refused_by_name(change, message, tmp_path):
+    for made in (arrays(), columns())[: 1 if message.endswith(".npz") else 2]:
+        path = saved(tmp_path, made)
+        path.write_bytes(change(path.read_bytes()))
+        with pytest.raises(BadInput, match=f"{path} {message}"):
+            read_saved_logits(path)
+
+
+def test_a_missing_file_a_single_array_and_another_kind_of_file_are_refused(tmp_path):
     np.save(tmp_path / "one.npy", np.ones(3))
     (tmp_path / "one.npy").rename(tmp_path / "one.npz")
-    with pytest.raises(BadInput, match=r"one\.npz is not a whole"):
-        read_saved_logits(tmp_path / "one.npz")
-    with pytest.raises(BadInput, match=r"logits\.pt: saved logits are read from \.npz and \.parquet"):
-        read_saved_logits(tmp_path / "logits.pt")
+    for name, message in (
+        ("two.npz", r"two\.npz is missing"),
+        ("one.npz", r"one\.npz is not a whole"),
+        ("logits.pt", r"logits\.pt: saved logits are read from \.npz and \.parquet"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            read_saved_logits(tmp_path / name)
 
 
 # ------------------------------------------------------------------ arrays and columns that cannot be
@@ -167,8 +165,8 @@ def with_queries(kind: type, rows: int = 9) -> dict[str, np.ndarray]:
     return {**arrays(), "val_query_ids": np.arange(rows).astype(kind), "test_query_ids": np.arange(6).astype(kind)}
 
 
-WRONG: dict[str, tuple[dict[str, np.ndarray] | pl.DataFrame, str]] = {
-    "no logits of a split": (without("test_logits"), "has no array test_logits; it has val_logits"),
+WRONG = {  # arrays of a `.npz` or columns of a parquet file, what is said
+    "no logits of a split": (without("test_logits"), "has no array test_logits; it has val_labels"),
     "no labels": (without("val_labels"), "has no array val_labels"),
     "query ids of one split": ({**arrays(), "val_query_ids": np.arange(9)}, "has val_query_ids only"),
     "pickled": (changed(lambda x: x.astype(object), "val_labels"), "an array of no plain type"),
@@ -215,10 +213,7 @@ WRONG: dict[str, tuple[dict[str, np.ndarray] | pl.DataFrame, str]] = {
     "no label": (with_row_4("label", None), "row 4, column 'label': found None"),
     "no group": (with_row_4("group", None), "row 4, column 'group': found None"),
     "a column of floats for labels": (columns(label=pl.lit(1.0)), "label of validation: found float64"),
-    "labels that are texts": (columns(label=pl.lit("1")), "label of validation: found object"),
     "a label of a row too high": (with_row_4("label", 3), "label of validation, row 4: found 3; .* 0 to 2"),
-    "a class without a row": (columns(label=pl.lit(0)), "label of validation: no row has the label 1, 2"),
-    "groups that are floats": (columns(group=pl.lit(0.5)), "group of validation: found float64"),
 }
 
 

@@ -14,7 +14,7 @@ import polars as pl
 
 from tasks.datasets.base import Judged
 from tasks.datasets.drawing import joined_text
-from tasks.datasets.options import Features, FilesOptions, Lookup, Pairs
+from tasks.datasets.options import FilesOptions, Lookup, Pairs
 from tasks.datasets.own import coded, judged, named, placed
 from tasks.datasets.raw import FETCH, ROW, forbid, opened, read_columns
 from tasks.protocol.errors import BadInput
@@ -25,23 +25,21 @@ GROUP = "qid:"
 
 
 def read(folder: Path, chosen: FilesOptions) -> Judged:
-    """The judged pairs of the files in `folder`, file after file, each in its own order."""
-    if chosen.features is not None:
-        return feature_rows(folder, chosen.features, chosen.labels)
-    assert chosen.pairs is not None
-    return text_rows(folder, chosen.pairs, chosen.labels)
+    """The judged pairs of the files in `folder`, file after file, each in its own order.
 
-
-def feature_rows(folder: Path, source: Features, labels: tuple[str, ...]) -> Judged:
-    """`pair` (`<file>:<line>`), `split, group, features, label` of svmlight files."""
+    Of svmlight files they have `features` in place of `text`, and are named `<file>:<line>`.
+    """
+    if chosen.features is None:
+        assert chosen.pairs is not None
+        return text_rows(folder, chosen.pairs, chosen.labels)
     frames = {}
-    for split, name in source.parts:
+    for split, name in chosen.features.parts:
         path = folder / PurePath(name).name
-        frames[path] = read_svmlight(path, source.width).with_columns(
-            pl.format("{}:{}", pl.lit(path.name), ROW).alias("pair"), pl.lit(split, dtype=pl.String).alias("split")
+        frames[path] = read_svmlight(path, chosen.features.width).with_columns(
+            pair=pl.format("{}:{}", pl.lit(path.name), ROW), split=pl.lit(split, dtype=pl.String)
         )
-    rows = pl.concat(frame.select("pair", "split", "group", "features", "label") for frame in coded(frames, labels))
-    return Judged(rows)
+    columns = ("pair", "split", "group", "features", "label")
+    return Judged(pl.concat(frame.select(columns) for frame in coded(frames, chosen.labels)))
 
 
 def read_svmlight(path: Path, width: int) -> pl.DataFrame:
@@ -98,9 +96,13 @@ def text_rows(folder: Path, source: Pairs, labels: tuple[str, ...]) -> Judged:
         path = folder / PurePath(name).name
         frame = named(partial(read_columns, path), source, path.name, source.split, ids=lookups)
         for side, texts in lookups.items():
-            frame = looked_up(frame, side, texts, path, called=getattr(source, side)[0])
+            unknown = ~pl.col(side).is_in(texts["id"].implode()).fill_null(False)
+            advice = "no row of the table it is looked up in has this id"
+            forbid(frame, unknown, path, side, advice, called=getattr(source, side)[0])
+            frame = frame.join(texts, left_on=side, right_on="id", how="left", maintain_order="left")
+            frame = frame.with_columns(pl.col("text").alias(side)).drop("text")
         if source.split is None:
-            frames[path] = frame.with_columns(pl.lit(split, dtype=pl.String).alias("split"))
+            frames[path] = frame.with_columns(split=pl.lit(split, dtype=pl.String))
         else:
             frames[path] = placed(frame, source.splits, path, called=source.split)
     return judged(frames, source, labels, folder)
@@ -113,11 +115,3 @@ def texts_by_id(path: Path, lookup: Lookup) -> pl.DataFrame:
     forbid(frame, twice, path, lookup.id, "every row needs an id of its own")
     text = joined_text((("", column) for column in lookup.text), " ").alias("text")
     return frame.select(pl.col(lookup.id).alias("id"), text)
-
-
-def looked_up(frame: pl.DataFrame, side: str, texts: pl.DataFrame, path: Path, *, called: str) -> pl.DataFrame:
-    """`frame` with the text for the id in column `side`; BadInput names the first row whose id is unknown."""
-    unknown = ~pl.col(side).is_in(texts["id"].implode()).fill_null(False)
-    forbid(frame, unknown, path, side, "no row of the table it is looked up in has this id", called=called)
-    found = frame.join(texts, left_on=side, right_on="id", how="left", maintain_order="left")
-    return found.with_columns(pl.col("text").alias(side)).drop("text")

@@ -65,9 +65,9 @@ def read_saved_logits(path: Path) -> tuple[pl.DataFrame, ...]:
     for part in parts:
         _check_shapes(part)
     for axis, what in ((0, "members"), (2, "logits in each row")):
-        counts = [part.logits.shape[axis] for part in parts]
-        if len(set(counts)) > 1:
-            each = ", ".join(f"{part.places[0]} has {count} {what}" for part, count in zip(parts, counts, strict=True))
+        counts = {part.places[0]: part.logits.shape[axis] for part in parts}
+        if len(set(counts.values())) > 1:
+            each = ", ".join(f"{place} has {count} {what}" for place, count in counts.items())
             raise BadInput(f"{each}; both splits need as many")
     for part in parts:
         _check_values(part)
@@ -92,8 +92,8 @@ def _of_arrays(path: Path) -> list[Part]:
     if len(queries := [name for name in arrays if name.endswith("query_ids")]) == 1:
         raise BadInput(f"{path} has {queries[0]} only; give the query ids of both splits, or of neither")
     parts, first = [], 0
-    for split, short in SPLITS.items():
-        names = [f"{short}_{what}" for what in ("logits", "labels", "query_ids")]
+    for place, split in enumerate(SPLITS):
+        names = known[3 * place : 3 * place + 3]
         logits, labels = arrays[names[0]], arrays[names[1]]
         rows = np.arange(labels.size)
         logits, groups = logits[None] if logits.ndim == 2 else logits, arrays.get(names[2], first + rows)
@@ -166,14 +166,10 @@ def _check_values(part: Part) -> None:
 
 def _frame(part: Part, member: int) -> pl.DataFrame:
     """The rows of a part with the logits of one member."""
-    rows = len(part.labels)
-    return pl.DataFrame(
-        {
-            "split": pl.repeat(part.split, rows, eager=True),
-            "group": pl.Series(part.groups.tolist()).cast(pl.String),
-            "label": pl.Series(part.labels.astype(np.int8)),
-            "logits": pl.Series(
-                part.logits[member].astype(np.float64), dtype=pl.Array(pl.Float64, part.logits.shape[2])
-            ),
-        }
-    ).with_columns(pair=pl.format("{}:{}", "split", pl.int_range(1, rows + 1)))
+    columns = {
+        "group": pl.Series(part.groups.tolist()).cast(pl.String),
+        "label": part.labels.astype(np.int8),
+        "logits": pl.Series(part.logits[member].astype(np.float64), dtype=pl.Array(pl.Float64, part.logits.shape[2])),
+    }
+    pair = pl.format("{}:{}", "split", pl.int_range(1, pl.len() + 1))
+    return pl.DataFrame(columns).select(pl.lit(part.split).alias("split"), *columns).with_columns(pair=pair)

@@ -48,13 +48,14 @@ def checked_rows(frame: pl.DataFrame, source: PairColumns, path: Path) -> pl.Dat
     """The rows that have a group and two texts; BadInput where one has not, unless `drop_empty` lets texts go."""
     for column, called in (("group", source.group), ("pair", source.pair)):
         forbid(frame, pl.col(column).is_null(), path, column, "every row needs one", called=called)
+    has_text = {side: (pl.col(side).str.strip_chars() != "").fill_null(False) for side in ("query", "candidate")}
     if source.drop_empty:
-        whole = frame.filter(has_text("query") & has_text("candidate"))
+        whole = frame.filter(*has_text.values())
         logger.info("%s: %d of %d pairs have no text and are left out", path, len(frame) - len(whole), len(frame))
         return whole
     advice = "give it a text, or leave such pairs out with `drop_empty: true`"
     for side, columns in (("query", source.query), ("candidate", source.candidate)):
-        forbid(frame, ~has_text(side), path, side, advice, called=", ".join(columns))
+        forbid(frame, ~has_text[side], path, side, advice, called=", ".join(columns))
     return frame
 
 
@@ -75,10 +76,10 @@ def coded(frames: Mapping[Path, pl.DataFrame], labels: tuple[str, ...], called: 
     """
     plain = pl.col("label").str.replace(r"^\+?(-?\d+)\.0+$", "$1")  # 2.0 is 2
     frames = {path: frame.with_columns(plain) for path, frame in frames.items()}
-    found = pl.concat([frame["label"] for frame in frames.values()])
+    given = pl.concat([frame["label"] for frame in frames.values()])
     names = {name: code for code, name in enumerate(labels)}
     numbers = {str(code): code for code in range(len(labels))}
-    codes = max((names, numbers), key=lambda accepted: int(found.is_in(list(accepted)).sum()))
+    codes = max((names, numbers), key=lambda accepted: int(given.is_in(list(accepted)).sum()))
     for path, frame in frames.items():
         unknown = ~pl.col("label").is_in(list(codes)).fill_null(False)
         forbid(frame, unknown, path, "label", f"it must be one of {', '.join(codes)}", called=called)
@@ -96,8 +97,3 @@ def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tup
         raise BadInput(f"{folder}: the pair id {repeated['pair'][0]!r} is given more than once; each must be unique")
     given = sum(map(len, frames.values()))
     return Judged(rows, dropped={"without text": given - len(rows)})
-
-
-def has_text(column: str) -> pl.Expr:
-    """Is there anything but white space in `column`?"""
-    return (pl.col(column).str.strip_chars() != "").fill_null(False)

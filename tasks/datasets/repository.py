@@ -58,9 +58,9 @@ class Rows(NamedTuple):
         title = {"title": "text"} if "title" in self.data.column_names else {}
         frame = self.table({key: "text or number", "text": "text", **title})
         forbid(frame, pl.col(key).is_duplicated(), self.path, key, "every row needs an id of its own")
-        told = frame.filter(pl.col("text").str.strip_chars() != "")
         titled = [pl.when(pl.col(column) != "").then(column) for column in (*title, "text")]
-        return told.select(pl.col(key).alias("id"), text=pl.concat_str(titled, separator="\n", ignore_nulls=True))
+        frame = frame.filter(pl.col("text").str.strip_chars() != "")
+        return frame.select(pl.col(key).alias("id"), text=pl.concat_str(titled, separator="\n", ignore_nulls=True))
 
 
 OpenedRepository = Callable[..., Rows]  # (split, config=None) -> its rows
@@ -111,13 +111,13 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
                 )
             except (ValueError, OSError, library.exceptions.DatasetGenerationError) as error:
                 of = f"split {split}" + (f" of config {config}" if config else "")
-                raise _told(error, f"{folder}: {of} cannot be read") from None
+                raise _unreadable(error, f"{folder}: {of} cannot be read") from None
             return Rows(folder / (config or "") / split, data)
 
         yield rows
 
 
-def _told(error: Exception, what: str) -> OSError | BadInput:
+def _unreadable(error: Exception, what: str) -> OSError | BadInput:
     """BadInput that says `what`, and why in a line; but the OSError itself where the machine failed, not the data.
 
     The disk that is full is seldom that of the data: the library unpacks them in the folder for temporary files.

@@ -104,18 +104,15 @@ def violated(gates: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:
     """A row for each expectation that the records of `gates` name as violated: where, what was expected, what found."""
     return [
         {
-            "gate": one["gate"],
-            "dataset": one["coordinates"].get("dataset"),
-            "seed": one["coordinates"].get("seed"),
+            "gate": check["gate"],
+            **{key: check["coordinates"].get(key) for key in ("dataset", "seed")},
             "calibrator": ", ".join(sorted({row["calibrator"] for row in rows if "calibrator" in row})) or None,
             "expectation": expectation["description"],
-            "found": expectation["found"],
-            "allowed": expectation["allowed"],
-            "severity": expectation["severity"],
+            **{key: expectation[key] for key in ("found", "allowed", "severity")},
         }
         for gate in gates
-        for one in gate["checks"]
-        for expectation in one["expectations"]
+        for check in gate["checks"]
+        for expectation in check["expectations"]
         for rows in [expectation["observed"]["violating_rows"]]
         if not expectation["success"]
     ]
@@ -166,7 +163,7 @@ def library() -> Any:
 
 
 @cache
-def _batches() -> Any:
+def batches() -> Any:
     """The door for data frames of this process: one context in memory, silent, with no files."""
     great_expectations = library()
     from great_expectations.data_context.types.base import ProgressBarsConfig, logger  # noqa: PLC0415
@@ -190,7 +187,7 @@ def _validate(check: Check) -> list[Any]:
         # Great Expectations takes no polars frame. Without its own row names it stays fast where most rows fail.
         frame = check.frame.select(list(needed) or check.frame.columns).to_pandas()
         form = {"result_format": "SUMMARY", "partial_unexpected_count": ROWS_NAMED}
-        return list(_batches().get_batch({"dataframe": frame}).validate(suite, result_format=form).results)
+        return list(batches().get_batch({"dataframe": frame}).validate(suite, result_format=form).results)
 
 
 def _columns(configuration: Any) -> list[str]:
@@ -256,10 +253,10 @@ def _found(columns: list[str], observed: Mapping[str, Any], rows: int) -> str:
     return f"{observed['violations']} of {rows} rows, such as {'; '.join(named)}"
 
 
-def _sentence(one: Mapping[str, Any]) -> str:
+def _sentence(expectation: Mapping[str, Any]) -> str:
     """A violated expectation in a line for a person."""
-    columns = f" (column {', '.join(one['columns'])})" if one["columns"] else ""
-    return f"- expected: {one['description']}{columns}; found: {one['found']}"
+    columns = f" (column {', '.join(expectation['columns'])})" if expectation["columns"] else ""
+    return f"- expected: {expectation['description']}{columns}; found: {expectation['found']}"
 
 
 def _plain(value: object) -> object:

@@ -39,11 +39,11 @@ def build_docs(gates: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -
     now = datetime.now(UTC)
     for dataset, records in gates.items():
         run = RunIdentifier(run_name=dataset, run_time=now)
-        for check in (one for record in records for one in record["checks"]):
+        for check in (check for record in records for check in record["checks"]):
             suite = f"{dataset}, {check['gate'].replace(':', '')}"
-            results = [_result(one, check["rows"]) for one in check["expectations"]]
-            succeeded = sum(one.success for one in results)
-            found = ExpectationSuiteValidationResult(
+            results = [_result(expectation, check["rows"]) for expectation in check["expectations"]]
+            succeeded = sum(result.success for result in results)
+            validation = ExpectationSuiteValidationResult(
                 success=check["success"],
                 results=results,
                 suite_name=suite,
@@ -55,34 +55,32 @@ def build_docs(gates: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -
                 },
                 meta={"run_id": run, "batch_spec": {"data_asset_name": dataset}},
             )
-            expectations = [one.expectation_config.to_domain_obj() for one in results]
+            expectations = [result.expectation_config.to_domain_obj() for result in results]
             context.suites.add_or_update(great_expectations.ExpectationSuite(name=suite, expectations=expectations))
             seed = check["coordinates"].get("seed")
             rows = "all rows" if seed is None else f"seed {seed}"
             place = ValidationResultIdentifier(ExpectationSuiteIdentifier(suite), run, rows)
-            context.validation_results_store.set(place, found)
+            context.validation_results_store.set(place, validation)
     context.build_data_docs()
     return folder / "index.html"
 
 
-def _result(one: Mapping[str, Any], rows: int) -> Any:
+def _result(expectation: Mapping[str, Any], rows: int) -> Any:
+    """The record of an expectation on so many rows as a result of Great Expectations."""
     from great_expectations.core import ExpectationValidationResult  # noqa: PLC0415 - takes seconds
     from great_expectations.expectations.expectation_configuration import ExpectationConfiguration  # noqa: PLC0415
 
-    names = ("column",) if len(one["columns"]) == 1 else ("column_A", "column_B")
-    columns, observed = dict(zip(names, one["columns"], strict=False)), one["observed"]
+    columns, observed = expectation["columns"], expectation["observed"]
+    names = ("column",) if len(columns) == 1 else ("column_A", "column_B")
+    limits = dict(zip(names, columns, strict=False)) | expectation["limits"]
     seen = {"observed_value": observed["value"]}
     if observed["violations"] is not None:
         seen = {
             "element_count": rows,
             "unexpected_count": observed["violations"],
             "unexpected_percent": 100 * observed["violations"] / max(rows, 1),
-            "partial_unexpected_list": [row[one["columns"][-1]] for row in observed["violating_rows"]],
+            "partial_unexpected_list": [row[columns[-1]] for row in observed["violating_rows"]],
         }
-    return ExpectationValidationResult(
-        success=one["success"],
-        expectation_config=ExpectationConfiguration(
-            type=one["type"], kwargs=columns | one["limits"], description=one["description"], severity=one["severity"]
-        ),
-        result=seen,
-    )
+    words = {key: expectation[key] for key in ("type", "description", "severity")}
+    configuration = ExpectationConfiguration(kwargs=limits, **words)
+    return ExpectationValidationResult(success=expectation["success"], expectation_config=configuration, result=seen)

@@ -67,20 +67,20 @@ def check_unchanged(
     """
     if not outgoing:
         raise ValueError("there is no calibrator to check; a gate that nothing passes through says nothing")
-    for one in outgoing:
-        for before, after in (
-            (one.decision_before, one.decision_after),
-            (one.log_probabilities_before, one.log_probabilities_after),
-        ):
+    for made in outgoing:
+        for what in ("decision", "log_probabilities"):
+            before, after = (getattr(made, f"{what}_{side}") for side in ("before", "after"))
             if before.shape != after.shape:
                 shapes = f"{before.shape} before and {after.shape} after"
-                raise ValueError(f"{one.calibrator}: {shapes} cannot be compared row by row")
+                raise ValueError(f"{made.calibrator}: {shapes} cannot be compared row by row")
             if np.shares_memory(before, after):
                 shared = "before and after share memory; a comparison of an array with itself is no gate"
-                raise ValueError(f"{one.calibrator}: {shared}")
+                raise ValueError(f"{made.calibrator}: {shared}")
     # all calibrators in one frame: Great Expectations takes longer to start than to look at rows
-    rows = pl.concat([_rows(one) for one in outgoing]).sort("largest_difference", descending=True, maintain_order=True)
-    runs = pl.DataFrame([_run(one, labels, seed0_accuracy, ece_bins) for one in outgoing])
+    rows = pl.concat([_rows(made) for made in outgoing]).sort(
+        "largest_difference", descending=True, maintain_order=True
+    )
+    runs = pl.DataFrame([measured_run(made, labels, seed0_accuracy, ece_bins) for made in outgoing])
     of_rows = [
         expect("equal", "decision_before", "decision_after", description="the decision is the fixed one"),
         *expect_numbers("largest_difference", 0, 0, "no log-probability of a row differs"),
@@ -101,34 +101,34 @@ def check_unchanged(
     return pass_gate("unchanged", coordinates, checks, REMEDY)
 
 
-def _rows(one: Outgoing) -> pl.DataFrame:
+def _rows(rows: Outgoing) -> pl.DataFrame:
     """A row for each decision."""
-    before, after = one.log_probabilities_before, one.log_probabilities_after
+    before, after = rows.log_probabilities_before, rows.log_probabilities_after
     with np.errstate(invalid="ignore"):  # two log-probabilities of minus infinity are equal, their difference is NaN
         difference = np.where(before == after, 0.0, np.abs(after - before))
     return pl.DataFrame(
         {
-            "row": pl.select(pl.format("{} of {}", pl.int_range(len(before)), pl.lit(one.calibrator))).to_series(),
-            "calibrator": [one.calibrator] * len(before),
-            "decision_before": one.decision_before,
-            "decision_after": one.decision_after,
+            "row": pl.select(pl.format("{} of {}", pl.int_range(len(before)), pl.lit(rows.calibrator))).to_series(),
+            "calibrator": [rows.calibrator] * len(before),
+            "decision_before": rows.decision_before,
+            "decision_after": rows.decision_after,
             "largest_difference": difference.max(axis=1),
-            "reliability": expit(one.reliability_logits),
+            "reliability": expit(rows.reliability_logits),
         }
     )
 
 
-def _run(one: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:
+def measured_run(rows: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:
     """The numbers of one calibrator, before and after, each from its own arrays."""
-    numbers: dict[str, object] = {"calibrator": one.calibrator}
+    numbers: dict[str, object] = {"calibrator": rows.calibrator}
     for side in ("before", "after"):
-        decision, log_probabilities = getattr(one, f"decision_{side}"), getattr(one, f"log_probabilities_{side}")
+        decision, log_probabilities = getattr(rows, f"decision_{side}"), getattr(rows, f"log_probabilities_{side}")
         confidence = np.exp(log_probabilities[np.arange(len(labels)), decision])
         numbers[f"accuracy_{side}"] = accuracy(decision, labels)
         numbers[f"ece_{side}"] = ece(confidence, decision == labels, ece_bins)
     return numbers | {
         "accuracy_seed0": seed0_accuracy,
-        "smallest_increment": one.smallest_increment,
-        "kkt": one.kkt,
-        "violations": "; ".join(one.violations),
+        "smallest_increment": rows.smallest_increment,
+        "kkt": rows.kkt,
+        "violations": "; ".join(rows.violations),
     }

@@ -99,7 +99,7 @@ def check_pairs(
             together = expect("in set", "splits", value_set=list(SPLITS), description="a group falls in one split only")
             yield Check("pairs: groups", groups, [together], "group")
         if drawn:
-            mix = _class_mix(frame, n_labels, drawn, by_group=groups_stay_together)
+            mix = class_mix(frame, n_labels, drawn, by_group=groups_stay_together)
             sentence = "the share of a class in a drawn split is no {} than chance lets it be"
             sides = ("share", "lowest_share", "smaller"), ("highest_share", "share", "larger")
             of_mix = [
@@ -113,34 +113,31 @@ def check_pairs(
 
 def _of_rows(n_labels: int, columns: Sequence[str]) -> list[Any]:
     known = ("pair", "group", "label", "split")
-    found = [expect("unique", "pair", description="a pair stands in one row only")]
-    found += [expect("not null", column, description=f"{column} is never null") for column in known]
+    expected = [expect("unique", "pair", description="a pair stands in one row only")]
+    expected += [expect("not null", column, description=f"{column} is never null") for column in known]
     for column, values in (("label", range(n_labels)), ("split", SPLITS)):
         sentence = f"{column} is one of {', '.join(map(str, values))}"
-        found.append(expect("in set", column, value_set=list(values), description=sentence))
+        expected.append(expect("in set", column, value_set=list(values), description=sentence))
     for inputs in [column for column in columns if column.endswith("_finite")]:
         sentence = f"the {inputs.removesuffix('_finite')} of a row are finite numbers"
-        found.append(expect("in set", inputs, value_set=[True], description=sentence))
+        expected.append(expect("in set", inputs, value_set=[True], description=sentence))
     if "text_length" in columns:
-        found.append(expect("not null", "text_length", description="a text is never null"))
-        found.append(expect("between", "text_length", min_value=1, description="a text is more than blanks"))
-    return found
+        expected.append(expect("not null", "text_length", description="a text is never null"))
+        expected.append(expect("between", "text_length", min_value=1, description="a text is more than blanks"))
+    return expected
 
 
 def _classes(frame: pl.DataFrame, n_labels: int) -> pl.DataFrame:
     """A row for each split and label, with the rows there, be it none."""
     there = SPLITS[1:] if "logits_finite" in frame.columns else SPLITS  # nothing was trained on saved logits
     cells = pl.DataFrame({"split": there}).join(pl.DataFrame({"label": range(n_labels)}), how="cross")
-    counts = frame.group_by("split", pl.col("label").cast(pl.Int64)).agg(rows=pl.len())
-    cells = cells.join(counts, on=["split", "label"], how="left", maintain_order="left").with_columns(
-        pl.col("rows").fill_null(0).cast(pl.Int64)
-    )
-    return cells.with_columns(
-        pl.format("{} in {}", "label", "split").alias("class"), rows_of_split=pl.col("rows").sum().over("split")
-    )
+    counts = frame.group_by("split", pl.col("label").cast(pl.Int64)).agg(rows=pl.len().cast(pl.Int64))
+    cells = cells.join(counts, on=["split", "label"], how="left", maintain_order="left").fill_null(0)
+    named = pl.format("{} in {}", "label", "split").alias("class")
+    return cells.with_columns(named, rows_of_split=pl.col("rows").sum().over("split"))
 
 
-def _class_mix(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_group: bool) -> pl.DataFrame:
+def class_mix(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_group: bool) -> pl.DataFrame:
     """A row for each drawn split and label: its share, and the lowest and highest share that chance allows.
 
     Bernstein's inequality, which holds for draws without replacement too (Hoeffding, 1963, section 6): over `m` units
@@ -158,20 +155,16 @@ def _class_mix(frame: pl.DataFrame, n_labels: int, drawn: Sequence[str], *, by_g
     split[unit] = pool["split"].to_list()
     bits = np.log(2 / CHANCE)
     linear = np.abs(excess).max(axis=0) * bits / 3
-    found = []
+    mixes = []
     for name in drawn:
         inside = split == name
-        share = counts[inside].sum(axis=0) / sizes[inside].sum()
         bound = linear + np.sqrt(linear**2 + 2 * inside.sum() * np.mean(excess**2, axis=0) * bits)
         bound /= sizes[inside].sum()
-        found.append(
-            pl.DataFrame(
-                {
-                    "class": [f"{label} in {name}" for label in range(n_labels)],
-                    "share": share,
-                    "lowest_share": share_of_pool - bound,
-                    "highest_share": share_of_pool + bound,
-                }
-            )
-        )
-    return pl.concat(found)
+        mix = {
+            "class": [f"{label} in {name}" for label in range(n_labels)],
+            "share": counts[inside].sum(axis=0) / sizes[inside].sum(),
+            "lowest_share": share_of_pool - bound,
+            "highest_share": share_of_pool + bound,
+        }
+        mixes.append(pl.DataFrame(mix))
+    return pl.concat(mixes)

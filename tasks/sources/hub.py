@@ -63,21 +63,17 @@ def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[st
     from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
 
     with _asking(name, repository):
+        patterns = list(repository.files)
         snapshot = Path(
-            snapshot_download(
-                repository.id,
-                repo_type="dataset",
-                revision=repository.revision,
-                allow_patterns=list(repository.files),
-            )
+            snapshot_download(repository.id, repo_type="dataset", revision=repository.revision, allow_patterns=patterns)
         )
-        shown: Any = None
+        shown: list[Any] = []
         if not constants.is_offline_mode():
-            shown = HfApi().dataset_info(repository.id, revision=snapshot.name, files_metadata=True)
+            shown = HfApi().dataset_info(repository.id, revision=snapshot.name, files_metadata=True).siblings or []
     copy_files(name, repository, snapshot, folder)
-    stated = {file.rfilename: file.lfs.sha256 for file in (shown and shown.siblings) or [] if file.lfs}
-    there = sorted(path for path in stated if (folder / path).is_file())
-    wrong = [path for path in there if sha256_of_file(folder / path) != stated[path]]
+    hashes = {file.rfilename: file.lfs.sha256 for file in shown if file.lfs}
+    there = sorted(path for path in hashes if (folder / path).is_file())
+    wrong = [path for path in there if sha256_of_file(folder / path) != hashes[path]]
     if wrong:
         raise BadInput(
             f"{name}: {wrong[0]} is not what {repository.homepage} states (its SHA-256 is another); delete"
@@ -90,8 +86,8 @@ def copy_files(name: str, repository: Repository, source: Path, folder: Path) ->
     """Copy those files of a folder laid out like `repository` that it is read from; BadInput where there is none."""
     from huggingface_hub.utils import filter_repo_objects  # noqa: PLC0415
 
-    found = sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file())
-    wanted = [path for path in filter_repo_objects(found, allow_patterns=list(repository.files)) if path != INDEX]
+    files = sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file())
+    wanted = [path for path in filter_repo_objects(files, allow_patterns=list(repository.files)) if path != INDEX]
     if not [path for path in wanted if path != "README.md"]:
         raise BadInput(
             f"{name}: {source} holds no table of {repository.id} (parquet, csv, JSON lines), and a script is never run;"

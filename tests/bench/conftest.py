@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from rich.console import Console
-from rich.table import Table
 
 from tasks.protocol.store import write_whole
 
@@ -209,54 +207,27 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    measured = config.stash.get(MEASURED, [])
-    if not measured:
-        return
-    timed, grown = ([one for one in measured if (one.peak_mib is None) is timed] for timed in (True, False))
-    console = Console(width=170)
-    with console.capture() as printed:
-        for table in [_times(timed)] * bool(timed) + [_memory(grown)] * bool(grown):
-            console.print(table)
-    terminalreporter.write(printed.get())
-
-
-def _times(measured: list[Measured]) -> Table:
+    timed, grown = [], []
+    for one in config.stash.get(MEASURED, []):
+        row = {"operation": one.operation, "rows": f"{one.rows:,}"}
+        if one.peak_mib is None:
+            row |= {"cores": one.threads, "ours": one.ours_s, "beside": one.beside, "s": one.beside_s}
+            row |= {"ratio": one.ratio, "aim": one.aim, "reached": one.reached, "floor": one.floor_s}
+            timed.append(row | {"ours / floor": one.floor_s and one.ours_s / one.floor_s})
+        else:
+            row |= {"MiB": one.peak_mib, "MiB of a tenth": one.peak_mib_of_a_tenth}
+            grown.append(row | {"times": one.ratio and 11 / one.ratio, "at most 11 times": one.reached})
     machine = f"{os.cpu_count()} cores of {platform.machine()}, load {os.getloadavg()[0]:.1f} at the end"
-    columns = ("operation", "rows", "cores", "ours", "beside", "s", "ratio", "aim", "reached", "floor", "ours / floor")
-    table = _empty(f"Medians in seconds; ratio = beside / ours ({machine})", columns)
-    for one in measured:
-        table.add_row(
-            one.operation,
-            f"{one.rows:,}",
-            str(one.threads),
-            _shown(one.ours_s),
-            one.beside or "-",
-            _shown(one.beside_s),
-            _shown(one.ratio),
-            _shown(one.aim),
-            one.reached,
-            _shown(one.floor_s),
-            _shown(one.floor_s and one.ours_s / one.floor_s),
-        )
-    return table
+    for title, rows in (
+        (f"Medians in seconds; ratio = beside / ours ({machine})", timed),
+        ("Memory at its highest beyond the input, each in a process of its own", grown),
+    ):
+        shown = [{name: _shown(value) for name, value in row.items()} for row in rows]
+        with pl.Config(
+            tbl_rows=-1, tbl_cols=-1, tbl_width_chars=170, fmt_str_lengths=80, tbl_hide_column_data_types=True
+        ):
+            terminalreporter.write(f"{title}\n{pl.DataFrame(shown)}\n" if rows else "")
 
 
-def _memory(measured: list[Measured]) -> Table:
-    columns = ("operation", "rows", "MiB", "MiB of a tenth", "times", "at most 11 times")
-    table = _empty("Memory at its highest beyond the input, each in a process of its own", columns)
-    for one in measured:
-        assert one.ratio is not None
-        peaks = (_shown(one.peak_mib), _shown(one.peak_mib_of_a_tenth), _shown(11 / one.ratio))
-        table.add_row(one.operation, f"{one.rows:,}", *peaks, one.reached)
-    return table
-
-
-def _empty(title: str, columns: tuple[str, ...]) -> Table:
-    table = Table(title=title)
-    for name in columns:
-        table.add_column(name, justify="left" if name in ("operation", "beside", "reached") else "right")
-    return table
-
-
-def _shown(number: float | None) -> str:
-    return "-" if number is None else f"{number:.3g}"
+def _shown(value: object) -> str:
+    return "-" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,13 +1,11 @@
 """`make repro` beside the same work as plain function calls in one process; both from a new folder."""
 
-from collections.abc import Callable
 from os import getloadavg
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.bench.commands import Copy, Took
+from tests.bench.commands import Copy
 
 pytestmark = pytest.mark.study
 
@@ -24,26 +22,17 @@ def at_full_caps(params: dict[str, Any]) -> None:
     params["datasets"] = {name: params["datasets"][name] | {"rows": rows} for name, rows in ROWS.items()}
 
 
-def both(folder: Path, change: Callable[[dict[str, Any]], object], capsys: pytest.CaptureFixture[str]) -> list[Took]:
-    """What plain calls and `make repro` take, from raw files to the same report."""
-    plain, ours = (Copy(folder / place, change) for place in ("plain", "ours"))
-    took = [plain.took(plain.bare), ours.took(ours.refresh)]
+@pytest.mark.parametrize(("change", "seconds", "factor"), [(default, 60, 1.0), (at_full_caps, 0, 1.1)])
+def test_dvc_and_prefect_cost_a_minute_at_most_and_at_full_caps_a_tenth(tmp_path, capsys, change, seconds, factor):
+    """From raw files to the same report."""
+    plain, ours = (Copy(tmp_path / place, change) for place in ("plain", "ours"))
+    took = {"plain calls": plain.took(plain.bare), "make repro": ours.took(ours.refresh)}
     with capsys.disabled():
-        for name, one in zip(("plain calls", "make repro"), took, strict=True):
-            print(f"\n{change.__name__}, {name}: {one.seconds:.1f} s, {one.cpu:.1f} s of CPU", end="")
+        for name, commands in took.items():
+            print(f"\n{change.__name__}, {name}: {commands.seconds:.1f} s, {commands.cpu:.1f} s of CPU", end="")
         print(f"; load {getloadavg()[0]:.1f} at the end")
-        print({name: round(seconds) for name, seconds in ours.stage_seconds().items()})
+        print({name: round(stage) for name, stage in ours.stage_seconds().items()})
     for name in ROWS:
         assert plain.metrics(name).equals(ours.metrics(name))
     assert (plain.folder / "data/report/main.csv").read_bytes() == (ours.folder / "data/report/main.csv").read_bytes()
-    return took
-
-
-def test_dvc_and_prefect_cost_a_minute_at_most_at_the_default_size(tmp_path, capsys):
-    plain, ours = both(tmp_path, default, capsys)
-    assert ours.seconds <= plain.seconds + 60
-
-
-def test_dvc_and_prefect_cost_a_tenth_at_most_at_full_caps(tmp_path, capsys):
-    plain, ours = both(tmp_path, at_full_caps, capsys)
-    assert ours.seconds <= 1.1 * plain.seconds
+    assert took["make repro"].seconds <= factor * took["plain calls"].seconds + seconds
