@@ -68,9 +68,9 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run(folder: Path, *command: str, status: int = 0, **variables: str) -> str:
-    """Run `python -m command` in `folder`; returns what it printed, and fails with it on another status."""
+    """Run `python -m command`, or `python -c …`, in `folder`; returns what it printed, fails on another status."""
     done = subprocess.run(
-        [sys.executable, "-m", *command],
+        [sys.executable, *(command if command[0] == "-c" else ("-m", *command))],
         cwd=folder,
         env=environment(folder) | variables,
         capture_output=True,
