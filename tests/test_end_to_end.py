@@ -193,25 +193,22 @@ def rotted(content: bytes) -> bytes:
     return content[:-40] + bytes([content[-40] ^ 1]) + content[-39:]
 
 
-def test_one_stage_runs_by_itself_with_the_same_bytes_and_repeats_only_a_fit_that_rotted(project):
-    folder = project / "data/runs/wands"
+def test_a_stage_repeats_only_a_fit_that_rotted_to_the_same_bytes_and_a_choice_is_explored_beside_it(project):
+    """Both in one process, as `python -m flows.reliability wands [--seed 2 --calibrator ts]` does each in its own."""
+    folder, fits = project / "data/runs/wands", project / "data/.state/fits"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for kept in (project / ".prefect/storage").glob("ts-1-*"):  # one of each data set
         kept.write_bytes(rotted(kept.read_bytes()))
-    run(project, "flows.reliability", "wands")
+    run(project, "-c", "from flows.reliability import main; main('wands'); main('wands', [2], ['ts'])")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    assert read_json(project / "data/.state/fits/runs/wands.json") == {"calibrators_fitted": 1, "calibrators_reused": 7}
-
-
-def test_chosen_seeds_and_calibrators_are_explored_beside_the_stage(project):
-    run(project, "flows.reliability", "wands", "--seed", "2", "--calibrator", "ts")
+    assert read_json(fits / "runs/wands.json") == {"calibrators_fitted": 1, "calibrators_reused": 7}
     explored = pl.read_parquet(project / "data/explored/wands/metrics.parquet")
     assert explored["seed"].unique().to_list() == [2]
-    assert read_json(project / "data/.state/fits/explored/wands.json")["calibrators_fitted"] == 0
+    assert read_json(fits / "explored/wands.json")["calibrators_fitted"] == 0
 
 
 def test_what_is_up_to_date_runs_nothing_and_a_push_takes_results_along_and_no_raw_file(project, tmp_path):
-    """Also after the two tests before this one, which ran a stage without DVC and beside it."""
+    """Also after the test before this one, which ran a stage without DVC, and another choice beside it."""
     parts = (["repro"], ["repro", "reliability@wands"], ["repro", "--downstream", "train@wands"])
     remote = (["remote", "add", "--default", "others", str(tmp_path)], ["push"], ["remote", "remove", "others"])
     in_one_process = "import json, sys; from dvc.cli import main; sys.exit(any([*map(main, json.loads(sys.argv[1]))]))"
@@ -248,9 +245,9 @@ def test_a_map_of_the_same_predictions_says_what_the_pipeline_says(project, map_
 
 
 def watch_map(project: Path, predictions: str) -> None:
-    """Have each refresh look at a map."""
+    """Have each refresh look at a map, and run one DVC after the other."""
     own = {"map": "map.json", "predictions": predictions, "group": "group"}
-    edit_params(project, lambda params: params.update(watched={"my_map": own}))
+    edit_params(project, lambda params: params.update(watched={"my_map": own}, lanes=1))
 
 
 def artifacts(project: Path) -> dict[str, str]:
