@@ -45,6 +45,7 @@ def small(params: dict[str, Any], rows: int = 3000) -> None:
         "calibrators": ["uncal", "ts"],
         "rivals": {"calibrators": ["vector"], "rows": [100]},
         "sensitivity": {"calibrators": [], "alternatives": {"ece_25_bins": {"metrics": {"ece_bins": 25}}}},
+        "projection": params["projection"] | {"epochs": 100},
         "metrics": params["metrics"] | {"spread_permutations": 20, "resamples": 300},
         "datasets": {"wands": params["datasets"]["wands"] | {"rows": rows}, "mine": OWN_PAIRS},
     }

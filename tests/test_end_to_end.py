@@ -228,9 +228,10 @@ def map_file(project, first_run) -> Path:
     base = pl.read_parquet(project / "data/base/wands/logits.parquet").drop("decision")
     for split in ("validation", "test"):
         base.filter(pl.col("split") == split).write_parquet(project / f"{split}.parquet")
-    rerank.fit(
-        project / "validation.parquet", project / "map.json", calibrator="ts", variant="mrp", seed=2, protocol="paper"
-    )
+    own = {"calibrator": "ts", "variant": "mrp", "seed": 2, "protocol": "paper"}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rerank, "PARAMS_FILE", project / "params.yaml")
+        rerank.fit(project / "validation.parquet", project / "map.json", **own)
     return project / "map.json"
 
 

@@ -179,10 +179,5 @@ def wait_for(holds: Callable[[], bool], what: str, seconds: float = 120) -> None
 
 def make_project(folder: Path) -> None:
     """Lay out the project in `folder`, with a twin of wands and a csv of judged pairs, small in everything."""
-
-    def quick(params: dict[str, Any]) -> None:
-        small(params)
-        params["projection"]["epochs"] = 40
-
-    copy_project(folder, quick)
+    copy_project(folder, small)
     write_own_pairs(folder / "mine.csv")
