@@ -6,8 +6,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -167,14 +165,6 @@ def is_whole(kept: Path) -> bool:
     except ValueError:
         return False
     return True
-
-
-def wait_for(holds: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    """Wait until `holds`; fails, saying `what` was awaited."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
-        time.sleep(0.1)
 
 
 def make_project(folder: Path) -> None:

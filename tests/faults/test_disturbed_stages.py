@@ -4,7 +4,8 @@ import signal
 
 import pytest
 
-from tests.faults.small_project import edited, held, killed, wait_for
+from tests.faults.small_project import edited, held, killed
+from tests.system.browser import eventually
 
 TRAIN = ("dvc", "repro", "train@mine")
 
@@ -26,14 +27,14 @@ def test_a_stage_that_dies_and_one_whose_raw_file_is_edited_end_with_the_same_by
 def test_a_second_dvc_names_the_first_and_waits_for_a_stage_that_outlives_it(young_project, trained, tmp_path):
     go_on = tmp_path / "go on"
     first = young_project.start(*TRAIN, faults=(held("replace", "data/base/mine/logits.parquet", go_on),))
-    wait_for(first.struck, "the stage in the middle of a write")
+    eventually(first.struck)
     printed = young_project.run(*TRAIN, status=255)
     assert f"(PID {first.process.pid})" in printed
     assert "Traceback" not in printed
     (stage,) = [process for process in first.processes() if "tasks.train" in process.cmdline()]
     first.kill_command()
     third = young_project.start(*TRAIN)
-    wait_for(lambda: f"process {stage.pid} has been running it" in third.printed(), "word of who runs it")
+    eventually(lambda: f"process {stage.pid} has been running it" in third.printed())
     go_on.touch()
     ended, printed = third.ended()
     assert ended == 0, printed
