@@ -14,8 +14,8 @@ def recorded(dataset: str) -> list[dict[str, Any]]:
     """The records of all gates that the last run of `dataset` reached; of one that failed, those of that run."""
     contract, stopped = base_folder(dataset) / "contract.json", failed_gates_file(dataset)
     gates = stopped if stopped.exists() else runs_folder(dataset) / "gates.json"
-    found = [read_json(contract)] if contract.exists() else []
-    return [*found, *(read_json(gates)["gates"] if gates.exists() else [])]
+    of_contract = [read_json(contract)] if contract.exists() else []
+    return [*of_contract, *(read_json(gates)["gates"] if gates.exists() else [])]
 
 
 def main() -> None:

@@ -59,7 +59,15 @@ def task_runner(params: Params) -> TaskRunner[Any]:
             "PREFECT_API_URL, or say engine: thread"
         )
     if params.dask.address is None:
-        return DaskTaskRunner(cluster_kwargs=own_cluster(params.dask.workers))
+        of_this_machine = {  # processes that no other can reach, each with one task at a time
+            "n_workers": params.dask.workers,
+            "threads_per_worker": 1,
+            "memory_limit": 0,  # threads have none either
+            "host": "127.0.0.1",
+            "dashboard_address": "127.0.0.1:0",  # any free port; without an address Dask takes 8787
+            "local_directory": str((STATE / "dask").absolute()),
+        }
+        return DaskTaskRunner(cluster_kwargs=of_this_machine)
     check_workers(params.dask.address, server)
     return DaskTaskRunner(address=params.dask.address)
 
@@ -71,18 +79,6 @@ def lost() -> tuple[type[Exception], ...]:
     from distributed import CancelledError, KilledWorker  # noqa: PLC0415 - an extra
 
     return CancelledError, KilledWorker
-
-
-def own_cluster(workers: int) -> dict[str, Any]:
-    """Processes of this machine that no other can reach, each with one task at a time."""
-    return {
-        "n_workers": workers,
-        "threads_per_worker": 1,
-        "memory_limit": 0,  # threads have none either
-        "host": "127.0.0.1",
-        "dashboard_address": "127.0.0.1:0",  # any free port; without an address Dask takes 8787
-        "local_directory": str((STATE / "dask").absolute()),
-    }
 
 
 def check_workers(address: str, server: str) -> None:
@@ -97,10 +93,10 @@ def check_workers(address: str, server: str) -> None:
             "start it (`python -m dask scheduler`), or say address: null"
         ) from None
     with Client(address, timeout=PATIENCE, set_as_default=False) as client:
-        told = client.run(unlike, code(), versions(), server, on_error="return")
-    if not told:
+        answers_of = client.run(unlike, code(), versions(), server, on_error="return")
+    if not answers_of:
         raise BadInput(f"the Dask scheduler at {address} has no worker; start one: `python -m dask worker {address}`")
-    wrong = [f"{worker}: {sentence}" for worker, found in told.items() for sentence in in_words(found)]
+    wrong = [f"{worker}: {sentence}" for worker, answer in answers_of.items() for sentence in in_words(answer)]
     if wrong:
         raise BadInput("\n  ".join([f"workers of {address} are not like this process, start them anew:", *wrong]))
 
@@ -115,11 +111,11 @@ async def answered(address: str) -> None:
     await connection.close()
 
 
-def in_words(found: list[str] | Exception) -> list[str]:
+def in_words(answer: list[str] | Exception) -> list[str]:
     """What a worker says of itself, or the error for which it could not."""
-    if isinstance(found, Exception):
-        return [f"it was not started in the project's folder, or has not what it needs ({found!r})"]
-    return found
+    if isinstance(answer, Exception):
+        return [f"it was not started in the project's folder, or has not what it needs ({answer!r})"]
+    return answer
 
 
 def code() -> dict[str, str]:
@@ -129,15 +125,15 @@ def code() -> dict[str, str]:
 
 def unlike(wanted_code: dict[str, str], wanted_versions: dict[str, str], server: str) -> list[str]:
     """On a worker: how it differs from the process that asks, a sentence each."""
-    found_code, found_versions = code(), versions()
+    own_code, own_versions = code(), versions()
     started = psutil.Process().create_time()
     pairs = {
-        "other code in {}": [name for name in wanted_code if found_code.get(name) != wanted_code[name]],
-        "it started before a change of {}": [name for name in found_code if Path(name).stat().st_ctime > started],
+        "other code in {}": [name for name in wanted_code if own_code.get(name) != wanted_code[name]],
+        "it started before a change of {}": [name for name in own_code if Path(name).stat().st_ctime > started],
         "other versions: {}": [
-            f"{name} {found_versions.get(name)} for {wanted}"
+            f"{name} {own_versions.get(name)} for {wanted}"
             for name, wanted in wanted_versions.items()
-            if found_versions.get(name) != wanted
+            if own_versions.get(name) != wanted
         ],
         "no Prefect server answers it at {}": [] if answers(server) else [server],
     }

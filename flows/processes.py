@@ -65,7 +65,7 @@ def start_lanes(
 
 
 def finish(processes: list[Process]) -> int:
-    """Wait for all; returns the first exit status that is not 0, and ends those still running if we end."""
+    """The first exit status of all that is not 0, once they have ended; if we end, those still running are ended."""
     try:
         return next((status for status in [process.wait() for process in processes] if status), 0)
     finally:
@@ -86,12 +86,12 @@ def end_left_behind() -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Is the process group still the one that was started? Its number is free for others once nobody is in it."""
+    """Whether the process group is still the one that was started: its number is free once nobody is in it."""
     try:
-        told = read_json(path)
-        if abs(psutil.boot_time() - told["boot"]) > CLOCK:
+        kept = read_json(path)
+        if abs(psutil.boot_time() - kept["boot"]) > CLOCK:
             return False
-        return bool(abs(psutil.Process(int(path.stem)).create_time() - told["started"]) < CLOCK)
+        return bool(abs(psutil.Process(int(path.stem)).create_time() - kept["started"]) < CLOCK)
     except psutil.NoSuchProcess:
         return True  # its first process is gone; whoever is left in it is ours
     except (BadInput, KeyError):
@@ -113,7 +113,7 @@ def end_groups(groups: list[int], children: Sequence[Process] = ()) -> None:
 
 
 def _signalled(group: int, how: int) -> bool:
-    """Send a signal to a process group; is there anybody in it?"""
+    """Send a signal to a process group; returns whether anybody is in it."""
     try:
         os.killpg(group, how)
     except (ProcessLookupError, PermissionError):
@@ -126,7 +126,7 @@ def put_aside_what_is_cut_off() -> None:
 
     Without dvc.lock it finds its runs in its cache again, all but the downloads; the other only says who is busy.
     """
-    for path, is_whole in ((LOCK_FILE, is_lock_file), (BUSY_FILE, _is_json)):
+    for path in (LOCK_FILE, BUSY_FILE):
         if path.exists() and not is_whole(path):
             time.sleep(WRITTEN_IN)  # another DVC may be writing it
             if path.exists() and not is_whole(path):
@@ -151,20 +151,14 @@ def remove_empty_runs() -> None:
             folder.rmdir()
 
 
-def is_lock_file(path: Path) -> bool:
-    """Is it whole, as DVC reads it?"""
+def is_whole(path: Path) -> bool:
+    """Whether dvc.lock, or else a file of JSON, is not cut off, as DVC reads it."""
     try:
-        return "stages" in COMPILED_LOCKFILE_SCHEMA(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, UnicodeDecodeError, Invalid):
+        text = path.read_text(encoding="utf-8")
+        content = yaml.safe_load(text) if path == LOCK_FILE else json.loads(text)
+        return path != LOCK_FILE or "stages" in COMPILED_LOCKFILE_SCHEMA(content)
+    except (ValueError, yaml.YAMLError, Invalid):
         return False
-
-
-def _is_json(path: Path) -> bool:
-    try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return False
-    return True
 
 
 def stale_stages() -> set[str]:

@@ -3,12 +3,11 @@
 import signal
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from subprocess import TimeoutExpired
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 from prefect import flow
@@ -16,7 +15,7 @@ from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 from pydantic import Field
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from flows.console import command
 from flows.engine import alive, mark_crashed, progress
@@ -35,52 +34,18 @@ from flows.report import report
 from flows.server import server_needed
 from tasks.expectations.check import violated
 from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.params import Params, WatchedMap, load_params
+from tasks.protocol.params import Params, load_params
 from tasks.protocol.store import REPORT, STATE, failed_gates_file, read_csv, read_json, read_text, write_json
 from tasks.provenance.changes import leaves
-from tasks.provenance.declared import declared, stage_names
+from tasks.provenance.declared import declared
+from tasks.provenance.history import Happened, ended, failed_since, happened
 from tasks.provenance.lock import held
-from tasks.provenance.stage import read_record
 from tasks.tables.display import display_name, shown
 from tasks.tables.main import main_table
-from tasks.watch import MapBroken, watch
+from tasks.watch import watched
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
 FINISHED = STATE / "finished.json"  # the headline numbers of the last run in which every stage finished
-EVERY = 2.0  # seconds between two looks at how far the data sets are
-
-
-@dataclass(frozen=True)
-class Happened:
-    """What became of one stage."""
-
-    stage: str
-    how: Literal["ran", "restored", "skipped", "failed", "not started"]
-    why: str
-    seconds: int | None = None  # of its process, where it ended by itself
-
-
-def happened(since: datetime, stale: Collection[str] = ()) -> list[Happened]:
-    """What became of every stage of dvc.yaml since then; those in `stale` are not up to date, as DVC sees it."""
-    return [_happened(name, since, name in stale) for name in stage_names()]
-
-
-def _happened(name: str, since: datetime, stale: bool) -> Happened:
-    record, manifest = read_record(name), declared(name).manifest
-    if record is None or record.started < since:
-        if stale or not manifest.exists():
-            return Happened(name, "not started", "a stage before it failed, or DVC could not start it")
-        if manifest.lstat().st_ctime < since.timestamp():  # however DVC brings it, by a copy or a link
-            return Happened(name, "skipped", "nothing that it reads has changed")
-        return Happened(name, "restored", "DVC had this very run in its cache")
-    seconds = None if record.ended is None else int((record.ended - record.started).total_seconds())
-    if record.outcome == "finished" and not stale:
-        return Happened(name, "ran", record.why, seconds)
-    if record.outcome == "finished":
-        return Happened(name, "failed", "it finished, but DVC could not keep what it made", seconds)
-    reason = record.reason or "its process ended without a word: it was killed, or the disk was full"
-    first, *more = reason.split("\n")
-    return Happened(name, "failed", "\n".join([f"{first} (why it ran: {record.why})", *more]), seconds)
 
 
 def clear_away(since: datetime) -> None:
@@ -110,12 +75,10 @@ def repro(targets: list[str], force: bool, params: Params, since: datetime) -> i
         going_on = [name for name in params.datasets if name not in failed]
         start_lanes(lanes, "reliability", going_on, params.lanes, *options, **server)
         follow_lanes(lanes, going_on, since)
-        status = finish(lanes)
+        status = finish(lanes) or int(bool(failed))
     finally:
         end(lanes)
-    if status or failed:
-        return status or 1
-    return finish([start_repro([*options, "--single-item", "report"], **server)])  # the lanes have just made the rest
+    return status or finish([start_repro([*options, "--single-item", "report"], **server)])  # the lanes made the rest
 
 
 def follow_lanes(lanes: list[Process], datasets: list[str], since: datetime) -> None:
@@ -127,37 +90,9 @@ def follow_lanes(lanes: list[Process], datasets: list[str], since: datetime) -> 
     for lane in lanes:
         while lane.poll() is None:
             with suppress(TimeoutExpired):
-                lane.wait(EVERY)
+                lane.wait(2)  # seconds between two looks
             advance(len(ended(datasets, since)))
     advance(len(datasets))
-
-
-def failed_since(since: datetime) -> set[str]:
-    """The data sets with a stage that has failed since then."""
-    records = {name: read_record(name) for name in stage_names()}
-    failed = {name for name, run in records.items() if run and run.started >= since and run.outcome == "failed"}
-    return {name.partition("@")[2] for name in failed}
-
-
-def ended(datasets: list[str], since: datetime) -> set[str]:
-    """Those that have finished all their stages since then, and those of which a stage has failed."""
-    last = {name: read_record(f"reliability@{name}") for name in datasets}
-    finished = {name for name, run in last.items() if run and run.started >= since and run.outcome == "finished"}
-    return finished | (failed_since(since) & set(datasets))
-
-
-def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
-    """Hold each map in use against its labelled rows; what is wrong, a sentence each."""
-    runs = {name: watch.submit(name, entry) for name, entry in maps.items()}
-    wrong = []
-    for name, run in runs.items():
-        try:
-            print(f"{name}: {run.result()}")
-        except MapBroken as error:
-            wrong.append(str(error))
-        except (BadInput, OSError) as error:
-            wrong.append(f"{name} could not be held against its rows: {error}")
-    return wrong
 
 
 def report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]) -> list[str]:
@@ -216,12 +151,9 @@ def show_stages(stages: list[Happened]) -> None:
 
 def show_failed_gates(datasets: list[str]) -> None:
     """What the gates found that closed, as an artifact: of each data set that one has stopped; else nothing."""
-    stopped = [read_json(path) for path in map(failed_gates_file, datasets) if path.exists()]
-    rows = [
-        row | {"dataset": display_name(run["dataset"], run["source"])}
-        for run in stopped
-        for row in violated(run["gates"])
-    ]
+    rows = list[dict[str, Any]]()
+    for run in (read_json(path) for path in map(failed_gates_file, datasets) if path.exists()):
+        rows += [row | {"dataset": display_name(run["dataset"], run["source"])} for row in violated(run["gates"])]
     if rows:
         create_table_artifact(rows, key="refresh-gates", description="Gates that are closed: what failed, and where.")
 
@@ -248,9 +180,9 @@ def show_headline() -> None:
 def show_report() -> None:
     """Print the main table of the report and the headline, and say where its page is, here and as an artifact."""
     paper = shown(main_table, read_csv(REPORT / "main.csv"))
-    table = Table(title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")
-    for place, name in enumerate(paper.columns):
-        table.add_column(name.replace("nll_correct", "nll").replace("_", " "), no_wrap=place < 2)
+    heads = [name.replace("nll_correct", "nll").replace("_", " ") for name in paper.columns]
+    columns = [Column(head, no_wrap=place < 2) for place, head in enumerate(heads)]
+    table = Table(*columns, title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")
     for row in paper.texts:
         table.add_row(*(text.split(" ± ")[0] for text in row))
     console = Console(width=None if sys.stdout.isatty() else 150)

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import nullcontext
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -87,7 +88,7 @@ def submit(
     places += [f"{name} of member {member}, {seed}" for member in range(len(run)) for name in names]
     tests = [member.test for member in run]
     return {
-        "fits": dict(zip(places, [*fits, *both_parts, *(one for fits in of_run for one in fits)], strict=True)),
+        "fits": dict(zip(places, [*fits, *both_parts, *chain.from_iterable(of_run)], strict=True)),
         "projected": {seed: gated},
         "metrics": {seed: measure.submit(gated, base.test.labels, params.metrics, tests, of_run)},
         "rivals": {seed: compare.submit(fits, both_parts, steps, parts, base.test, params, device)},
@@ -113,7 +114,7 @@ def submit_all(
     incoming = known.submit(base.name)
     by_seed = [submit(parts, steps, base, params, device, incoming, paired.get(parts.seed, first)) for parts in cuts]
     made: Futures = {"gates": {"incoming": incoming}}
-    made |= {what: {place: one for seed in by_seed for place, one in seed[what].items()} for what in by_seed[0]}
+    made |= {what: dict(chain.from_iterable(seed[what].items() for seed in by_seed)) for what in by_seed[0]}
     projected, metrics = list(made["projected"].values()), list(made["metrics"].values())
     intervals = bound.submit(projected, metrics, base.test, params.calibrators, params.metrics)
     return made | {"intervals": {"all seeds": intervals}}
@@ -121,16 +122,16 @@ def submit_all(
 
 def gates_reached(made: Futures) -> list[dict[str, Any]]:
     """The records of all gates that were reached, passed or not."""
-    ended = [one for what in ("gates", "projected") for one in made[what].values() if one.state.is_final()]
-    found: list[dict[str, Any]] = []
+    ended = [future for future in (*made["gates"].values(), *made["projected"].values()) if future.state.is_final()]
+    records: list[dict[str, Any]] = []
     for result in (future.result(raise_on_failure=False) for future in ended):
         if isinstance(result, GateFailed):
-            found.append(result.record)
+            records.append(result.record)
         elif isinstance(result, Projected):
-            found += result.gates
+            records += result.gates
         elif isinstance(result, dict):
-            found.append(result)
-    return found
+            records.append(result)
+    return records
 
 
 def keep_failed(base: Base, gates: list[dict[str, Any]]) -> None:
@@ -158,7 +159,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         base, device = read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
         with tags(dataset, base.source):
             made = submit_all(base, params, device, cut(base, params, seeds), read_members(dataset))
-            follow([one for some in made.values() for one in some.values()], dataset)
+            follow([future for futures in made.values() for future in futures.values()], dataset)
         reached, explored = gates_reached(made), bool(seeds or calibrators)
         failed = not all(record["success"] for record in reached)
         if failed:
@@ -166,10 +167,10 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         if not explored:
             keep_failed(base, reached if failed else [])
         results = {
-            what: [outcome(one, f"{dataset}, {what}, {place}") for place, one in some.items()]
-            for what, some in made.items()
+            what: [outcome(future, f"{dataset}, {what}, {place}") for place, future in futures.items()]
+            for what, futures in made.items()
         }
-        for sentence in (one for seed in results["projected"] for one in seed.fallbacks(base.labels)):
+        for sentence in chain.from_iterable(seed.fallbacks(base.labels) for seed in results["projected"]):
             print(f"{dataset}, {sentence}")
         kept = [fit.state.name == "Cached" for fit in made["fits"].values()]
         fits = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}

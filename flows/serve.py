@@ -5,8 +5,6 @@ or the one that PREFECT_API_URL names. A form refuses what its types do not allo
 what it found as an artifact.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import inspect
@@ -15,7 +13,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import typer
 from prefect import Flow, flow, tags
@@ -39,12 +37,9 @@ from tasks.protocol.params import Params, load_params
 from tasks.protocol.store import DATA, STATE, read_json, write_json
 from tasks.provenance.hashing import sha256_of_file
 
-if TYPE_CHECKING:
-    CalibratorName: TypeAlias = str
-    VariantName: TypeAlias = str
-else:  # a form offers what the registries hold
-    CalibratorName = Literal[tuple(CALIBRATORS)]
-    VariantName = Literal["auto", *DEPLOYABLE]
+# a form offers what the registries hold, which the type checker cannot know
+CalibratorName: TypeAlias = Literal[tuple(CALIBRATORS)]  # type: ignore[valid-type]
+VariantName: TypeAlias = Literal["auto", *DEPLOYABLE]  # type: ignore[valid-type]
 Dialect = Literal["duckdb", "postgres", "bigquery", "spark"]
 Seed = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -54,15 +49,14 @@ STRICTER: dict[str, Any] = {  # than the commands of rerank, which say what is w
     "variant": VariantName,
     "dialect": Dialect,
     "seed": Seed,
-    "coverage": Share | None,
-    "cut": Share | None,
-    "target_accuracy": Share | None,
     "confidence": Share,
+    **dict.fromkeys(("coverage", "cut", "target_accuracy"), Share | None),
 }
 
 FOLDER = DATA / "served"
 CHOSEN = STATE / "served.json"  # runs are processes of their own, which read here what was chosen
 MADE = STATE / "served"  # a record for each file that a form has made
+OPEN = "Ask for no secret: every user of this machine can then start runs, which read and write as you do."
 
 
 def choose(folder: Path) -> None:
@@ -115,14 +109,14 @@ def reliabilities(
     from flows.reliability import reliability  # noqa: PLC0415 - takes seconds, and no other run needs it
 
     params = load_params()
-    one = reliability.with_options(task_runner=task_runner(params))
+    run = reliability.with_options(task_runner=task_runner(params))
     seeds = seeds or list(params.seeds)  # said aloud, so that no run writes where DVC does
     wrong = []
     with alive():
         for name in dict.fromkeys(datasets):
             try:
                 with tags(name):
-                    one(name, seeds, list(calibrators) if calibrators else None)
+                    run(name, seeds, list(calibrators) if calibrators else None)
             except (BadInput, RunFailed) as error:
                 wrong.append(f"{name}: {error}")
     if wrong:
@@ -139,11 +133,11 @@ def form(command: Callable[..., list[str] | str], run_name: str, *endings: str) 
         if given.get("coverage") is not None:
             given["coverage"] = str(given["coverage"])  # the command takes it as it is typed
         with alive(), written(given["out"], *endings) if endings else nullcontext() as place:
-            told = command(**(given | {"out": place} if endings else given))
-            lines = told if isinstance(told, list) else ["```sql", told, "```"]
+            said = command(**(given | {"out": place} if endings else given))
+            lines = said if isinstance(said, list) else ["```sql", said, "```"]
             create_markdown_artifact(key=key, markdown="\n".join(f"{line}  " for line in lines))
 
-    key, asked = f"rerank-{command.__name__}", inspect.signature(command, eval_str=True)
+    key, asked = f"rerank-{command.__name__}", inspect.signature(command)
     run.__name__ = run.__qualname__ = key.replace("-", "_")  # under which the runner looks for it here
     run.__doc__ = command.__doc__
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -179,7 +173,7 @@ def deployments(params: Params) -> list[RunnerDeployment]:
 
 def knowing(datasets: Iterable[str]) -> Flow[..., None]:
     """`reliabilities`, whose form offers these data sets alone: it cannot know them at import, when nothing is read."""
-    form, asked = reliabilities.with_options(), inspect.signature(reliabilities, eval_str=True)
+    form, asked = reliabilities.with_options(), inspect.signature(reliabilities)
     offered = Field(min_length=1, json_schema_extra={"items": {"type": "string", "enum": list(datasets)}})
     names = asked.parameters["datasets"].replace(annotation=Annotated[list[str], offered])
     parameters = asked.parameters | {"datasets": names}
@@ -195,12 +189,7 @@ def hand_over(made: list[RunnerDeployment], pool: str) -> None:
     for deployment in made:
         deployment.storage = LocalStorage(str(ROOT))
         deployment.apply(work_pool_name=pool)
-    print(f"{names_of(made)} now wait for a worker: `prefect worker start --pool {pool}`")
-
-
-def names_of(made: list[RunnerDeployment]) -> str:
-    """The deployments, for a sentence."""
-    return ", ".join(deployment.name for deployment in made)
+    print(f"{', '.join(one.name for one in made)} now wait for a worker: `prefect worker start --pool {pool}`")
 
 
 def serve(made: list[RunnerDeployment], port: int, open_to_all: bool) -> None:
@@ -210,7 +199,7 @@ def serve(made: list[RunnerDeployment], port: int, open_to_all: bool) -> None:
     with api_server(port, open_to_all) as url:
         if lost := mark_crashed():
             print(f"runs that were left as running by a killed process, and are now marked as crashed: {lost}")
-        print(f"Prefect UI: {url.removesuffix('/api')}, serving {names_of(made)}; Ctrl-C ends it")
+        print(f"Prefect UI: {url.removesuffix('/api')}, serving {', '.join(one.name for one in made)}; Ctrl-C ends it")
         if SECRET.exists():
             print(f"the page asks once for the secret in {SECRET.absolute()}, which nobody but you can read")
         asyncio.run(run_until_ended(made))
@@ -225,7 +214,6 @@ class Serving(Runner):
     """
 
     async def __aenter__(self) -> Self:
-        """Start, and take both signals from there on."""
         await super().__aenter__()
         for received in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(received, self.execute_in_background, self.astop)
@@ -244,13 +232,7 @@ def main(
     port: Annotated[int, typer.Option(min=1, max=65535, help="Of the server, where none is running yet.")] = 4200,
     work_pool: Annotated[str | None, typer.Option(help="Leave the runs to the workers of this pool, and end.")] = None,
     out: Annotated[Path, typer.Option(help="The only folder in which the forms of rerank may write.")] = FOLDER,
-    open_to_all: Annotated[
-        bool,
-        typer.Option(
-            "--open",
-            help="Ask for no secret: every user of this machine can then start runs, which read and write as you do.",
-        ),
-    ] = False,
+    open_to_all: Annotated[bool, typer.Option("--open", help=OPEN)] = False,
 ) -> None:
     """Serve every deployment with a form and, where it has one, on its schedule."""
     own_home()

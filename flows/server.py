@@ -6,7 +6,6 @@ JSON: a page of another origin could start runs, and change what they run, with 
 """
 
 import atexit
-import json
 import os
 import secrets
 import signal
@@ -14,10 +13,9 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from threading import Thread
 
 import httpx
@@ -30,17 +28,13 @@ from starlette.websockets import WebSocketClose
 
 from flows import HOME
 from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.store import STATE, write_json
+from tasks.protocol.store import STATE, read_json, write_json
 from tasks.provenance.lock import LOCKS, held, is_held
 
 HOST = "127.0.0.1"  # nobody else can reach it
 FOUND = STATE / "server.json"  # where the runs of other terminals find the server
 SECRET = STATE / "secret"  # what they need to be heard, and what its page asks for
 LOG = STATE / "server.log"
-PATIENCE = 120.0  # seconds; a fresh home migrates its database first
-GRACE = 10.0  # seconds from SIGTERM to SIGKILL
-READS = {"GET", "HEAD", "OPTIONS"}
-OF_NO_OTHER_PAGE = {"same-origin", "none"}  # none: typed into the browser, or from its bookmarks
 # The page would ask Prefect's analytics, which no setting turns off: a browser now lets it ask this server alone.
 ONLY_US = [("content-security-policy", "connect-src 'self'; frame-ancestors 'none'")]
 
@@ -50,7 +44,7 @@ def answers(api_url: str) -> bool:
     try:
         with urllib.request.urlopen(f"{api_url.rstrip('/')}/health", timeout=5) as answer:  # noqa: S310 - http(s) as the user set it
             return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError, ValueError):
+    except (OSError, ValueError):
         return False
 
 
@@ -64,7 +58,7 @@ def find_server() -> None:
     if wanted is not None and not answers(wanted):
         print(f"no Prefect API answers at {os.environ.pop('PREFECT_API_URL')}: this run starts a server of its own")
     if FOUND.exists() and is_held(LOCKS / "serve.lock"):
-        url = json.loads(FOUND.read_text(encoding="utf-8"))["api_url"]
+        url = read_json(FOUND)["api_url"]
         heard = {"PREFECT_API_AUTH_STRING": SECRET.read_text()} if os.access(SECRET, os.R_OK) else {}
         if wanted in {None, url} and bool(heard) == SECRET.exists() and answers(url):
             os.environ.update({"PREFECT_API_URL": url, **heard})
@@ -98,10 +92,9 @@ def server_needed() -> Iterator[None]:
     try:
         yield
     except httpx.TransportError as error:
-        where = PREFECT_API_URL.value() or "this run's own address"
         raise RunFailed(
-            f"the Prefect server at {where} no longer answers ({error}); what has finished is kept: run the same "
-            "command again"
+            f"the Prefect server at {PREFECT_API_URL.value()} no longer answers ({error}); what has finished is kept: "
+            "run the same command again"
         ) from error
 
 
@@ -109,9 +102,9 @@ def server_needed() -> Iterator[None]:
 def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
     """The address of a live Prefect API, and the right to serve this project's deployments there.
 
-    It is what PREFECT_API_URL names or else a server on `port` of this machine, which
-    asks for the secret in `SECRET` unless `open_to_all`. Raises BadInput where this project is served already or the
-    port is taken, and RunFailed where the server does not come up.
+    It is what PREFECT_API_URL names or else a server on `port` of this machine, which asks for the secret in `SECRET`
+    unless `open_to_all`. Raises BadInput where this project is served already or the port is taken, and RunFailed
+    where the server does not come up.
     """
     with held("serve", refusal="`flows.serve` is already running in this folder; end that one first"):
         for left in (FOUND, SECRET):  # of a server that was killed
@@ -123,7 +116,7 @@ def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
         secret = None if open_to_all else new_secret()
         with own_server(secret, port) as url:
             try:
-                if secret is not None:
+                if secret:
                     keep(secret)
                 write_json(FOUND, {"api_url": url})
                 yield url
@@ -138,9 +131,19 @@ def own_server(secret: str | None, port: int = 0, temporary: bool = False) -> It
 
     Port 0 is any that is free. A `temporary` one has no page, and says what is wrong with it in the terminal.
     """
-    with listening(port) as door:
+    environment = {name: value for name, value in os.environ.items() if name != "PREFECT_SERVER_API_AUTH_STRING"}
+    environment |= {"PREFECT_SERVER_API_AUTH_STRING": secret} if secret else {}  # other users can read command lines
+    with listening(port) as door, nullcontext() if temporary else LOG.open("wb") as log:
         url = f"http://{HOST}:{door.getsockname()[1]}/api"
-        process = start(door, secret, temporary)
+        process = subprocess.Popen(  # noqa: S603 - our own
+            [sys.executable, "-m", "flows.server", str(door.fileno()), *(["temporary"] if temporary else [])],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            pass_fds=[door.fileno()],
+            start_new_session=True,  # so that a Ctrl-C reaches us first and the server last
+        )
     with process:  # its input stays open until it has ended
         try:
             wait_until_healthy(process, url)
@@ -149,10 +152,9 @@ def own_server(secret: str | None, port: int = 0, temporary: bool = False) -> It
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(GRACE)
+                process.wait(10)  # seconds from SIGTERM to SIGKILL
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
 
 
 def new_secret() -> str:
@@ -168,49 +170,23 @@ def keep(secret: str) -> None:
 
 def listening(port: int) -> socket.socket:
     """A socket on `port` that from now on nobody else can have; BadInput where another program listens there."""
-    door = socket.socket()
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just left is free
     try:
-        door.bind((HOST, port))
-        door.listen(1024)
+        return socket.create_server((HOST, port), backlog=1024)
     except OSError as error:
-        door.close()
         raise BadInput(
-            f"port {port} of {HOST} cannot be had ({error.strerror}); give another one with --port, or, if a "
-            f"Prefect server runs there, set PREFECT_API_URL=http://{HOST}:{port}/api to serve on it"
+            f"port {port} of {HOST} cannot be had ({os.strerror(error.errno or 0)}); give another one with --port, or, "
+            f"if a Prefect server runs there, set PREFECT_API_URL=http://{HOST}:{port}/api to serve on it"
         ) from None
-    return door
-
-
-def start(door: socket.socket, secret: str | None, temporary: bool) -> subprocess.Popen[bytes]:
-    """Start `flows.server`; in a session of its own, so that a Ctrl-C reaches us first and the server last."""
-    environment = {name: value for name, value in os.environ.items() if name != "PREFECT_SERVER_API_AUTH_STRING"}
-    if secret is not None:
-        environment["PREFECT_SERVER_API_AUTH_STRING"] = secret  # other users can read command lines, but not this
-    log = None if temporary else LOG.open("wb")
-    try:
-        return subprocess.Popen(  # noqa: S603 - our own
-            [sys.executable, "-m", "flows.server", str(door.fileno()), *(["temporary"] if temporary else [])],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            pass_fds=[door.fileno()],
-            start_new_session=True,
-        )
-    finally:
-        if log is not None:
-            log.close()
 
 
 def wait_until_healthy(process: subprocess.Popen[bytes], url: str) -> None:
     """Return once the server answers; RunFailed where it ended, or is silent for too long."""
-    silent_from = time.monotonic() + PATIENCE
+    silent_from = time.monotonic() + 120  # seconds; a fresh home migrates its database first
     while not answers(url):
         if process.poll() is not None:
             raise RunFailed(f"the Prefect server ended with status {process.returncode}; above or in {LOG} stands why")
         if time.monotonic() > silent_from:
-            raise RunFailed(f"the Prefect server was silent at {url} for {PATIENCE:.0f} seconds; see above or {LOG}")
+            raise RunFailed(f"the Prefect server was silent at {url} for 120 seconds; see above or {LOG}")
         time.sleep(0.2)
 
 
@@ -221,19 +197,15 @@ class Doors:
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
-        self.app, self.hosts = app, {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
-        if port == 80:  # which browsers leave out
-            self.hosts |= {"127.0.0.1", "localhost"}
+        ends = {f":{port}", "" if port == 80 else f":{port}"}  # browsers leave 80 out
+        self.app, self.hosts = app, {f"{name}{end}" for name in ("127.0.0.1", "localhost") for end in ends}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand on, or refuse in a sentence."""
-        refused = self.refused(scope) if scope["type"] in {"http", "websocket"} else None
-        if refused is None:
-            await self.app(scope, receive, send)
-        elif scope["type"] == "http":
-            await PlainTextResponse(f"{refused}\n", 403)(scope, receive, send)
-        else:
-            await WebSocketClose(1008, refused)(scope, receive, send)
+        app, is_request = self.app, scope["type"] == "http"
+        if scope["type"] in {"http", "websocket"} and (reason := self.refused(scope)):
+            app = PlainTextResponse(f"{reason}\n", 403) if is_request else WebSocketClose(1008, reason)
+        await app(scope, receive, send)
 
     def refused(self, scope: Scope) -> str | None:
         """Why this is not handed on, if it is not."""
@@ -243,14 +215,14 @@ class Doors:
             return f"this server is asked as {' or '.join(sorted(self.hosts))} only"
         if any(origin != f"http://{host}" for origin in headers.getlist("origin")):
             return "a page of another origin may not ask this server"
-        if not OF_NO_OTHER_PAGE.issuperset(headers.getlist("sec-fetch-site")):
+        if not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site")):  # none: typed, or a bookmark
             return "a page of another origin may neither ask nor link to this server; type its address"
         # Prefect's client and page send a DELETE, and a POST that says all in its address, without a body
         has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
-        if scope["type"] == "http" and scope["method"] not in READS and has_body:
-            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind != "application/json":
-                return "what is sent to this server must be application/json"
+        writes = scope["type"] == "http" and scope["method"] not in {"GET", "HEAD", "OPTIONS"}
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if writes and has_body and kind != "application/json":
+            return "what is sent to this server must be application/json"
         return None
 
 
@@ -269,8 +241,7 @@ def main(door_number: int, temporary: bool) -> None:
     with socket.socket(fileno=door_number) as door:
         app = Doors(create_app(final=True, ephemeral=temporary), door.getsockname()[1])
         config = uvicorn.Config(app, headers=ONLY_US, log_level="warning", timeout_graceful_shutdown=5, lifespan="on")
-        server = uvicorn.Server(config)
-        server.run(sockets=[door])
+        (server := uvicorn.Server(config)).run(sockets=[door])
     if not server.started:
         sys.exit("the server did not start")
 

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from rich.progress import track
 
 from flows.console import command
-from flows.processes import LOCK_FILE, cache_folder, is_lock_file
+from flows.processes import LOCK_FILE, cache_folder, is_whole
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.protocol.store import DATA
@@ -51,11 +52,10 @@ class Cache:
 
 
 def locked_stages() -> Mapping[str, Any]:
-    """What dvc.lock knows of each stage: nothing, where it is not there or not whole."""
-    if not LOCK_FILE.exists() or not is_lock_file(LOCK_FILE):
+    """The entry of each stage in dvc.lock: none, where that is not there or not whole."""
+    if not LOCK_FILE.exists() or not is_whole(LOCK_FILE):
         return {}
-    stages: Mapping[str, Any] | None = yaml.safe_load(LOCK_FILE.read_text(encoding="utf-8"))["stages"]
-    return stages or {}
+    return yaml.safe_load(LOCK_FILE.read_text(encoding="utf-8"))["stages"] or {}
 
 
 def read_cache(folder: Path) -> Cache:
@@ -73,17 +73,17 @@ def shown(path: Path) -> str:
 
 def verify() -> tuple[list[str], list[str]]:
     """What does not hold, and the commands that mend it; both empty where all holds."""
-    found = {name: problems_of_outputs(name) for name in track(stage_names(), "files under data/", console=SCREEN)}
+    looked_at = {name: problems_of_outputs(name) for name in track(stage_names(), "files under data/", console=SCREEN)}
     cache = read_cache(cache_folder() / "files" / "md5")
-    manifests = {name: manifest for name, (manifest, _) in found.items() if manifest}
-    problems = [*(one for _, some in found.values() for one in some), *problems_of_inputs(manifests)]
+    manifests = {name: manifest for name, (manifest, _) in looked_at.items() if manifest}
+    problems = [*chain.from_iterable(some for _, some in looked_at.values()), *problems_of_inputs(manifests)]
     states = dict.fromkeys(cache.missing, "is missing") | dict.fromkeys(sorted(cache.rotted), "has rotted")
-    told = [*map(str, problems), *(f"{shown(path)} (DVC's cache) {what}" for path, what in states.items())]
+    sentences = [*map(str, problems), *(f"{shown(path)} (DVC's cache) {what}" for path, what in states.items())]
     commands = remedies(problems, cache, manifests)
-    if LOCK_FILE.exists() and not is_lock_file(LOCK_FILE):
-        told.append(f"{LOCK_FILE} is cut off, as by a run that was killed while writing it")
+    if LOCK_FILE.exists() and not is_whole(LOCK_FILE):
+        sentences.append(f"{LOCK_FILE} is cut off, as by a run that was killed while writing it")
         commands = [f"mv {LOCK_FILE} {LOCK_FILE}.cut", *commands, REFRESH]
-    return told, list(dict.fromkeys(commands))
+    return sentences, list(dict.fromkeys(commands))
 
 
 def remedies(problems: list[Problem], cache: Cache, manifests: Mapping[str, Manifest]) -> list[str]:
@@ -111,8 +111,8 @@ def main() -> None:
         if running:  # what it has not written yet would be called missing
             raise BadInput(f"{', '.join(running)} is running; look again when it has ended")
         wrong, mending = verify()
-    known = {*load_params().datasets, "report.json"}
-    for path in (path for name in OF_STAGES for path in sorted((DATA / name).glob("*")) if path.name not in known):
+    expected = {*load_params().datasets, "report.json"}
+    for path in (path for name in OF_STAGES for path in sorted((DATA / name).glob("*")) if path.name not in expected):
         print(f"{path} belongs to no data set of params.yaml: left alone")
     if wrong:
         print("\n".join([*wrong, "to get it back, in this order:", *(f"  {line}" for line in mending)]))

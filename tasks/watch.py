@@ -1,5 +1,6 @@
 """Prefect task: compare a reliability map in use with new labelled rows, and show a person the answer."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from prefect import task
@@ -32,3 +33,17 @@ def watch(name: str, entry: WatchedMap) -> str:
     if not verdict.holds:
         raise MapBroken(f"{name}: {lines[0]}")
     return lines[0]
+
+
+def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
+    """What is wrong with the maps in use, a sentence each, once each is held against its labelled rows."""
+    runs = {name: watch.submit(name, entry) for name, entry in maps.items()}
+    wrong = []
+    for name, run in runs.items():
+        try:
+            print(f"{name}: {run.result()}")
+        except MapBroken as error:
+            wrong.append(str(error))
+        except (BadInput, OSError) as error:
+            wrong.append(f"{name} could not be held against its rows: {error}")
+    return wrong

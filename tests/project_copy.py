@@ -45,6 +45,7 @@ def small(params: dict[str, Any], rows: int = 3000) -> None:
         "calibrators": ["uncal", "ts"],
         "rivals": {"calibrators": ["vector"], "rows": [100]},
         "sensitivity": {"calibrators": [], "alternatives": {"ece_25_bins": {"metrics": {"ece_bins": 25}}}},
+        "projection": params["projection"] | {"epochs": 100},
         "metrics": params["metrics"] | {"spread_permutations": 20, "resamples": 300},
         "datasets": {"wands": params["datasets"]["wands"] | {"rows": rows}, "mine": OWN_PAIRS},
     }
@@ -68,9 +69,9 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run(folder: Path, *command: str, status: int = 0, **variables: str) -> str:
-    """Run `python -m command` in `folder`; returns what it printed, and fails with it on another status."""
+    """Run `python -m command`, or `python -c …`, in `folder`; returns what it printed, fails on another status."""
     done = subprocess.run(
-        [sys.executable, "-m", *command],
+        [sys.executable, *(command if command[0] == "-c" else ("-m", *command))],
         cwd=folder,
         env=environment(folder) | variables,
         capture_output=True,

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.refresh import Happened, failed_since, happened
 from tasks.protocol.errors import RunFailed
 from tasks.protocol.store import read_json, write_json
 from tasks.provenance.changes import MOST_NAMED, changes, why
 from tasks.provenance.checkout import NO_CHECKOUT, commit
 from tasks.provenance.declared import declared
+from tasks.provenance.history import Happened, ended, failed_since, happened
 from tasks.provenance.manifest import manifest_now, read_manifest
 from tasks.provenance.stage import last_manifest_file, read_record, record_file, stage_run
 from tests.tiny_project import copy_here, edit_params, finished_in, run, work
@@ -79,8 +79,7 @@ def test_a_parameter_is_named_with_what_it_was_and_is(before):
 
 def test_a_calibrator_more_is_named_however_long_their_list_is(before):
     first = run("report")
-    edit_params(lambda params: params["calibrators"].append("vector"))
-    edit_params(lambda params: params["rivals"]["calibrators"].remove("vector"))
+    edit_params(lambda params: params["calibrators"].append(params["rivals"]["calibrators"].pop(0)))
     (change,) = changes(first, manifest_now(declared("report")))
     assert "vector" in change
 
@@ -112,19 +111,18 @@ def test_of_many_changes_a_few_are_named_and_the_others_counted(before):
 
 def of(name: str, stages: list[Happened]) -> tuple[str, str]:
     """What became of one stage."""
-    (stage,) = [stage for stage in stages if stage.stage == name]
-    return stage.how, stage.why
+    return next((stage.how, stage.why) for stage in stages if stage.stage == name)
+
+
+def stop(reason: str) -> None:
+    work(NAME)
+    raise RunFailed(reason)
 
 
 def fail(reason: str) -> None:
     """Run the stage until it fails."""
-
-    def stop() -> None:
-        work(NAME)
-        raise RunFailed(reason)
-
     with pytest.raises(RunFailed), stage_run(NAME):
-        stop()
+        stop(reason)
 
 
 def test_a_stage_that_ran_says_why_and_the_others_were_skipped(before):
@@ -133,8 +131,7 @@ def test_a_stage_that_ran_says_why_and_the_others_were_skipped(before):
     reseed()
     run(NAME)
     record = read_record(NAME)
-    record.ended = record.started + timedelta(hours=25)
-    record.write()
+    record.model_copy(update={"ended": record.started + timedelta(hours=25)}).write()
     stages = happened(since)
     assert stages[0].seconds == 25 * 3600  # of a day and more, in full
     assert [stage.stage for stage in stages] == [NAME, "train@scidocs", "report"]
@@ -155,21 +152,8 @@ def test_whether_dvc_has_removed_its_manifest_or_a_run_has_failed_it_is_compared
     assert read_record(NAME).why == (f"train.seed: 0 → {seed}" if seed else FORCED)
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda content: content[:40],
-        lambda _content: b"{}",
-        lambda content: content.replace(b'"seed": 0', b'"seed": 1'),
-        lambda content: content.replace(b'"format": 1', b'"format": 2'),
-        lambda content: content.replace(b"stage", b"st\xe1ge"),
-    ],
-    ids=["cut", "empty", "edited", "of another version", "a flipped bit"],
-)
-def test_a_spoilt_memory_of_the_last_run_is_none_and_ends_no_run(before, spoil):
-    content = last_manifest_file(NAME).read_bytes()
-    assert spoil(content) != content
-    last_manifest_file(NAME).write_bytes(spoil(content))
+def test_a_spoilt_memory_of_the_last_run_is_none_and_ends_no_run(before):
+    last_manifest_file(NAME).write_bytes(last_manifest_file(NAME).read_bytes()[:40])
     run(NAME)
     assert read_record(NAME).why == FIRST
 
@@ -191,17 +175,16 @@ def test_a_stage_that_failed_or_was_killed_says_its_reason_and_why_it_ran(before
     reseed()
     fail("wands: no descent")
     assert of(NAME, happened(since, {NAME})) == ("failed", "wands: no descent (why it ran: train.seed: 0 → 7)")
-    assert failed_since(since) == {"wands"}
+    assert failed_since(since) == ended(["wands", "scidocs"], since) == {"wands"}
     assert failed_since(now()) == set()  # it is not this run's
-    record = read_json(record_file(NAME))
-    write_json(record_file(NAME), record | {"outcome": "running", "reason": None})
+    write_json(record_file(NAME), read_json(record_file(NAME)) | {"outcome": "running", "reason": None})
     how, reason = of(NAME, happened(since, {NAME}))
-    assert (how, reason.partition(":")[0]) == ("failed", "its process ended without a word")
-    assert "killed" in reason
+    assert how == "failed"
+    assert reason.startswith("its process ended without a word: it was killed")
     assert "(why it ran: train.seed: 0 → 7)" in reason
 
 
-def test_a_stage_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_has_not_simply_run(before):
+def test_one_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_has_not_simply_run(before):
     run("report")
     since = now()
     run(NAME)
@@ -210,12 +193,10 @@ def test_a_stage_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_
     assert of(NAME, stages)[0] == "failed"
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "{}", "[]", '{"started": "x", "outcome": "finished"}', '{"sta\ufffdted": 1}', b"\xff{"]
-)
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[]", b'{"started": "x", "outcome": "finished"}', b"\xff{"])
 def test_a_spoilt_record_ends_no_run(before, content):
     since = now()
-    record_file(NAME).write_bytes(content if isinstance(content, bytes) else content.encode())
+    record_file(NAME).write_bytes(content)
     assert of(NAME, happened(since))[0] == "skipped"
 
 

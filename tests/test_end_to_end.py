@@ -2,11 +2,8 @@
 
 import hashlib
 import json
-import os
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ import pytest
 from flows import rerank
 from flows.server import api_server
 from tasks.protocol.decisions import decide
+from tasks.protocol.store import read_json
 from tasks.tables import TABLES
 from tests.project_copy import ROOT, copy_project, edit_params, run, small, write_own_pairs
 
@@ -32,7 +30,6 @@ def stages_run(printed: str) -> set[str]:
 def project(tmp_path_factory):
     """The project with two small sets: a twin of wands, and a file of judged pairs of one's own."""
     folder = tmp_path_factory.mktemp("project")
-
     copy_project(folder, lambda params: small(params, rows=6000))
     write_own_pairs(folder / "mine.csv", seed=0)
     return folder
@@ -61,45 +58,36 @@ def server(project, first_run):
             patched.chdir(project)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _finished(first_run, server):
     """The project after its first run, with a server."""
 
 
-pytestmark = pytest.mark.usefixtures("_finished")
-
-
-def test_the_first_run_runs_every_stage(first_run):
-    assert stages_run(first_run) == {
-        *(f"{stage}@{dataset}" for stage in ("download", "train", "reliability") for dataset in ("wands", "mine")),
-        "report",
-    }
-
-
-def test_a_run_on_simulated_and_local_data_calls_no_other_host(project):
+def test_the_first_run_runs_every_stage_and_calls_no_other_host(project, first_run):
+    datasets, stages = ("wands", "mine"), ("download", "train", "reliability")
+    assert stages_run(first_run) == {"report", *(f"{stage}@{name}" for stage in stages for name in datasets)}
     assert not (project / "called.txt").exists()
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "socket.create_connection(('192.0.2.1', 80), timeout=1)",
-        "socket.getaddrinfo('example.org', 443)",
-        "__import__('httpx').get('http://example.org')",
-        "__import__('asyncio').run(__import__('asyncio').open_connection('192.0.2.1', 80))",
-    ],
-)
-def test_the_guard_sees_a_call_to_another_host(tmp_path, call):
+CALLS = """
+import asyncio, httpx, socket
+from contextlib import suppress
+with suppress(OSError): socket.create_connection(('192.0.2.1', 80), timeout=1)
+with suppress(OSError): socket.getaddrinfo('example.org', 443)
+with suppress(httpx.ConnectError): httpx.get('http://example.org')
+with suppress(OSError): asyncio.run(asyncio.open_connection('192.0.2.1', 80))
+"""
+
+
+def test_the_guard_sees_a_call_to_another_host(tmp_path):
     report = tmp_path / "called.txt"
-    code = ["-c", f"import socket; {call}"]
-    subprocess.run([sys.executable, *code], env=os.environ | guarded(report), capture_output=True, check=False)
-    assert report.read_text().startswith(("192.0.2.1", "example.org"))
+    run(tmp_path, "-c", CALLS, **guarded(report))
+    called = re.findall(r"^(192\.0\.2\.1|example\.org)$", report.read_text(), re.MULTILINE)
+    assert called == ["192.0.2.1", "example.org", "example.org", "192.0.2.1"]
 
 
-@pytest.mark.parametrize("origin", ["https://example.org", "http://localhost:8000", "null"])
-def test_no_page_of_another_host_may_ask_the_server(server, origin):
-    asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
-    assert "access-control-allow-origin" not in httpx.options(f"{server}/deployments/filter", headers=asked).headers
+def test_no_page_of_another_host_may_ask_the_server(server):
+    assert httpx.options(f"{server}/deployments/filter", headers={"Origin": "https://example.org"}).status_code == 403
 
 
 def test_the_last_screen_says_what_ran_what_is_simulated_and_where_the_report_is(first_run, project):
@@ -109,30 +97,24 @@ def test_the_last_screen_says_what_ran_what_is_simulated_and_where_the_report_is
     assert not re.search("git add|dvc push|skipping|lock file", first_run)
 
 
-def test_the_main_table_has_a_row_for_each_set_and_calibrator(project):
+def test_the_main_table_has_a_row_for_each_set_and_calibrator_and_mrp_lowers_the_nll_of_the_twin(project):
     table = pl.read_csv(project / "data/report/main.csv")
-    assert table.select("dataset", "calibrator").rows() == [
-        ("wands", "uncal"),
-        ("wands", "ts"),
-        ("mine", "uncal"),
-        ("mine", "ts"),
+    places = [
+        (name, kind, fit) for name, kind in (("wands", "simulated"), ("mine", "files")) for fit in ("uncal", "ts")
     ]
-    assert table["source"].to_list() == ["simulated", "simulated", "files", "files"]
+    assert table.select("dataset", "source", "calibrator").rows() == places
+    assert (table.filter(pl.col("dataset") == "wands")["nll_correct_delta"] < 0).all()
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_every_table_is_written_for_reading_pasting_and_computing(project, name):
-    for ending in ("md", "tex"):
-        text = (project / f"data/report/{name}.{ending}").read_text()
-        assert text.strip()
-        assert "wands" not in text or "wands (simulated)" in text
-    assert pl.read_csv(project / f"data/report/{name}.csv").columns[-1] == "source"
-
-
-def test_simulated_data_are_not_compared_with_the_paper(project):
-    verdict = pl.read_csv(project / "data/report/verdict.csv")
-    assert len(verdict) == 1
-    assert "simulated" in verdict.row(0, named=True)["reason"]
+def test_every_table_is_written_for_reading_pasting_and_computing(project):
+    for name in TABLES:
+        for ending in ("md", "tex"):
+            text = (project / f"data/report/{name}.{ending}").read_text()
+            assert text.strip()
+            assert "wands" not in text or "wands (simulated)" in text
+        assert pl.read_csv(project / f"data/report/{name}.csv").columns[-1] == "source"
+    (verdict,) = pl.read_csv(project / "data/report/verdict.csv").rows(named=True)
+    assert "simulated" in verdict["reason"]  # simulated data are not compared with the paper
 
 
 def recorded(project: Path, query: str) -> list[tuple[Any, ...]]:
@@ -141,21 +123,13 @@ def recorded(project: Path, query: str) -> list[tuple[Any, ...]]:
         return database.execute(query).fetchall()
 
 
-def test_the_tables_are_tasks_with_their_names_and_can_be_read_in_the_ui(project):
-    assert set(TABLES) < {name for (name,) in recorded(project, "select name from task_run")}
-    keys = {key for (key,) in recorded(project, "select key from artifact")}
-    assert {name.replace("_", "-") for name in TABLES} <= keys
-
-
-def test_a_run_says_how_far_it_is_from_the_optimum_and_which_labels_fell_back(project):
-    told = json.loads((project / "data/runs/wands/run.json").read_text())
-    assert told["optimum"]["kkt_residual"] < 1e-8
-    assert told["fallbacks"] == []
-
-
-def test_mrp_lowers_the_correctness_nll_of_the_twin(project):
-    table = pl.read_csv(project / "data/report/main.csv").filter(pl.col("dataset") == "wands")
-    assert (table["nll_correct_delta"] < 0).all()
+def test_a_run_says_how_far_it_is_from_the_optimum_which_labels_fell_back_and_that_every_gate_was_passed(project):
+    about = read_json(project / "data/runs/wands/run.json")
+    assert about["optimum"]["kkt_residual"] < 1e-8
+    assert about["fallbacks"] == []
+    gates = read_json(project / "data/runs/wands/gates.json")["gates"]
+    assert gates
+    assert all(gate["success"] for gate in gates)
 
 
 def test_accuracy_is_the_seed_0_accuracy_in_every_run(project):
@@ -164,8 +138,8 @@ def test_accuracy_is_the_seed_0_accuracy_in_every_run(project):
         decided = decide(np.array(logits["logits"].to_list()))
         assert (decided == logits["decision"].to_numpy()).all()
         metrics = pl.read_parquet(project / f"data/runs/{dataset}/metrics.parquet")
-        found = metrics.filter(pl.col("metric") == "accuracy")["value"].unique().to_list()
-        assert found == [(decided == logits["label"].to_numpy()).mean()]
+        accuracies = metrics.filter(pl.col("metric") == "accuracy")["value"].unique().to_list()
+        assert accuracies == [(decided == logits["label"].to_numpy()).mean()]
 
 
 def test_scores_hold_a_row_for_each_test_row_calibrator_and_seed(project):
@@ -174,12 +148,6 @@ def test_scores_hold_a_row_for_each_test_row_calibrator_and_seed(project):
     assert len(scores) == tested * 2 * 2
     assert scores["reliability"].is_between(0, 1).all()
     assert {"row", "group", "label", "decision", "confidence", "logit_confidence", "logit_mrp"} <= set(scores.columns)
-
-
-def test_every_gate_was_passed_and_recorded(project):
-    gates = json.loads((project / "data/runs/wands/gates.json").read_text())["gates"]
-    assert gates
-    assert all(gate["success"] for gate in gates)
 
 
 def test_every_task_run_is_recorded_as_finished(project):
@@ -191,12 +159,6 @@ def test_every_task_run_is_recorded_as_finished(project):
     # drawing of each set, and the writing of figures, of those for papers and of the page
     assert tasks == [("COMPLETED", 2 * (1 + 2 * (4 + 5) + 3) + 1 + len(TABLES) + 1 + 2 + 3)]
     assert flows == [("COMPLETED", 4)]
-
-
-def test_what_is_up_to_date_runs_nothing(project):
-    assert stages_run(run(project, "dvc", "repro")) == set()
-    for part in (["reliability@wands"], ["--downstream", "train@wands"]):
-        assert stages_run(run(project, "dvc", "repro", *part)) == set()
 
 
 def test_what_was_written_is_as_it_was_written(project):
@@ -220,12 +182,37 @@ def test_each_flow_run_shows_a_table_a_link_and_how_far_it_is(project):
     assert names >= {"refresh", "report", "reliability/wands", "reliability/mine"}
     for name in names:  # a link is markdown
         assert shown >= {(name, kind) for kind in ("table", "markdown", "progress")}, name
+    assert set(TABLES) < {name for (name,) in recorded(project, "select name from task_run")}
+    assert {name.replace("_", "-") for name in TABLES} <= {
+        key for (key,) in recorded(project, "select key from artifact")
+    }
 
 
-def test_a_push_takes_results_along_and_no_raw_file(project, tmp_path):
-    run(project, "dvc", "remote", "add", "--default", "others", str(tmp_path))
-    run(project, "dvc", "push")
-    run(project, "dvc", "remote", "remove", "others")
+def rotted(content: bytes) -> bytes:
+    """The same bytes but for one bit near the end."""
+    return content[:-40] + bytes([content[-40] ^ 1]) + content[-39:]
+
+
+def test_a_stage_repeats_only_a_fit_that_rotted_to_the_same_bytes_and_a_choice_is_explored_beside_it(project):
+    """Both in one process, as `python -m flows.reliability wands [--seed 2 --calibrator ts]` does each in its own."""
+    folder, fits = project / "data/runs/wands", project / "data/.state/fits"
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for kept in (project / ".prefect/storage").glob("ts-1-*"):  # one of each data set
+        kept.write_bytes(rotted(kept.read_bytes()))
+    run(project, "-c", "from flows.reliability import main; main('wands'); main('wands', [2], ['ts'])")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert read_json(fits / "runs/wands.json") == {"calibrators_fitted": 1, "calibrators_reused": 7}
+    explored = pl.read_parquet(project / "data/explored/wands/metrics.parquet")
+    assert explored["seed"].unique().to_list() == [2]
+    assert read_json(fits / "explored/wands.json")["calibrators_fitted"] == 0
+
+
+def test_what_is_up_to_date_runs_nothing_and_a_push_takes_results_along_and_no_raw_file(project, tmp_path):
+    """Also after the test before this one, which ran a stage without DVC, and another choice beside it."""
+    parts = (["repro"], ["repro", "reliability@wands"], ["repro", "--downstream", "train@wands"])
+    remote = (["remote", "add", "--default", "others", str(tmp_path)], ["push"], ["remote", "remove", "others"])
+    in_one_process = "import json, sys; from dvc.cli import main; sys.exit(any([*map(main, json.loads(sys.argv[1]))]))"
+    assert stages_run(run(project, "-c", in_one_process, json.dumps([*parts, *remote]))) == set()
 
     def pushed(file: str) -> bool:
         md5 = hashlib.md5((project / file).read_bytes()).hexdigest()
@@ -235,44 +222,17 @@ def test_a_push_takes_results_along_and_no_raw_file(project, tmp_path):
     assert not pushed("data/raw/wands/data/test-00000-of-00001.parquet")
 
 
-def rotted(content: bytes) -> bytes:
-    """The same bytes but for one bit near the end."""
-    return content[:-40] + bytes([content[-40] ^ 1]) + content[-39:]
-
-
-def test_one_stage_runs_by_itself_with_the_same_bytes_and_repeats_only_a_fit_that_rotted(project):
-    folder = project / "data/runs/wands"
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    for kept in (project / ".prefect/storage").glob("ts-1-*"):  # one of each data set
-        kept.write_bytes(rotted(kept.read_bytes()))
-    printed = run(project, "dvc", "repro", "--force", "--single-item", "reliability@wands")
-    assert stages_run(printed) == {"reliability@wands"}
-    for name, content in before.items():
-        assert (project / "data/runs/wands" / name).read_bytes() == content, name
-    told = json.loads((project / "data/.state/fits/runs/wands.json").read_text())
-    assert (told["calibrators_fitted"], told["calibrators_reused"]) == (1, 7)
-
-
-def test_chosen_seeds_and_calibrators_are_explored_beside_the_stage(project):
-    before = (project / "data/runs/wands/metrics.parquet").read_bytes()
-    run(project, "flows.reliability", "wands", "--seed", "2", "--calibrator", "ts")
-    explored = pl.read_parquet(project / "data/explored/wands/metrics.parquet")
-    assert explored.select(pl.col("seed").unique()).rows() == [(2,)]
-    told = json.loads((project / "data/.state/fits/explored/wands.json").read_text())
-    assert told["calibrators_fitted"] == 0
-    assert (project / "data/runs/wands/metrics.parquet").read_bytes() == before
-    assert "up to date" in run(project, "dvc", "status", "reliability@wands")
-
-
 @pytest.fixture(scope="module")
 def map_file(project, first_run) -> Path:
     """A map of the predictions on which the pipeline calibrated and projected, under the same seed."""
     base = pl.read_parquet(project / "data/base/wands/logits.parquet").drop("decision")
     for split in ("validation", "test"):
         base.filter(pl.col("split") == split).write_parquet(project / f"{split}.parquet")
-    found = project / "map.json"
-    rerank.fit(project / "validation.parquet", found, calibrator="ts", variant="mrp", seed=2, protocol="paper")
-    return found
+    own = {"calibrator": "ts", "variant": "mrp", "seed": 2, "protocol": "paper"}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rerank, "PARAMS_FILE", project / "params.yaml")
+        rerank.fit(project / "validation.parquet", project / "map.json", **own)
+    return project / "map.json"
 
 
 def test_a_map_of_the_same_predictions_says_what_the_pipeline_says(project, map_file):
@@ -286,9 +246,9 @@ def test_a_map_of_the_same_predictions_says_what_the_pipeline_says(project, map_
 
 
 def watch_map(project: Path, predictions: str) -> None:
-    """Have each refresh look at a map."""
+    """Have each refresh look at a map, and run one DVC after the other."""
     own = {"map": "map.json", "predictions": predictions, "group": "group"}
-    edit_params(project, lambda params: params.update(watched={"my_map": own}))
+    edit_params(project, lambda params: params.update(watched={"my_map": own}, lanes=1))
 
 
 def artifacts(project: Path) -> dict[str, str]:

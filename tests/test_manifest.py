@@ -47,16 +47,10 @@ def test_it_names_every_file_and_parameter_that_the_stage_declares(manifest):
     assert {"python", "torch", "numpy", "polars", "lightgbm", "scikit-learn"} <= set(manifest.versions)
 
 
-def edited(path: Path) -> None:
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-
-
 CHANGES = {
-    "a bit": edited,
+    "a bit": lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x0b"),  # of the end of its last line
     "one byte more": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
     "one byte less": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-    "nothing left": lambda path: path.write_bytes(b""),
     "another name": lambda path: path.rename(path.with_name("other")),
     "away": Path.unlink,
     "one file more": lambda path: shutil.copy(path, path.with_name(f"more{path.suffix}")),
@@ -66,10 +60,10 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-@pytest.mark.parametrize("path", ["data/raw/wands/rows.csv", "tasks/trained/model.py", "data/base/wands/table.csv"])
-def test_every_change_is_seen(manifest, path, change):
-    change(Path(path))
-    assert manifest_now(declared(NAME)) != manifest
+def test_every_change_is_seen(manifest, change):
+    for place, path in (("inputs", "raw/wands/rows.csv"), ("code", "model.py"), ("outputs", "base/wands/table.csv")):
+        change(Path("tasks/trained" if place == "code" else "data") / path)
+        assert getattr(manifest_now(declared(NAME)), place) != getattr(manifest, place)
 
 
 def test_the_same_bytes_through_a_link_are_the_same(manifest):
@@ -79,30 +73,26 @@ def test_the_same_bytes_through_a_link_are_the_same(manifest):
     assert manifest_now(declared(NAME)) == manifest
 
 
-@pytest.mark.parametrize("folder", ["tasks/trained", "data/raw/wands", "data/base/wands"])
-def test_what_running_leaves_behind_is_no_change(manifest, folder):
-    for left in ("__pycache__/model.cpython-311.pyc", ".mypy_cache/x.json", ".model.py.77.partial", "model.pyc"):
-        (Path(folder) / left).parent.mkdir(exist_ok=True)
-        (Path(folder) / left).write_bytes(b"x")
+def test_what_running_leaves_behind_is_no_change(manifest):
+    for folder in map(Path, ("tasks/trained", "data/raw/wands", "data/base/wands")):
+        for left in ("__pycache__/model.cpython-311.pyc", ".mypy_cache/x.json", ".model.py.77.partial", "model.pyc"):
+            (folder / left).parent.mkdir(exist_ok=True)
+            (folder / left).write_bytes(b"x")
     Path("tasks/trained/notes.md").write_text("no code")
     assert manifest_now(declared(NAME)) == manifest
 
 
-def test_the_same_run_writes_the_same_bytes_whenever_it_is(manifest):
-    before = PATH.read_bytes()
+def test_the_same_run_writes_the_same_bytes_whenever_and_wherever_it_is(manifest, finished):
+    before = PATH.read_text()
     for file in Path().rglob("*"):
         os.utime(file, (0, 0))
     assert run(NAME) == manifest
-    assert PATH.read_bytes() == before
+    assert PATH.read_text() == before
+    assert not re.search(r"20\d\d-\d\d-\d\d", before)
+    assert str(finished) not in before
 
 
-def test_it_holds_no_date_and_no_place_of_this_machine(finished, written):
-    _, content = written
-    assert not re.search(r"20\d\d-\d\d-\d\d", content.decode())
-    assert str(finished) not in content.decode()
-
-
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_every_flipped_bit_is_seen(written, data):
     path, content = written
@@ -115,20 +105,18 @@ def test_every_flipped_bit_is_seen(written, data):
 
 def test_every_cut_is_seen_and_what_is_no_manifest_is_told(written):
     path, content = written
-    cut = [content[:length] for length in range(0, len(content) - 1, 7)]  # the last byte is a line's end
+    cut = [content[:length] for length in range(0, len(content) - 1, 23)]  # the last byte is a line's end
     for other in (*cut, b"[]", b"{}", b'{"sha256": null}', b"null", b'{"format": 2}'):
         path.write_bytes(other)
         with pytest.raises(BadInput, match=r"train\.json"):
             read_manifest(path)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [{0: "bad", 1: "good"}, {True: "yes", False: "no"}, {1.5: "x"}, [1, [2.5, None]], "wörter ✓", 1e-4, 10**20],
-    ids=repr,
-)
-def test_parameters_are_the_same_after_reading_whatever_their_kind(manifest, value):
-    edit_params(lambda params: params["datasets"]["wands"].update(settings={"own": value}))
+OWN = {"numbers": {0: "bad", True: "yes", 1.5: "x"}, "list": [1, [2.5, None]], "text": "wörter ✓", "n": [1e-4, 10**20]}
+
+
+def test_parameters_are_the_same_after_reading_whatever_their_kind(manifest):
+    edit_params(lambda params: params["datasets"]["wands"].update(settings=OWN))
     after = run(NAME)
     assert read_manifest(PATH) == after
     assert changes(after, manifest_now(declared(NAME))) == []

@@ -2,38 +2,33 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
 import pytest
 import yaml
+from dvc.repo import Repo
 
 from flows import processes
 from flows.processes import BUSY_FILE, LOCK_FILE, end, finish, put_aside_what_is_cut_off, start_lanes
 from tasks.protocol.store import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCK = """schema: '2.0'
-stages:
-  train@wands:
-    cmd: python -m tasks.train wands
-    deps:
-    - path: data/raw/wands
-      hash: md5
-      md5: 0123456789abcdef0123456789abcdef.dir
-      size: 12
-      nfiles: 2
-    outs:
-    - path: data/base/wands
-      hash: md5
-      md5: fedcba9876543210fedcba9876543210.dir
-      size: 34
-      nfiles: 3
-"""
+OUTPUT = {
+    "path": "data/raw/wands",
+    "hash": "md5",
+    "md5": "0123456789abcdef0123456789abcdef.dir",
+    "size": 12,
+    "nfiles": 2,
+}
+STAGE = {"cmd": "python -m tasks.train wands", "deps": [OUTPUT], "outs": [OUTPUT | {"path": "data/base/wands"}]}
+LOCK = yaml.safe_dump({"schema": "2.0", "stages": {"train@wands": STAGE}}, sort_keys=False)
 
 
 @pytest.fixture(autouse=True)
@@ -54,23 +49,18 @@ def group(script: str) -> subprocess.Popen[bytes]:
 
 def members(process: subprocess.Popen[bytes]) -> list[int]:
     """Who lives in its group: those that have ended and that nobody waited for do not."""
-    found = []
+    living = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
+        with suppress(FileNotFoundError, ProcessLookupError):
             state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(its_group) == process.pid and state != "Z":
-            found.append(int(stat.parent.name))
-    return found
+            living += [int(stat.parent.name)] if int(its_group) == process.pid and state != "Z" else []
+    return living
 
 
 GROUPS = {
-    "one process": "echo ready; exec sleep 600",
     "a child": "sleep 600 & echo ready; wait",
     "a grandchild": "(sleep 600 & sleep 600) & echo ready; wait",
     "a dead leader": "sleep 600 & echo ready",
-    "who ignores SIGTERM": "trap '' TERM; echo ready; while :; do sleep 600; done",
     "a child that ignores SIGTERM": "(trap '' TERM; echo ready; while :; do sleep 600; done) & wait",
 }
 linux_only = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks into /proc")
@@ -89,25 +79,25 @@ def test_nobody_is_left_of_a_group_that_is_ended(script):
 
 
 @linux_only
-def test_who_heeds_sigterm_can_tidy_up():
+def test_who_heeds_sigterm_can_tidy_up_and_to_end_what_has_ended_takes_no_time():
     process = group("trap 'echo tidied; exit 3' TERM; echo ready; while :; do sleep 0.01; done")
     end([process])
     assert process.communicate()[0] == b"tidied\n"
+    began = time.monotonic()
+    end([process])
+    end([])
+    assert time.monotonic() - began < 0.3
 
 
 @linux_only
 def test_all_are_ended_where_waiting_for_one_is_cut_short(monkeypatch):
-    processes = [group(GROUPS["a child"]), group(GROUPS["a grandchild"])]
-
-    def interrupted() -> int:
-        raise KeyboardInterrupt
-
+    both = [group(GROUPS["a child"]), group(GROUPS["a grandchild"])]
     with monkeypatch.context() as patch:
-        patch.setattr(processes[0], "wait", interrupted)
+        patch.setattr(both[0], "wait", lambda: signal.raise_signal(signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
-            finish(processes)
-    assert [members(process) for process in processes] == [[], []]
-    for process in processes:
+            finish(both)
+    assert [members(process) for process in both] == [[], []]
+    for process in both:
         process.communicate()
 
 
@@ -116,15 +106,6 @@ def test_the_status_is_the_first_that_is_not_zero_once_all_have_ended(statuses, 
     processes = [subprocess.Popen(["/bin/sh", "-c", f"exit {status}"], start_new_session=True) for status in statuses]
     assert finish(processes) == first
     assert [process.returncode for process in processes] == list(statuses)
-
-
-def test_to_end_what_has_ended_takes_no_time():
-    process = group("echo ready")
-    process.communicate()
-    began = time.monotonic()
-    end([process])
-    end([])
-    assert time.monotonic() - began < 0.3
 
 
 @linux_only
@@ -144,29 +125,20 @@ def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else():
         process.communicate()
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 3, 9])
+@pytest.mark.parametrize("lanes", [1, 2, 9])
 def test_every_data_set_is_in_one_lane(monkeypatch, lanes):
     started = []
     monkeypatch.setattr(processes, "start_repro", lambda targets, **environment: started.append((targets, environment)))
     start_lanes([], "train", ["a", "b", "c"], lanes, "--force", PREFECT_API_URL="x")
-    assert sorted(target for targets, _ in started for target in targets if target != "--force") == [
-        "train@a",
-        "train@b",
-        "train@c",
-    ]
+    assert sorted(target for targets, _ in started for target in targets[1:]) == ["train@a", "train@b", "train@c"]
     assert len(started) == min(lanes, 3)
-    assert all(targets[0] == "--force" for targets, _ in started)
-    assert all(environment["PREFECT_API_URL"] == "x" for _, environment in started)
+    assert {(targets[0], environment["PREFECT_API_URL"]) for targets, environment in started} == {("--force", "x")}
 
 
 def test_dvc_runs_in_a_group_of_its_own_with_our_python_first(monkeypatch):
     seen = {}
-
-    def started(command, **options):
-        seen.update(options, command=command)
-        return SimpleNamespace(pid=os.getpid())
-
-    monkeypatch.setattr(subprocess, "Popen", started)
+    ours = SimpleNamespace(pid=os.getpid())
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **how: seen.update(how, command=command) or ours)
     processes.start_repro(["report"], PREFECT_API_URL="x")
     assert seen["start_new_session"]
     assert seen["env"]["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
@@ -188,7 +160,7 @@ def test_a_whole_file_stays_and_where_there_is_none_there_is_nothing_to_do(capsy
     ("path", "content"),
     [
         (LOCK_FILE, b""),
-        (LOCK_FILE, LOCK[:-200].encode() + b"\n   -"),
+        (LOCK_FILE, LOCK[:-80].encode() + b"\n   -"),
         (LOCK_FILE, LOCK[: LOCK.index("cmd") + 3].encode()),
         (LOCK_FILE, b"\0" * 300),
         (LOCK_FILE, LOCK.encode().replace(b"train", b"tr\xe1in")),
@@ -218,31 +190,22 @@ def test_a_file_that_is_being_written_is_left_to_its_writer(monkeypatch, meanwhi
 )
 def test_stale_stages_are_those_that_dvc_names_and_it_waits_for_another_dvc(monkeypatch, answer, stale):
     asked = []
-
-    def run(command, **options):
-        asked.append(command)
-        return subprocess.CompletedProcess(command, 0, answer, "")
-
-    monkeypatch.setattr(subprocess, "run", run)
+    answered = subprocess.CompletedProcess([], 0, answer, "")
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: asked.append(command) or answered)
     assert processes.stale_stages() == stale
     assert "--wait-for-lock" in asked[0]
 
 
 def test_dvc_says_what_runs_and_what_fails_without_its_hints_and_what_it_skips():
     BUSY_FILE.parent.parent.rename("before")
-    for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
-        subprocess.run(command, check=True)
+    Repo.init(no_scm=True).close()
     stages = {"made": {"cmd": "echo said; echo > made", "outs": ["made"]}, "bad": {"cmd": "false", "deps": ["made"]}}
     Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
     ours = [sys.executable, "-m", "flows.processes", "repro", "--keep-going"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    first, second = (
-        subprocess.run(ours, env=environment, capture_output=True, text=True, check=False) for _ in range(2)
-    )
+    captured = {"env": os.environ | {"PYTHONPATH": str(ROOT)}, "capture_output": True, "text": True}
+    first, second = (subprocess.run(ours, **captured, check=False) for _ in range(2))
     assert first.returncode == second.returncode == 255
-    assert re.findall(r"\S.*", first.stdout) == [
-        *("Running stage 'made':", "> echo said; echo > made", "said"),
-        *("Running stage 'bad':", "> false"),
-    ]
+    made = ["Running stage 'made':", "> echo said; echo > made", "said"]
+    assert re.findall(r"\S.*", first.stdout) == [*made, "Running stage 'bad':", "> false"]
     assert "failed to reproduce 'bad'" in first.stderr
     assert re.findall(r"\S.*", second.stdout) == ["Running stage 'bad':", "> false"]

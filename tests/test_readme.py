@@ -128,20 +128,20 @@ def test_every_entry_of_params_yaml_on_these_pages_is_a_sound_one():
 
 
 TESTS = Path(__file__).resolve().parent
-END_TO_END = "test_end_to_end.py"
+ON_DASK = "system/test_dask.py"
 TYPED = {  # each command of the README that is none of `flows.rerank`: what a test file holds that types it
-    "dvc repro": ("test_end_to_end.py", '"dvc", "repro")'),
-    "dvc repro reliability@wands": ("test_end_to_end.py", '["reliability@wands"]'),
-    "dvc repro --downstream train@wands": ("test_end_to_end.py", '["--downstream", "train@wands"]'),
+    "dvc repro": ("test_end_to_end.py", '["repro"]'),
+    "dvc repro reliability@wands": ("test_end_to_end.py", '["repro", "reliability@wands"]'),
+    "dvc repro --downstream train@wands": ("test_end_to_end.py", '["repro", "--downstream", "train@wands"]'),
     "dvc metrics diff": ("test_dvc_plots.py", '"metrics"'),
     "dvc plots diff": ("test_dvc_plots.py", '"diff"'),
     "dvc plots show": ("test_dvc_plots.py", '"show"'),
-    "dvc push": ("test_end_to_end.py", '"dvc", "push"'),
+    "dvc push": ("test_end_to_end.py", '["push"]'),
     "dvc --version": ("bench/test_bench_orchestration.py", "dvc"),
     "python -m flows.serve": ("system/served.py", '"flows.serve"'),
     "python -m flows.refresh": ("test_end_to_end.py", '"flows.refresh"'),
-    "python -m flows.reliability wands --seed 2 --calibrator smart": (END_TO_END, '"flows.reliability", "wands"'),
-    "PREFECT_TASKS_REFRESH_CACHE=true dvc repro -f reliability@wands": ("system/test_dask.py", "TASKS_REFRESH_CACHE"),
+    "python -m flows.reliability wands --seed 2 --calibrator smart": (ON_DASK, '"flows.reliability", "wands"'),
+    "PREFECT_TASKS_REFRESH_CACHE=true dvc repro -f reliability@wands": (ON_DASK, "PREFECT_TASKS_REFRESH_CACHE"),
     "python -m flows.verify": ("test_end_to_end.py", '"flows.verify"'),
 }
 

@@ -88,20 +88,22 @@ def simulated(labels: int, rows: int, seed: int, law: tuple[float, float] = (1, 
     return Simulated(labels, confidence, decision, rng.random(rows) < truth, truth)
 
 
-@pytest.fixture(
-    scope="module", params=[(2, 0), (2, 1), (2, 2), (5, 0), (5, 1), (5, 2)], ids=lambda at: f"K={at[0]}-{at[1]}"
-)
+@pytest.fixture(scope="module", params=[(2, 0), (5, 0), (5, 1)], ids=lambda at: f"K={at[0]}-{at[1]}")
 def rows(request):
     labels, seed = request.param
     return simulated(labels, 200_000, seed)
 
 
+def missed(rows: Simulated) -> np.ndarray:
+    """By how much the optimum misses the truth at common rows: less than `CLOSE`, or 4 of its standard errors."""
+    error = np.abs(rows.fitted("mrp_exact") - rows.truth)
+    assert (error <= np.maximum(CLOSE, 4 * rows.standard_error()))[rows.common].all()
+    return error[rows.common]
+
+
 def test_the_optimum_is_close_to_the_truth_or_as_near_as_so_many_rows_can_tell(rows):
-    error, known = np.abs(rows.fitted("mrp_exact") - rows.truth), rows.standard_error()
-    assert (error <= np.maximum(CLOSE, 4 * known))[rows.common].all()
-    assert known[rows.common].max() < 0.015  # so that this says something
-    if rows.labels == 2:
-        assert error[rows.common].max() <= CLOSE
+    assert rows.standard_error()[rows.common].max() < 0.015  # so that this says something
+    assert missed(rows).max() <= (CLOSE if rows.labels == 2 else 1)
 
 
 def test_adam_as_published_is_close_to_the_truth_at_all_but_a_few_rows(rows):
@@ -110,6 +112,7 @@ def test_adam_as_published_is_close_to_the_truth_at_all_but_a_few_rows(rows):
     assert (error > CLOSE).mean() <= 0.05
 
 
+@pytest.mark.study
 def test_with_a_million_rows_the_optimum_is_close_with_five_labels_too():
     rows = simulated(5, 1_000_000, 0)
     assert np.abs(rows.fitted("mrp_exact") - rows.truth)[rows.common].max() <= CLOSE
@@ -117,20 +120,17 @@ def test_with_a_million_rows_the_optimum_is_close_with_five_labels_too():
 
 @pytest.mark.parametrize("labels", [2, 5])
 def test_where_few_rows_are_sure_the_optimum_is_close_at_all_but_a_fiftieth_of_the_rows(labels):
-    rows = simulated(labels, 200_000, 0, law=(2, 1.5))
-    error, known = np.abs(rows.fitted("mrp_exact") - rows.truth), rows.standard_error()
-    assert (error <= np.maximum(CLOSE, 4 * known))[rows.common].all()
-    assert (error > CLOSE)[rows.common].mean() <= 0.02
+    assert (missed(simulated(labels, 200_000, 0, law=(2, 1.5))) > CLOSE).mean() <= 0.02
 
 
 def test_the_label_spread_is_that_of_the_truth_within_its_standard_error(rows):
     """Three and a half of them, so that chance alone hardly fails one of six fits. Which label is right most and least
     often is beyond doubt here, so noise does not widen the spread."""
-    seen = label_spread(rows.confidence, rows.decision, rows.correct)
+    measured = label_spread(rows.confidence, rows.decision, rows.correct)
     true = mean_spread(label_cells(rows.confidence, rows.decision, rows.truth - rows.confidence))
-    draws = resample(np.arange(len(rows.truth)), resamples=60, seed=0)
+    draws = resample(np.arange(len(rows.truth)), resamples=40, seed=0)
     error = draws.label_spread(rows.confidence, rows.decision, rows.correct).std(ddof=1)
-    assert abs(seen - true) < 3.5 * error
+    assert abs(measured - true) < 3.5 * error
     assert error < 0.1 * true
 
 
@@ -163,10 +163,10 @@ def outside() -> Simulated:
 
 @pytest.mark.parametrize(("name", "more"), [("mrp", ADAM), ("mrp_exact", 0)])
 def test_a_smooth_curve_outside_the_family_is_missed_by_no_more_than_is_stated(name, more, outside):
-    missed = np.abs(outside.fitted(name) - outside.truth).reshape(len(OUTSIDE), -1)
+    error = np.abs(outside.fitted(name) - outside.truth).reshape(len(OUTSIDE), -1)
     largest, mean = np.array([stated for _, *stated in OUTSIDE.values()]).T
     assert outside.common.all()
-    assert (missed.max(axis=1) <= SLACK * largest + more).all()
-    assert (missed.mean(axis=1) <= SLACK * mean + more).all()
+    assert (error.max(axis=1) <= SLACK * largest + more).all()
+    assert (error.mean(axis=1) <= SLACK * mean + more).all()
     if name == "mrp_exact":
-        assert (missed.max(axis=1) >= largest / SLACK).all()  # nor is more stated than is missed
+        assert (error.max(axis=1) >= largest / SLACK).all()  # nor is more stated than is missed

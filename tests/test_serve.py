@@ -1,10 +1,10 @@
 """The deployments: forms that refuse what a command would, what a run shows, and the server they stand on."""
 
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import get_args
 from uuid import uuid4
 
@@ -54,14 +54,14 @@ def test_a_form_refuses_what_no_run_could_use(form, wrong):
 
 
 def test_every_command_and_flow_is_served_and_the_refresh_alone_on_a_schedule():
-    deployed = {one.name: one for one in serve.deployments(load_params())}
-    commands = {f"rerank-{one.callback.__name__}" for one in serve.rerank.app.registered_commands}
+    deployed = {deployment.name: deployment for deployment in serve.deployments(load_params())}
+    commands = {f"rerank-{command.callback.__name__}" for command in serve.rerank.app.registered_commands}
     assert set(deployed) == {"refresh", "reliability", *commands}
-    assert {name for name, one in deployed.items() if one.schedules} == {"refresh"}
+    assert [name for name, deployment in deployed.items() if deployment.schedules] == ["refresh"]
     (entry,) = deployed["refresh"].schedules
     assert (entry.schedule.cron, entry.schedule.timezone or "UTC") == (load_params().schedule.refresh, "UTC")
     assert deployed["refresh"].concurrency_limit == 1
-    assert all(one.entrypoint.startswith("flows/") for one in deployed.values())
+    assert all(deployment.entrypoint.startswith("flows/") for deployment in deployed.values())
 
 
 def test_the_scheduler_can_write_its_runs_with_the_sqlalchemy_that_is_installed():
@@ -84,45 +84,35 @@ def test_what_the_server_checks_before_a_run_exists_knows_the_data_sets(wrong):
         validate(wrong, schema, raise_on_error=True)
 
 
-class Reliability:
-    """Stands in for the flow of one data set."""
-
-    def __init__(self) -> None:
-        self.ran = []
-
-    def with_options(self, **_):
-        return self
-
-    def __call__(self, name, seeds, calibrators):
-        self.ran.append((name, seeds, calibrators))
-        if name != "scidocs":
-            raise RunFailed(f"no luck with {name}")
-
-
 @pytest.fixture
-def one(monkeypatch) -> Reliability:
-    stand_in = Reliability()
-    monkeypatch.setattr(reliability, "reliability", stand_in)
+def asked(monkeypatch) -> list[tuple]:
+    """What the flow of one data set is asked for, in whose place this stands: it fails, but for scidocs."""
+    calls = []
+
+    def reliability_of(*arguments):
+        calls.append(arguments)
+        if arguments[0] != "scidocs":
+            raise RunFailed(f"no luck with {arguments[0]}")
+
+    monkeypatch.setattr(reliability, "reliability", SimpleNamespace(with_options=lambda **_: reliability_of))
     monkeypatch.setattr(serve, "alive", nullcontext)  # there is no flow run
-    return stand_in
+    return calls
 
 
-def test_where_a_data_set_fails_the_others_finish_and_every_reason_is_told(one):
+def test_where_a_data_set_fails_the_others_finish_and_every_reason_is_told(asked):
     with pytest.raises(RunFailed, match=r"no luck with wands(.|\n)*no luck with mine"):
         serve.reliabilities.fn(["wands", "scidocs", "mine", "wands"], [4], ["ts"])
-    assert one.ran == [(name, [4], ["ts"]) for name in ("wands", "scidocs", "mine")]
+    assert asked == [(name, [4], ["ts"]) for name in ("wands", "scidocs", "mine")]
 
 
-def test_a_run_of_the_form_has_seeds_and_so_never_writes_where_dvc_does(one):
+def test_a_run_of_the_form_has_seeds_and_so_never_writes_where_dvc_does(asked):
     serve.reliabilities.fn(["scidocs"])
-    assert one.ran == [("scidocs", list(load_params().seeds), None)]
+    assert asked == [("scidocs", list(load_params().seeds), None)]
 
 
 def test_a_port_that_is_taken_and_a_project_that_is_served_are_told_before_anything_starts(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with socket.socket() as taken:
-        taken.bind((server.HOST, 0))
-        taken.listen()
+    with server.listening(0) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(BadInput, match=f"port {port} .* --port"), server.api_server(port):
             pass
@@ -146,8 +136,8 @@ def test_a_live_server_is_taken_as_it_is_and_what_a_killed_one_has_left_is_gone(
 
 
 def test_a_server_that_ends_at_once_is_told():
-    ended, told = [sys.executable, "-c", "raise SystemExit(3)"], r"ended with status 3; .*server\.log"
-    with subprocess.Popen(ended) as process, pytest.raises(RunFailed, match=told):
+    ended, words = [sys.executable, "-c", "raise SystemExit(3)"], r"ended with status 3; .*server\.log"
+    with subprocess.Popen(ended) as process, pytest.raises(RunFailed, match=words):
         server.wait_until_healthy(process, "http://127.0.0.1:9/api")
 
 
@@ -185,15 +175,6 @@ def folder(monkeypatch, tmp_path):
     return tmp_path / serve.FOLDER
 
 
-def test_a_form_writes_into_its_folder_which_is_for_this_user_alone(folder):
-    assert folder.stat().st_mode & 0o777 == 0o700
-    for out in ("map.json", "a/map.json", str(folder / "b.json")):
-        with serve.written(out, ".json") as place:
-            assert place == folder / out
-            place.parent.mkdir(exist_ok=True)
-            place.write_text("{}")
-
-
 OUTSIDE = ("/etc/map.json", "../map.json", "a/../../map.json", "link/map.json", "out.json", ".")
 REFUSED = dict.fromkeys(OUTSIDE, r"the only folder(.|\n)*--out")
 REFUSED |= dict.fromkeys(["map", "map.sh", "map.json.py", ".json"], r"must end in \.json or \.csv")
@@ -207,10 +188,13 @@ def test_a_form_neither_leaves_its_folder_nor_writes_other_endings_than_its_comm
         pytest.fail("it would have written")
 
 
-def test_a_form_overwrites_what_a_form_has_made_and_nothing_else(folder):
-    for text in ("first", "second"):
-        with serve.written("map.json", ".json") as place:
-            place.write_text(text)
+def test_a_form_writes_into_its_folder_and_overwrites_what_a_form_has_made_and_nothing_else(folder):
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for out in ("map.json", "a/map.json", str(folder / "b.json"), "map.json"):
+        with serve.written(out, ".json") as place:
+            assert place == folder / out
+            place.parent.mkdir(exist_ok=True)
+            place.write_text(f"{len(list(folder.iterdir()))}")
     (folder / "map.json").write_text("changed by a person")
     (folder / "mine.json").write_text("of a person")
     for out in ("map.json", "mine.json"):
@@ -220,13 +204,12 @@ def test_a_form_overwrites_what_a_form_has_made_and_nothing_else(folder):
 
 def test_every_form_that_writes_asks_where_it_may(folder, monkeypatch):
     monkeypatch.setattr(serve, "alive", nullcontext)  # there is no flow run
-    wrong = {"predictions": folder / "rows.csv", "out": "/etc/x.json"}
-    writing = [one for one in serve.RERANK if "out" in one.parameters.properties]
-    assert [one.name for one in writing] == ["rerank-fit", "rerank-apply", "rerank-evaluate", "rerank-thresholds"]
+    wrong = {"map_file": folder / "map.json", "predictions": folder / "rows.csv", "out": "/etc/x.json"}
+    writing = [form for form in serve.RERANK if "out" in form.parameters.properties]
+    assert [form.name for form in writing] == ["rerank-fit", "rerank-apply", "rerank-evaluate", "rerank-thresholds"]
     for form in writing:
-        given = wrong | ({"map_file": folder / "map.json"} if "map_file" in form.parameters.properties else {})
         with pytest.raises(BadInput, match="the only folder"):
-            form.fn(**given)
+            form.fn(**{name: wrong[name] for name in form.parameters.properties if name in wrong})
 
 
 def test_a_work_pool_needs_a_server(monkeypatch):

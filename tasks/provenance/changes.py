@@ -54,8 +54,8 @@ def why(before: Manifest | None, after: Manifest) -> str:
     """Why the stage of `after` ran, where `before` is that of its last finished run."""
     if before is None:
         return "it had not finished on this machine before"
-    found = changes(before, after)
-    if not found:
+    differences = changes(before, after)
+    if not differences:
         return "nothing that it reads had changed: it was forced, or its outputs were missing or changed"
-    more = [f"and {len(found) - MOST_NAMED} more"] if len(found) > MOST_NAMED else []
-    return "; ".join([*found[:MOST_NAMED], *more])
+    more = [f"and {len(differences) - MOST_NAMED} more"] if len(differences) > MOST_NAMED else []
+    return "; ".join([*differences[:MOST_NAMED], *more])

@@ -28,14 +28,14 @@ def now() -> str:
 def commit() -> str:
     """The commit of the checkout in the current folder, and whether tracked files differ from it."""
     git = shutil.which("git")
-    head = _told(git, "rev-parse", "HEAD") if git else None
+    head = _output(git, "rev-parse", "HEAD") if git else None
     if git is None or head is None:
         return NO_CHECKOUT
-    changed = _told(git, "status", "--porcelain", "--untracked-files=no")
+    changed = _output(git, "status", "--porcelain", "--untracked-files=no")
     return f"{head}, with changes that are not committed" if changed else head
 
 
-def _told(git: str, *arguments: str) -> str | None:
-    """What git says; None where it refuses."""
+def _output(git: str, *arguments: str) -> str | None:
+    """What git prints; None where it refuses."""
     done = subprocess.run([git, *arguments], check=False, capture_output=True, text=True)  # noqa: S603 - our own
     return None if done.returncode else done.stdout.strip()

@@ -54,10 +54,10 @@ def declared(name: str) -> Declared:
         raise BadInput(f"no stage {name!r} in {DVC_FILE}; it has {', '.join(stage_names())}")
     if key and key not in params["datasets"]:
         raise BadInput(f"no data set {key!r} in {PARAMS_FILE}; it has {', '.join(params['datasets'])}")
-    known = {"key": key, **{f"item.{field}": value for field, value in params["datasets"].get(key, {}).items()}}
+    values = {"key": key, **{f"item.{field}": value for field, value in params["datasets"].get(key, {}).items()}}
 
     def filled(text: str) -> str:
-        return re.sub(r"\$\{([\w.]+)\}", lambda found: str(known[found[1]]), text)
+        return re.sub(r"\$\{([\w.]+)\}", lambda match: str(values[match[1]]), text)
 
     stage = stages[kind].get("do", stages[kind])
     reads = [Path(filled(path)) for path in stage["deps"]]

@@ -56,7 +56,7 @@ def reached_files(file: Path, root: Path = Path(), *, packages: bool = True) -> 
         for name in imports(root / current):
             place = Path(*name.split("."))
             candidates += [place.with_suffix(".py"), place / "__init__.py"]
-        waiting += [found for found in candidates if (root / found).is_file()]
+        waiting += [place for place in candidates if (root / place).is_file()]
     return reached
 
 

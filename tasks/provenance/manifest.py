@@ -59,10 +59,8 @@ def versions() -> dict[str, str]:
 
 def files_in(paths: Iterable[Path]) -> list[Path]:
     """The files that `paths`, files and folders, hold, in order; what is missing holds none."""
-    found = [file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))]
-    kept = (
-        file for file in set(found) if file.suffix not in {".pyc", ".partial"} and LEFT_BEHIND.isdisjoint(file.parts)
-    )
+    files = {file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))}
+    kept = (file for file in files if file.suffix not in {".pyc", ".partial"} and LEFT_BEHIND.isdisjoint(file.parts))
     return sorted(file for file in kept if file.is_file())
 
 

@@ -100,9 +100,7 @@ def _remove_outputs(stage: Declared) -> None:
     """
     torn = [*stage.manifest.parent.glob(f".{stage.manifest.name}.*.partial")]
     torn += [file for folder in stage.lasting for file in folder.rglob(".*.partial")]
-    for path in (stage.manifest, *stage.outputs, *torn):
-        if path in stage.lasting:
-            continue
+    for path in (stage.manifest, *(path for path in stage.outputs if path not in stage.lasting), *torn):
         if path.is_dir():
             shutil.rmtree(path)
         else:
@@ -142,8 +140,8 @@ def in_a_sentence(kind: str) -> Iterator[None]:
         sys.exit("\n".join(map(printable, f"{kind}: {error}".split("\n"))))
     except OSError as error:
         if error.errno in MAY_NOT and error.filename:
-            told = f"{error.filename} is refused ({error.strerror})"
-            sys.exit(f"{kind}: {told}; take a checkout that belongs to you and may be written to")
+            refused = f"{error.filename} is refused ({error.strerror})"
+            sys.exit(f"{kind}: {refused}; take a checkout that belongs to you and may be written to")
         if error.errno not in NO_ROOM:
             raise
         sys.exit(f"{kind}: no room is left on the disk ({error}); make room and run the same command again")

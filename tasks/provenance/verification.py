@@ -90,16 +90,10 @@ def objects_of_stage(locked: Mapping[str, Any], cache: Path, rotted: Collection[
 
     Where the list of a folder has rotted, or is missing, what it lists is unknown and left out.
     """
-    found: set[Path] = set()
-    for out in locked.get("outs", []):
-        if not out.get("md5"):  # dvc.lock is cut off here
-            continue
-        top = _object(cache, out["md5"])
-        found.add(top)
+    names = [out["md5"] for out in locked.get("outs", []) if out.get("md5")]  # none where dvc.lock is cut off
+    objects = {cache / md5[:2] / md5[2:] for md5 in names}
+    for top in sorted(objects):
         if top.suffix == ".dir" and top.exists() and top not in rotted:
-            found |= {_object(cache, entry["md5"]) for entry in json.loads(top.read_text(encoding="utf-8"))}
-    return found
-
-
-def _object(cache: Path, md5: str) -> Path:
-    return cache / md5[:2] / md5[2:]
+            listed = [entry["md5"] for entry in json.loads(top.read_text(encoding="utf-8"))]
+            objects |= {cache / md5[:2] / md5[2:] for md5 in listed}
+    return objects

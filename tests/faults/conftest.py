@@ -34,59 +34,55 @@ def laid_out(shared: Path) -> Path:
     return made_once(shared / "laid_out", make_project)
 
 
+def copied_and_run(shared: Path, name: str, source: Path, *command: str) -> Path:
+    """A copy of `source` in which `python -m command` was run once, for all processes of the tests."""
+
+    def make(folder: Path) -> None:
+        shutil.copytree(source, folder)
+        SmallProject(folder).run(*command)
+
+    return made_once(shared / name, make)
+
+
 @pytest.fixture(scope="session")
 def set_up(shared: Path, laid_out: Path) -> Path:
     """The project as `make setup` leaves it, not run yet."""
-
-    def make(folder: Path) -> None:
-        shutil.copytree(laid_out, folder)
-        SmallProject(folder).run("prefect", "server", "database", "upgrade", "-y")
-
-    return made_once(shared / "set_up", make)
+    return copied_and_run(shared, "set_up", laid_out, "prefect", "server", "database", "upgrade", "-y")
 
 
 @pytest.fixture(scope="session")
 def finished(shared: Path, set_up: Path) -> SmallProject:
     """The project after an undisturbed run of everything. Only to look at."""
-
-    def make(folder: Path) -> None:
-        shutil.copytree(set_up, folder)
-        SmallProject(folder).run("flows.refresh")
-
-    return SmallProject(made_once(shared / "finished", make))
+    return SmallProject(copied_and_run(shared, "finished", set_up, "flows.refresh"))
 
 
 @pytest.fixture(scope="session")
 def trained(shared: Path, laid_out: Path) -> SmallProject:
     """The project after an undisturbed `dvc repro train@mine`. Only to look at."""
-
-    def make(folder: Path) -> None:
-        shutil.copytree(laid_out, folder)
-        SmallProject(folder).run("dvc", "repro", "train@mine")
-
-    return SmallProject(made_once(shared / "trained", make))
+    return SmallProject(copied_and_run(shared, "trained", laid_out, "dvc", "repro", "train@mine"))
 
 
-@pytest.fixture
-def young_project(tmp_path: Path, laid_out: Path) -> Iterator[SmallProject]:
-    """A project of one's own in which no stage has run, and no flow can; what still runs in it afterwards is ended."""
-    yield from copied(laid_out, tmp_path / "project")
-
-
-@pytest.fixture
-def project(tmp_path: Path, set_up: Path) -> Iterator[SmallProject]:
-    """A project of one's own that has not run yet; what still runs in it afterwards is ended."""
-    yield from copied(set_up, tmp_path / "project")
-
-
-@pytest.fixture
-def finished_project(tmp_path: Path, finished: SmallProject) -> Iterator[SmallProject]:
-    """A project of one's own whose first run has finished; what still runs in it afterwards is ended."""
-    yield from copied(finished.folder, tmp_path / "project")
-
-
-def copied(source: Path, folder: Path) -> Iterator[SmallProject]:
+def own_copy(source: Path, folder: Path) -> Iterator[SmallProject]:
+    """A project of a test's own; what still runs in it afterwards is ended."""
     shutil.copytree(source, folder, ignore=shutil.ignore_patterns(".faults"), symlinks=True)
     project = SmallProject(folder)
     yield project
     project.end()
+
+
+@pytest.fixture
+def young_project(tmp_path: Path, laid_out: Path) -> Iterator[SmallProject]:
+    """A project of one's own in which no stage has run, and no flow can."""
+    yield from own_copy(laid_out, tmp_path / "project")
+
+
+@pytest.fixture
+def project(tmp_path: Path, set_up: Path) -> Iterator[SmallProject]:
+    """A project of one's own that has not run yet."""
+    yield from own_copy(set_up, tmp_path / "project")
+
+
+@pytest.fixture
+def finished_project(tmp_path: Path, finished: SmallProject) -> Iterator[SmallProject]:
+    """A project of one's own whose first run has finished."""
+    yield from own_copy(finished.folder, tmp_path / "project")

@@ -6,9 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,22 +61,17 @@ class Running:
     def struck(self) -> int:
         """How many of the faults have been reached."""
         faults = json.loads((self.counted / "faults.json").read_text())
-        counts = [self.counted / fault["name"] for fault in faults]
-        return sum(
-            count.exists() and count.stat().st_size >= fault.get("nth", 1)
-            for count, fault in zip(counts, faults, strict=True)
-        )
+        counts = [(self.counted / fault["name"], fault.get("nth", 1)) for fault in faults]
+        return sum(count.exists() and count.stat().st_size >= nth for count, nth in counts)
 
     def processes(self) -> list[psutil.Process]:
         """Those that still run."""
-        found = []
+        living = []
         for process in psutil.process_iter():
-            try:
+            with suppress(psutil.Error):
                 if process.environ().get("FAULTS_COUNTED") == str(self.counted):
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+                    living.append(process)
+        return living
 
     def kill_command(self) -> None:
         """SIGKILL to the command itself, and to nothing that it has started."""
@@ -146,7 +139,8 @@ class SmallProject:
     def results(self) -> dict[str, str]:
         """SHA-256 of every file that stages made, but for what tells how it was made."""
         files = [file for made in MADE for file in (self.folder / "data" / made).rglob("*") if file.is_file()]
-        return {file.relative_to(self.folder).as_posix(): content_of(file) for file in sorted(files)}
+        digests = {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
+        return {file.relative_to(self.folder).as_posix(): digest for file, digest in digests.items()}
 
     def locked(self) -> set[str]:
         """The stages that DVC takes for finished."""
@@ -164,11 +158,6 @@ class SmallProject:
             return [state for (state,) in recorded.execute("select state_type from flow_run")]
 
 
-def content_of(file: Path) -> str:
-    """SHA-256 of a file."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
 def is_whole(kept: Path) -> bool:
     """Is a kept result whole JSON?"""
     try:
@@ -178,20 +167,7 @@ def is_whole(kept: Path) -> bool:
     return True
 
 
-def wait_for(holds: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    """Wait until `holds`; fails, saying `what` was awaited."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"waited {seconds} s for {what}"
-        time.sleep(0.1)
-
-
 def make_project(folder: Path) -> None:
     """Lay out the project in `folder`, with a twin of wands and a csv of judged pairs, small in everything."""
-
-    def quick(params: dict[str, Any]) -> None:
-        small(params)
-        params["projection"]["epochs"] = 40
-
-    copy_project(folder, quick)
+    copy_project(folder, small)
     write_own_pairs(folder / "mine.csv")

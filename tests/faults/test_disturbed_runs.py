@@ -6,7 +6,8 @@ import pytest
 
 from flows.server import answers
 from tests.faults.small_disk import FULL, on_small_disk
-from tests.faults.small_project import held, killed, wait_for
+from tests.faults.small_project import held, killed
+from tests.system.browser import eventually
 from tests.system.served import free_port
 
 pytestmark = pytest.mark.faults
@@ -36,9 +37,9 @@ def test_what_a_kill_leaves_of_dvc_s_own_files_costs_no_fit(finished_project, fi
 def test_of_two_runs_at_once_the_second_says_who_runs_and_waits(project, finished, tmp_path):
     go_on = tmp_path / "go on"
     first = project.start("flows.refresh", faults=(held("replace", "data/base/wands/logits.parquet", go_on),))
-    wait_for(first.struck, "a stage in the middle of a write")
+    eventually(first.struck)
     second = project.start("flows.refresh")
-    wait_for(lambda: f"process {first.process.pid} has been running it" in second.printed(), "word of who runs it")
+    eventually(lambda: f"process {first.process.pid} has been running it" in second.printed())
     go_on.touch()
     for running in (first, second):
         ended, printed = running.ended()
@@ -50,7 +51,7 @@ def test_of_two_runs_at_once_the_second_says_who_runs_and_waits(project, finishe
 def test_what_outlives_a_killed_run_is_ended_by_the_next(project, finished, tmp_path):
     go_on = tmp_path / "go on"
     first = project.start("flows.refresh", faults=(held("replace", "data/base/wands/logits.parquet", go_on),))
-    wait_for(first.struck, "a stage in the middle of a write")
+    eventually(first.struck)
     (stage,) = [process for process in first.processes() if {"tasks.train", "wands"} <= set(process.cmdline())]
     first.kill_command()
     assert "Traceback" not in project.run("flows.refresh")
@@ -63,7 +64,7 @@ def test_a_server_that_dies_is_named_and_the_same_command_goes_on_without_it(fin
         shutil.rmtree(finished_project.folder / made)
     url = f"http://127.0.0.1:{(port := free_port())}/api"
     server = finished_project.start("prefect", "server", "start", "--port", str(port))
-    wait_for(lambda: answers(url), "the server")
+    eventually(lambda: answers(url))
     reaching = {"PREFECT_API_URL": url, "PREFECT_CLIENT_MAX_RETRIES": "1"}
     command = ("flows.reliability", "wands")
     moment = killed("write", ".prefect/storage/vector-*", "server")

@@ -1,9 +1,11 @@
-"""The short form: what can go wrong around one stage, under DVC alone."""
+"""What can go wrong around one stage, under DVC alone; the first of these is in `make test`, too."""
 
 import signal
 
-from tests.faults.small_disk import FULL, on_small_disk
-from tests.faults.small_project import edited, held, killed, wait_for
+import pytest
+
+from tests.faults.small_project import edited, held, killed
+from tests.system.browser import eventually
 
 TRAIN = ("dvc", "repro", "train@mine")
 
@@ -21,42 +23,25 @@ def test_a_stage_that_dies_and_one_whose_raw_file_is_edited_end_with_the_same_by
     assert young_project.results() == trained.results()
 
 
+@pytest.mark.faults
 def test_a_second_dvc_names_the_first_and_waits_for_a_stage_that_outlives_it(young_project, trained, tmp_path):
     go_on = tmp_path / "go on"
     first = young_project.start(*TRAIN, faults=(held("replace", "data/base/mine/logits.parquet", go_on),))
-    wait_for(first.struck, "the stage in the middle of a write")
+    eventually(first.struck)
     printed = young_project.run(*TRAIN, status=255)
     assert f"(PID {first.process.pid})" in printed
     assert "Traceback" not in printed
     (stage,) = [process for process in first.processes() if "tasks.train" in process.cmdline()]
     first.kill_command()
     third = young_project.start(*TRAIN)
-    wait_for(lambda: f"process {stage.pid} has been running it" in third.printed(), "word of who runs it")
+    eventually(lambda: f"process {stage.pid} has been running it" in third.printed())
     go_on.touch()
     ended, printed = third.ended()
     assert ended == 0, printed
     assert young_project.results() == trained.results()
 
 
-def test_an_own_file_that_is_edited_while_it_is_copied_is_named_and_not_taken(young_project):
-    own, download = young_project.folder / "mine.csv", ("dvc", "repro", "download@mine")
-    edit = edited("replace", "data/raw/.mine.partial/source.json", own, "query 1,lamp of another day,good")
-    printed = young_project.run(*download, faults=(edit,), status=255)
-    assert "mine.csv changed while download@mine was running" in printed
-    assert "Traceback" not in printed
-    assert young_project.locked() == set()
-    young_project.run(*download)
-    assert (young_project.folder / "data/raw/mine/mine.csv").read_bytes() == own.read_bytes()
-
-
-def test_a_full_disk_is_named_and_the_same_command_goes_on_with_room(young_project, trained):
-    full, after = on_small_disk(young_project, *TRAIN, size="80k")
-    assert FULL in full
-    assert "Traceback" not in full
-    assert "Running stage 'train@mine'" in after
-    assert young_project.results() == trained.results()
-
-
+@pytest.mark.faults
 def test_a_target_that_is_no_stage_is_told_before_anything_starts(young_project):
     printed = young_project.run("flows.refresh", "nothing", status=1)
     assert printed.startswith("refresh: no stage 'nothing' in dvc.yaml; it has download@wands")

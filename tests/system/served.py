@@ -66,8 +66,7 @@ class Served:
             return json.load(answer)
 
     def deployment(self, name: str) -> str | None:
-        found = self.ask("deployments", deployments={"name": {"any_": [name]}})
-        return found[0]["id"] if found else None
+        return next((one["id"] for one in self.ask("deployments", deployments={"name": {"any_": [name]}})), None)
 
     def runs(self, name: str) -> list[dict]:
         """Those of a deployment, the oldest first."""

@@ -95,8 +95,8 @@ def scheduler(project) -> Iterator[str]:
 
 def fitted(project: Path) -> tuple[int, int]:
     """How many calibrators the last run has fitted, and how many it found."""
-    told = json.loads((project / "data/.state/fits/runs/wands.json").read_text())
-    return told["calibrators_fitted"], told["calibrators_reused"]
+    fits = json.loads((project / "data/.state/fits/runs/wands.json").read_text())
+    return fits["calibrators_fitted"], fits["calibrators_reused"]
 
 
 def results(project: Path) -> dict[str, bytes]:

@@ -118,8 +118,8 @@ def browser(tmp_path):
 
 def what_runs(served: Served) -> list[tuple]:
     """What each deployment would run, and whether it does so by itself."""
-    told = ("name", "entrypoint", "pull_steps", "paused", "enforce_parameter_schema")
-    return [tuple(one[name] for name in told) for one in served.ask("deployments")]
+    facts = ("name", "entrypoint", "pull_steps", "paused", "enforce_parameter_schema")
+    return [tuple(deployment[fact] for fact in facts) for deployment in served.ask("deployments")]
 
 
 @pytest.mark.parametrize("host", ["evil.test", "127.0.0.1", "localhost"])
@@ -140,19 +140,19 @@ def test_a_form_of_another_origin_changes_nothing(browser, hostile, served):
     browser.execute_script("document.forms[0].submit()")
     eventually(lambda: hostile not in browser.current_url)
     time.sleep(1)
-    (found,) = served.ask("deployments", deployments={"id": {"any_": [refresh]}})
-    assert not found["paused"], "the form has paused the schedule"
+    (deployment,) = served.ask("deployments", deployments={"id": {"any_": [refresh]}})
+    assert not deployment["paused"], "the form has paused the schedule"
 
 
 def test_a_name_that_was_rebound_to_this_machine_reads_nothing(browser, served):
     browser.get(f"http://evil.test:{served.port}/api/health")  # its own page there makes its scripts of that origin
-    told = browser.execute_async_script(
+    status, text = browser.execute_async_script(
         """const done = arguments[0];
         fetch("/api/deployments/filter", {method: "POST", body: "{}", headers: {"content-type": "application/json"}})
             .then(async answer => done([answer.status, await answer.text()]))"""
     )
-    assert told[0] == 403, f"the page reads {told[1][:300]}"
-    assert "deployment" not in told[1]
+    assert status == 403, f"the page reads {text[:300]}"
+    assert "deployment" not in text
 
 
 def test_a_page_of_another_origin_cannot_show_ours_in_a_frame(browser, hostile, served):
@@ -214,8 +214,8 @@ def test_another_user_of_the_machine_neither_reads_the_secret_nor_uses_the_api(s
     assert as_nobody(READ.format(path=str(secret))) == "refused"
     assert as_nobody(READ.format(path=str(served.project / "params.yaml"))) != "refused"
     assert served.secret not in served.log.read_text() + (served.project / "data/.state/server.log").read_text()
-    told = [" ".join(one.info["cmdline"] or []) for one in psutil.process_iter(["cmdline"])]
-    assert not any(served.secret in line for line in told)  # everybody may read command lines
+    lines = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+    assert not any(served.secret in line for line in lines)  # everybody may read command lines
 
 
 @pytest.mark.parametrize(

@@ -63,8 +63,9 @@ class Page:
 
     def click(self, text: str, kind: str = "button", place: int = 0) -> None:
         def click() -> bool:
-            seen = [one for one in self.driver.find_elements("css selector", kind) if one.text == text]
-            seen[place].click()
+            [element for element in self.driver.find_elements("css selector", kind) if element.text == text][
+                place
+            ].click()
             return True
 
         eventually(click)
@@ -165,8 +166,8 @@ def test_a_run_started_from_the_form_finishes_and_shows_its_table(page, served, 
 
 def stages(project: Path) -> list[int]:
     """Living processes of stages, as they say themselves."""
-    told = [json.loads(file.read_text()) for file in (project / "data/.state/stages").glob("*.json")]
-    running = [one["process"] for one in told if one["outcome"] == "running"]
+    records = [json.loads(file.read_text()) for file in (project / "data/.state/stages").glob("*.json")]
+    running = [record["process"] for record in records if record["outcome"] == "running"]
     return [process for process in running if Path(f"/proc/{process}").exists()]
 
 

@@ -1,0 +1,60 @@
+"""What became of the stages since a moment, by the records and manifests that they leave."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from tasks.provenance.declared import declared, stage_names
+from tasks.provenance.stage import Record, read_record
+
+
+@dataclass(frozen=True)
+class Happened:
+    """What became of one stage."""
+
+    stage: str
+    how: Literal["ran", "restored", "skipped", "failed", "not started"]
+    why: str
+    seconds: int | None = None  # of its process, where it ended by itself
+
+
+def happened(since: datetime, stale: Collection[str] = ()) -> list[Happened]:
+    """What became of every stage of dvc.yaml since then; those in `stale` are not up to date, as DVC sees it."""
+    runs = runs_since(since)
+    return [_happened(name, runs.get(name), since, name in stale) for name in stage_names()]
+
+
+def _happened(name: str, run: Record | None, since: datetime, stale: bool) -> Happened:
+    if run is None:
+        manifest = declared(name).manifest
+        if stale or not manifest.exists():
+            return Happened(name, "not started", "a stage before it failed, or DVC could not start it")
+        if manifest.lstat().st_ctime < since.timestamp():  # however DVC brings it, by a copy or a link
+            return Happened(name, "skipped", "nothing that it reads has changed")
+        return Happened(name, "restored", "DVC had this very run in its cache")
+    seconds = None if run.ended is None else int((run.ended - run.started).total_seconds())
+    if run.outcome == "finished" and not stale:
+        return Happened(name, "ran", run.why, seconds)
+    if run.outcome == "finished":
+        return Happened(name, "failed", "it finished, but DVC could not keep what it made", seconds)
+    reason = run.reason or "its process ended without a word: it was killed, or the disk was full"
+    first, *more = reason.split("\n")
+    return Happened(name, "failed", "\n".join([f"{first} (why it ran: {run.why})", *more]), seconds)
+
+
+def runs_since(since: datetime) -> dict[str, Record]:
+    """The last run of each stage that has started one since then."""
+    last = {name: read_record(name) for name in stage_names()}
+    return {name: run for name, run in last.items() if run and run.started >= since}
+
+
+def failed_since(since: datetime) -> set[str]:
+    """The data sets with a stage that has failed since then."""
+    return {name.partition("@")[2] for name, run in runs_since(since).items() if run.outcome == "failed"}
+
+
+def ended(datasets: list[str], since: datetime) -> set[str]:
+    """Those of `datasets` that have finished all their stages since then, or of which a stage has failed."""
+    finished = {name for name, run in runs_since(since).items() if run.outcome == "finished"}
+    return {name for name in datasets if f"reliability@{name}" in finished} | (failed_since(since) & set(datasets))
