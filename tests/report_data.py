@@ -235,7 +235,8 @@ def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> 
         write_json(failed_gates_file(name), {"gates": [gate(name, "unchanged rows", passed=False)]})
     names = [*(each.name for each in sets), *holes]
     datasets = dict.fromkeys(names, SimpleNamespace(calibrators=None))
-    params = SimpleNamespace(calibrators=("uncal", "ts"), datasets=datasets)
+    ran = [name for data_set in sets for name in data_set.scores["calibrator"].unique(maintain_order=True)]
+    params = SimpleNamespace(calibrators=tuple(dict.fromkeys(["uncal", "ts", *ran])), datasets=datasets)
     plain = {name: verb.fn for name, verb in vars(flow).items() if isinstance(verb, Task)}
     plain["write_paper_figures"] = lambda *_: None
     shown = [name for name in vars(verbs) if name.endswith("_artifact")]  # in a UI that is not there
