@@ -78,17 +78,10 @@ def fit(
         group=group,
         protocol=params.protocol if protocol == "paper" else None,
         at=now(),
-        versions={"mrp-pipeline": version("mrp-pipeline"), **{name: version(name) for name in LIBRARIES}},
+        versions={name: version(name) for name in ("mrp-pipeline", *LIBRARIES)},
     )
-    learned = learn_map(
-        rows,
-        source,
-        params,
-        calibrator=calibrator or ("uncal" if rows.logits is None else "ts"),
-        variant=variant,
-        n_labels=n_labels,
-        names=names,
-    )
+    calibrator = calibrator or ("uncal" if rows.logits is None else "ts")
+    learned = learn_map(rows, source, params, calibrator=calibrator, variant=variant, n_labels=n_labels, names=names)
     save_map(learned.document, out)
     return say([*learned.in_words(), f"{out}: {learned.document.described}."])
 
@@ -124,13 +117,14 @@ def evaluate(map_file: MapFile, predictions: Labelled, group: Group = None, out:
     document = load_map(map_file)
     rows, new, notes = read_to_judge(document, predictions, group=group)
     scored = ReliabilityMap.of(document)(rows)
-    found = evaluated(document, rows, scored, load_params(PARAMS_FILE).metrics)
-    told = ["Whether the map still holds, later rows can tell: these are among those that it was made of."]
-    held = drift(document, scored.reliability, rows.decision, rows.correct, rows.group) if new else None
-    if held is not None:
-        told = held.in_words(document.shown_names)
-    show({"predictions": predictions.name, "map": map_file.name, **found, "drift": held and held.as_json()}, out)
-    return say([*notes, *verdict(found, document), *told])
+    evaluation = evaluated(document, rows, scored, load_params(PARAMS_FILE).metrics)
+    drifted = drift(document, scored.reliability, rows.decision, rows.correct, rows.group) if new else None
+    lines = ["Whether the map still holds, later rows can tell: these are among those that it was made of."]
+    if drifted is not None:
+        lines = drifted.in_words(document.shown_names)
+    files = {"predictions": predictions.name, "map": map_file.name}
+    show({**files, **evaluation, "drift": drifted and drifted.as_json()}, out)
+    return say([*notes, *verdict(evaluation, document), *lines])
 
 
 @app.command()
@@ -154,14 +148,13 @@ def thresholds(
     if rows.group is not None:
         rows = rows.take(one_row_per_group(rows.group, document.source.seed))
         notes.append(f"One row of each group, drawn at random, so that rows are independent: {len(rows):,} rows.")
-    seen = ReliabilityMap.of(document)(rows).reliability, rows.decision, rows.correct
-    if coverage is not None:
-        found = cut_at_coverage(*seen, coverage=coverage, confidence=confidence)
+    judged = ReliabilityMap.of(document)(rows).reliability, rows.decision, rows.correct
+    if target_accuracy is not None:
+        cuts = find_cuts(document, *judged, target=target_accuracy, confidence=confidence)
     else:
-        assert target_accuracy is not None
-        found = find_cuts(document, *seen, target=target_accuracy, confidence=confidence)
-    show({"predictions": predictions.name, "map": map_file.name, **found.as_json()}, out)
-    return say([*notes, *found.in_words(document.shown_names)])
+        cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
+    show({"predictions": predictions.name, "map": map_file.name, **cuts.as_json()}, out)
+    return say([*notes, *cuts.in_words(document.shown_names)])
 
 
 @app.command()

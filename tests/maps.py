@@ -13,11 +13,14 @@ from tasks.maps.learn import Learned, learn_map
 from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
 from tasks.projection.curves import Confidence, Curves, SharedCurve
 from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
-from tasks.protocol.params import ProtocolParams, load_params
+from tasks.protocol.params import Params, ProtocolParams, load_params
 
 PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
 KNOTS = np.linspace(0, 1, 8)
 NAMES = ("irrelevant", "partial", "exact")
+SOURCE = Source(
+    file="made-up.parquet", sha256="0" * 64, rows=1500, seed=1, group=None, at="2026-01-01T00:00:00+00:00", versions={}
+)
 WRITE = {".parquet": pl.DataFrame.write_parquet, ".csv": pl.DataFrame.write_csv, ".jsonl": pl.DataFrame.write_ndjson}
 
 
@@ -40,17 +43,13 @@ def learned(
     seed: int = 1,
     protocol: ProtocolParams | None = None,
     names: tuple[str, ...] | None = NAMES,
+    params: Params = PARAMS,
 ) -> Learned:
     """What `fit` makes of rows, under the settings of params.yaml; without names K is that of the logits."""
     n_labels = len(names) if names else rows.n_labels
-    source = source_of(len(rows), seed, None if rows.group is None else "group", protocol)
-    return learn_map(rows, source, PARAMS, calibrator=calibrator, variant=variant, n_labels=n_labels, names=names)
-
-
-def source_of(rows: int, seed: int = 1, group: str | None = None, protocol: ProtocolParams | None = None) -> Source:
-    """Where a made-up map comes from."""
-    facts = {"sha256": "0" * 64, "at": "2026-01-01T00:00:00+00:00", "versions": {}}
-    return Source(file="made-up.parquet", rows=rows, seed=seed, group=group, protocol=protocol, **facts)
+    facts = {"seed": seed, "group": None if rows.group is None else "group", "protocol": protocol, "rows": len(rows)}
+    source = SOURCE.model_copy(update=facts)
+    return learn_map(rows, source, params, calibrator=calibrator, variant=variant, n_labels=n_labels, names=names)
 
 
 def predictions(n: int, n_labels: int = 3, *, shift: float = 1.5, seed: int = 0, per_group: int = 10) -> pl.DataFrame:
@@ -127,5 +126,5 @@ def document(
             halves=(0.5,) * n_labels,
             cells=(),
         ),
-        source=source_of(1500),
+        source=SOURCE,
     )

@@ -1,10 +1,11 @@
 """Maps of every form, and rows to hold the engines of `sql` against: random confidences and all the edges."""
 
 import numpy as np
+import polars as pl
 from scipy.special import expit
 
 from tasks.maps.document import MapDocument
-from tasks.maps.reliability_map import ReliabilityMap, reliability_logit
+from tasks.maps.reliability_map import reliability_logit
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
 from tests.maps import KNOTS, document, variants
@@ -22,64 +23,53 @@ EDGES = (0.0, 5e-324, 1e-310, 2.3e-308, 1e-300, 1e-17, 0.3, 0.5, 0.65, 1 - 2**-5
 def documents(thresholds: int) -> dict[str, MapDocument]:
     """A map of each form for K = 2 and 5, maps at the ends of what the format allows, and one of many thresholds."""
     made = {
-        f"{name}, K = {n_labels}": document(name, value, n_labels=n_labels, names=None)
+        f"{name}, K = {n_labels}": document(name, value, n_labels=n_labels)
         for n_labels in (2, 5)
         for name, value in variants(n_labels, seed=n_labels).items()
     }
-    extremes = {"mrp": _far_curves(), "label_intercept": Intercepts(np.array([-12.0, 12.0]))}
-    extremes["label_platt"] = Lines(np.array([30.0, 0.0]), np.array([-20.0, 3.0]))
-    extremes["label_isotonic"] = Isotonic(
-        (np.array([0.0, 1e-290, 1.0]), np.array([0.7])), (np.array([0.1, 0.2, 1.0]), np.array([0.4]))
-    )
-    for name, own in extremes.items():
-        value = own if isinstance(own, Curves) else _on_their_own(own)
-        made[f"{name}, far out"] = document(name, value, n_labels=2, names=None)
-    many = _on_their_own(_many_thresholds(thresholds))
-    made["label_isotonic, many thresholds"] = document("label_isotonic", many, n_labels=2, names=None)
+    behind, none = np.array([500, 500]), ("none", "none")
+    leaping = [-1000.0] * 3 + [-800.0, 3.0, 3.0, 1000.0, 1000.0]
+    flat = [-1e-320, 0.0, 0.0, 5e-324, 1e-300, 1e-200, 1e-17, 1e-14]
+    made["mrp, far out"] = document("mrp", Curves(KNOTS, np.array([leaping, flat]), behind, none), n_labels=2)
+    tiny = (np.array([0.0, 1e-290, 1.0]), np.array([0.7])), (np.array([0.1, 0.2, 1.0]), np.array([0.4]))
+    heights, middle = np.sort(np.random.default_rng(thresholds).random(thresholds)), np.array([0.5])
+    label_wise = {
+        "label_intercept, far out": Intercepts(np.array([-12.0, 12.0])),
+        "label_platt, far out": Lines(np.array([30.0, 0.0]), np.array([-20.0, 3.0])),
+        "label_isotonic, far out": Isotonic(*tiny),
+        "label_isotonic, many thresholds": Isotonic((np.arange(thresholds) / thresholds, middle), (heights, middle)),
+    }
+    shared = SharedCurve(Curves(KNOTS, np.zeros((1, 8)), behind[:1], none[:1]))
+    for name, own in label_wise.items():
+        made[name] = document(name.partition(",")[0], WithFallbacks(own, shared, none, behind), n_labels=2)
     return made
 
 
-def rows(made: MapDocument, n: int = 3000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Decisions `(m,)` and confidences `(m,)`: `n` at random, then every label at the edges and about every knot."""
-    generator = np.random.default_rng(seed)
-    half = n // 2
-    random = np.r_[generator.random(half), expit(generator.normal(size=n - half) * 15)]
-    knots = np.concatenate([[], *(knots[:: 1 + len(knots) // 50] for knots in _knots(made))])
+def rows(made: MapDocument, n: int = 3000, *, unanswered: bool = True) -> tuple[pl.DataFrame, np.ndarray]:
+    """Columns `place`, `decision`, `confidence`, and the reliability that `apply` has, `(m,)`, NaN where there is none.
+
+    `n` rows at random, then every label at the edges and about every knot, then those without an answer.
+    """
+    generator = np.random.default_rng(0)
+    random = np.r_[generator.random(n // 2), expit(generator.normal(size=n - n // 2) * 15)]
+    knots = np.concatenate([[], *(knots[:: 1 + len(knots) // 50] for knots in _knots(made.projection.fitted))])
     edges = np.unique(np.r_[EDGES, knots, np.nextafter(knots, 0), np.nextafter(knots, 1)])
-    labels = np.arange(made.n_labels)
-    decision = np.r_[generator.integers(0, made.n_labels, n), np.repeat(labels, len(edges))]
-    return decision, np.r_[random, np.tile(edges, made.n_labels)]
+    decision = np.r_[generator.integers(0, made.n_labels, n), np.repeat(np.arange(made.n_labels), len(edges))]
+    confidence = np.r_[random, np.tile(edges, made.n_labels)]
+    reliability = expit(reliability_logit(made.projection.fitted, confidence, decision))
+    schema = {"decision": pl.Int32, "confidence": pl.Float64}
+    frame = pl.DataFrame([decision.astype(np.int32), confidence], schema=schema)
+    if unanswered:
+        frame = frame.vstack(pl.DataFrame(WITHOUT_ANSWER, schema=schema, orient="row"))
+        reliability = np.r_[reliability, np.full(len(WITHOUT_ANSWER), np.nan)]
+    return frame.with_row_index("place"), reliability
 
 
-def applied(made: MapDocument, decision: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """The reliability `(n,)` as `apply` has it."""
-    return np.asarray(expit(reliability_logit(ReliabilityMap.of(made).projection, confidence, decision)))
-
-
-def _knots(made: MapDocument) -> list[np.ndarray]:
-    match ReliabilityMap.of(made).projection:
+def _knots(fitted: object) -> list[np.ndarray]:
+    match fitted:
         case Curves(knots=knots) | SharedCurve(curves=Curves(knots=knots)):
             return [knots]
         case WithFallbacks(own=own, shared=shared):
             return [shared.curves.knots, *(own.confidence if isinstance(own, Isotonic) else [])]
         case _:
             return []
-
-
-def _far_curves() -> Curves:
-    """A curve that leaps between the farthest values, and one that is flat but for less than a rounding."""
-    leaping = [-1000.0] * 3 + [-800.0, 3.0, 3.0, 1000.0, 1000.0]
-    flat = [-1e-320, 0.0, 0.0, 5e-324, 1e-300, 1e-200, 1e-17, 1e-14]
-    return Curves(KNOTS, np.array([leaping, flat]), np.array([500, 500]), ("none", "none"))
-
-
-def _many_thresholds(n: int) -> Isotonic:
-    generator = np.random.default_rng(n)
-    heights = np.sort(generator.random(n))
-    return Isotonic((np.arange(n) / n, np.array([0.5])), (heights, np.array([0.5])))
-
-
-def _on_their_own(own: Intercepts | Lines | Isotonic) -> WithFallbacks:
-    """Two labels that stand on no others."""
-    shared = SharedCurve(Curves(KNOTS, np.zeros((1, 8)), np.array([1000]), ("none",)))
-    return WithFallbacks(own, shared, ("none", "none"), np.array([500, 500]))

@@ -17,8 +17,9 @@ from flows import reliability
 from tasks.calibrate import calibrate, fit_key
 from tasks.calibrators import calibrators_for
 from tasks.compare import compare
+from tasks.maps import reliability_map
 from tasks.maps.apply import apply_map
-from tasks.maps.reliability_map import AT_ONCE, ReliabilityMap
+from tasks.maps.reliability_map import AT_ONCE
 from tasks.measure import bound, measure
 from tasks.metrics import resampling
 from tasks.predictions import files
@@ -110,7 +111,7 @@ def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch,
 def test_applying_a_map_reads_the_file_twice_and_scores_each_row_once(monkeypatch, tmp_path, rows):
     predictions(200).sample(rows, with_replacement=True, seed=0).write_parquet(tmp_path / "new.parquet")
     read = counted(monkeypatch, files.ParquetPredictions, "batches", lambda _file, columns=None: columns)
-    scored = counted(monkeypatch, ReliabilityMap, "_scored", lambda _map, piece: len(piece))
+    scored = counted(monkeypatch, reliability_map, "calibrated_confidence", lambda _calibrator, piece: len(piece))
     apply_map(document(), tmp_path / "new.parquet", tmp_path / "scored.parquet")
     assert len(read) == 2  # to score, for which the logits are enough, and to write what was there beside it
     assert read[0] == ["logits"]

@@ -1,10 +1,9 @@
 """`python -m flows.rerank`: from files to a map, scored rows, a verdict, a cut and SQL; and what is wrong, in words."""
 
 import json
-import re
+import runpy
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -14,10 +13,10 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scipy.special import softmax
 
 from flows import rerank
 from flows.console import show
+from tasks.predictions.files import columns_of, opened
 from tasks.protocol.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,12 +33,6 @@ def fit(frame: pl.DataFrame, folder: Path, *options: object, name: str = "p.parq
     return json.loads((folder / "map.json").read_text())
 
 
-def typed(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess:
-    """A command as it is typed, in a process of its own."""
-    command, path = [sys.executable, *map(str, arguments)], {"PYTHONPATH": str(ROOT), "PATH": ""}
-    return subprocess.run(command, cwd=cwd, env=path, check=False, capture_output=True, text=True)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """Labelled predictions and a map that was fitted on some of them."""
@@ -49,38 +42,47 @@ def folder(tmp_path_factory) -> Path:
         maps.stated(3000, shift=2.0, seed=seed).write_csv(place / f"{name}.csv")
     run("fit", "--predictions", place / "validation.parquet", "--group", "group", "--out", place / "map.json")
     run("fit", "--predictions", place / "validation.csv", "--out", place / "stated.json")
+    words = maps.stated(900, 2).with_columns(pl.col("decision", "label").replace_strict({0: "no", 1: "yes"}))
+    spline = "--labels", "no,yes", "--calibrator", "spline", "--variant", "mrp", "--out", place / "words.json"
+    run("fit", "--predictions", maps.write(words, place / "words.jsonl"), *spline)
     return place
 
 
-TOO_SMALL = r"beyond what a map holds .*take the calibrator ts"
 LINES = ("bad,fair,good\nworse", "bad\r,fair,good", 'bad,"fa\nir",good')  # names of several lines
-HEAVY = {"torch", "prefect", "great_expectations", "sklearn", "dvc", "pandas", "scipy.stats", "lightgbm"}
+ORCHESTRATORS, HEAVY = "prefect great_expectations dvc", "torch sklearn pandas scipy.stats lightgbm"
 READS = """
+import sys
+from pathlib import Path
 from flows import rerank
-folder, out = Path(sys.argv[1]), Path(sys.argv[2])
+heavy, orchestrators, folder, out = {*sys.argv[1].split()}, {*sys.argv[2].split()}, *map(Path, sys.argv[3:])
 rerank.apply(folder / "map.json", folder / "new.parquet", out / "scored.parquet")
 rerank.thresholds(folder / "map.json", folder / "test.parquet", 0.8, out=out / "cut.json")
 rerank.evaluate(folder / "map.json", folder / "test.parquet", out=out / "evaluation.json")
 rerank.sql(folder / "map.json")
+assert not heavy & set(sys.modules), heavy & set(sys.modules)
+import tasks.maps.learn
+assert not orchestrators & set(sys.modules), orchestrators & set(sys.modules)
 """
 
 
-@pytest.mark.parametrize(
-    ("code", "unknown"), [(READS, HEAVY), ("import tasks.maps.learn", HEAVY & {"prefect", "great_expectations", "dvc"})]
-)
-def test_no_command_imports_an_orchestrator_and_what_reads_a_map_no_torch(code, unknown, folder, tmp_path):
+def test_no_command_imports_an_orchestrator_and_what_reads_a_map_no_torch(folder, tmp_path):
     """The interpreter tells what it has imported once everything has run."""
-    code = f"import sys; from pathlib import Path\n{code}\nprint(sorted({unknown!r} & set(sys.modules)))"
-    assert typed("-c", code, folder, tmp_path).stdout.splitlines()[-1] == "[]"
+    command = [sys.executable, "-c", READS, f"{HEAVY} {ORCHESTRATORS}", ORCHESTRATORS, folder, tmp_path]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+JUDGE = ("--map", "map.json", "--predictions", "test.parquet")
 
 
 @pytest.mark.parametrize(
     ("command", "out", "told"),
     [
         (("fit", "--predictions", "validation.csv"), "validation.csv", "a file that is read"),
-        (("evaluate", "--map", "map.json", "--predictions", "test.parquet"), "map.json", "a file that is read"),
-        (("evaluate", "--map", "map.json", "--predictions", "test.parquet"), "test.parquet", "a file that is read"),
-        (("apply", "--map", "map.json", "--predictions", "new.parquet"), ".", "is a folder"),
+        (("evaluate", *JUDGE), "map.json", "a file that is read"),
+        (("thresholds", *JUDGE, "--coverage", "0.5"), "test.parquet", "a file that is read"),
+        (("apply", *JUDGE), ".", "is a folder"),
         (("fit", "--predictions", "validation.csv"), "test.csv/map.json", "no folder that you may write to"),
     ],
 )
@@ -92,63 +94,38 @@ def test_nothing_that_is_read_is_overwritten(folder, monkeypatch, command, out, 
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+IDS = {"decision": [0, 10**8] * 50, "confidence": [0.5] * 100, "label": [0, 10**8] * 50}
+SMALL = {"logits": pl.col("logits") * 1e-300}
+
+
 @pytest.mark.parametrize(
-    ("columns", "options", "told"),
+    ("made", "options", "told"),
     [
-        ({}, ("--group", "label"), "--group names"),
-        ({}, ("--group", "logits"), "--group names"),
-        ({"place": pl.col("logits")}, ("--group", "place"), "holds lists"),
         ({"gr\u200bup": pl.lit("one")}, ("--group", "gr\u200bup"), "--group names"),
-        *(({"logits": pl.col("logits") * 1e-300}, ("--calibrator", name), TOO_SMALL) for name in ("vector", "matrix")),
+        *((SMALL, ("--calibrator", name), r"beyond what a map .*the calibrator ts") for name in ("vector", "matrix")),
         *(({}, ("--labels", names), "--labels is") for names in ("one", "a,a", "a,,b", "", *LINES)),
+        ({"label": 3}, (), r"p.parquet, row 0 .from 0.: label is 3"),
+        (pl.DataFrame(IDS), (), "a label is 100000000"),
+        (pl.DataFrame({"logits_0": [], "logits_1": [], "label": []}), (), "no rows"),
     ],
 )
-def test_what_fit_cannot_take_is_told_in_a_sentence_and_no_map_is_written(columns, options, told, tmp_path):
+def test_what_fit_cannot_take_is_told_in_a_sentence_and_no_map_is_written(made, options, told, tmp_path):
     with pytest.raises(BadInput, match=told):
-        fit(maps.predictions(600).with_columns(**columns), tmp_path, *options)
-    assert not (tmp_path / "map.json").exists()
-
-
-def test_a_map_that_was_fitted_by_group_says_where_a_file_has_none(folder, tmp_path, capsys):
-    pl.read_parquet(folder / "test.parquet").drop("group").write_parquet(tmp_path / "test.parquet")
-    run("thresholds", "--map", folder / "map.json", "--predictions", tmp_path / "test.parquet", "--coverage", "0.5")
-    assert "taken as independent" in capsys.readouterr().err
-
-
-IDS = {"decision": [0, 10**8] * 50, "confidence": [0.5] * 100, "label": [0, 10**8] * 50}
-NO_ROWS = {"logits_0": [], "logits_1": [], "label": []}
-
-
-@pytest.mark.parametrize(("columns", "told"), [(IDS, "a label is 100000000"), (NO_ROWS, "no rows")])
-def test_labels_that_are_ids_and_files_without_rows_are_refused_at_once(columns, told, tmp_path):
-    with pytest.raises(BadInput, match=told):
-        fit(pl.DataFrame(columns), tmp_path)
+        fit(maps.predictions(600).with_columns(**made) if isinstance(made, dict) else made, tmp_path, *options)
+    assert [path.name for path in tmp_path.iterdir()] == ["p.parquet"]
 
 
 def test_many_labels_are_fitted_without_matrix_scaling(tmp_path, capsys):
-    made = maps.predictions(600, 60)
-    fit(made, tmp_path)
+    fit(maps.predictions(600, 60), tmp_path, "--variant", "confidence")
     assert "matrix" not in capsys.readouterr().err
     with pytest.raises(BadInput, match="takes too long for 60 labels"):
-        fit(made, tmp_path, "--calibrator", "matrix")
-
-
-def test_labels_that_are_true_and_false_are_one_and_zero(tmp_path):
-    made = maps.predictions(900, 2)
-    numbers, truth = (fit(made.cast({"label": kind}), tmp_path) for kind in (pl.Int64, pl.Boolean))
-    assert numbers["projection"] == truth["projection"]
-
-
-def test_probabilities_of_two_digits_are_read(tmp_path):
-    made = maps.predictions(900, 5)
-    rounded = np.round(softmax(np.array(made["logits"].to_list()), axis=1), 2)
-    assert fit(made.select("label", probabilities=pl.Series(rounded.tolist())), tmp_path)["n_labels"] == 5
+        run("fit", "--predictions", tmp_path / "p.parquet", "--calibrator", "matrix", "--out", tmp_path / "map.json")
 
 
 def test_a_certain_confidence_is_not_left_to_a_shift_of_the_logit(folder, tmp_path):
     """1.0 has an infinite logit, which no shift or line can move."""
-    document = json.loads((folder / "stated.json").read_text())
-    assert {one["variant"] for one in document["choice"]["candidates"]} == {"confidence", "shared_1d", "mrp"}
+    candidates = json.loads((folder / "stated.json").read_text())["choice"]["candidates"]
+    assert {candidate["variant"] for candidate in candidates} == {"confidence", "shared_1d", "mrp"}
     scored = tmp_path / "scored.csv"
     run("apply", "--map", folder / "stated.json", "--predictions", folder / "new.csv", "--out", scored)
     certain = pl.read_csv(scored).filter(pl.col("confidence") == 1)
@@ -157,87 +134,88 @@ def test_a_certain_confidence_is_not_left_to_a_shift_of_the_logit(folder, tmp_pa
 
 def test_fit_says_what_to_deploy_and_why(tmp_path, capsys):
     written = fit(maps.predictions(3000, shift=2.0), tmp_path, "--labels", "bad,fair,good")
-    told = capsys.readouterr().err
-    assert told.startswith("Recommendation: ")
-    assert "standard error" in told
-    assert "100 rows" in told
+    words = capsys.readouterr().err
+    assert words.startswith("Recommendation: ")
+    assert "standard error" in words
+    assert "100 rows" in words
     assert written["label_names"] == ["bad", "fair", "good"]
 
 
-@pytest.mark.parametrize(("map_file", "new"), [("map.json", "new.parquet"), ("stated.json", "new.csv")])
-def test_apply_adds_its_columns_touches_no_other_and_the_sql_of_the_map_gives_the_same(
-    folder, map_file, new, tmp_path, capsys
-):
+@pytest.mark.parametrize(
+    ("map_file", "new", "columns"),
+    [
+        ("map.json", "new.parquet", "decision, confidence"),
+        ("stated.json", "new.csv", "decision, confidence"),  # which no calibrator moved
+        ("words.json", "words.jsonl", "decision_code as decision, calibrated_confidence as confidence"),
+    ],
+)
+def test_apply_touches_no_column_and_the_sql_of_a_map_says_the_same(folder, map_file, new, columns, tmp_path, capsys):
     out = tmp_path / f"scored{Path(new).suffix}"
     run("apply", "--map", folder / map_file, "--predictions", folder / new, "--out", out, "--coverage", "0.7")
-    read = pl.read_parquet if new.endswith("parquet") else pl.read_csv
-    before, after = read(folder / new), read(out)
-    assert after.columns[: before.width] == before.columns
+    before, after = (columns_of(opened(path), opened(path).schema.names) for path in (folder / new, out))
     assert after.select(before.columns).equals(before)
-    assert {"decision", "reliability", "review_rank", "route"} <= set(after.columns)
-    assert (after["route"] == "automatic").sum() == 2100
-    assert sorted(after["review_rank"].to_list()) == list(range(1, 3001))
+    assert (after["route"] == "automatic").sum() == 0.7 * len(before)
     run("sql", "--map", folder / map_file)
-    # a stated confidence that no calibrator moved is the calibrated one
-    again = computed(capsys.readouterr().out, "decision, confidence", out)
-    np.testing.assert_allclose(again, after["reliability"], rtol=0, atol=1e-12)
-
-
-def computed(expression: str, columns: str, table: Path) -> np.ndarray:
-    """What DuckDB makes of an expression of `columns` of a file, row by row."""
-    return np.array(
-        [row[0] for row in duckdb.sql(f"select {expression} from (select {columns} from '{table}')").fetchall()]
-    )
+    query = f"select {capsys.readouterr().out} from (select {columns} from '{out}')"
+    again = np.array(duckdb.sql(query).fetchall())[:, 0]
+    np.testing.assert_allclose(again, after["reliability"].cast(pl.Float64), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("map_file", "test"), [("map.json", "test.parquet"), ("stated.json", "test.csv")])
 def test_evaluate_gives_a_verdict_in_words_and_the_metrics_as_json(folder, map_file, test, capsys):
     run("evaluate", "--map", folder / map_file, "--predictions", folder / test)
     printed = capsys.readouterr()
-    found = json.loads(printed.out)
-    assert found["drift"]
+    assert json.loads(printed.out)["drift"]
     assert "Use the reliability: " in printed.err
     assert ("Rows of one group go together" in printed.err) == (map_file == "map.json")  # which was fitted by group
     assert "map still holds" in printed.err
 
 
-def test_rows_that_the_map_was_fitted_on_are_left_out(folder, capsys):
-    run("evaluate", "--map", folder / "map.json", "--predictions", folder / "validation.parquet")
+@pytest.mark.parametrize(
+    ("map_file", "test", "left"),
+    # a confidence that no calibrator was fitted to leaves two thirds
+    [("map.json", "validation.parquet", 1000), ("stated.json", "validation.csv", 2000)],
+)
+def test_rows_that_the_map_was_fitted_on_are_left_out(folder, map_file, test, left, capsys):
+    run("evaluate", "--map", folder / map_file, "--predictions", folder / test)
     printed = capsys.readouterr()
-    assert "1,000 rows that no fit has seen" in printed.err
-    assert json.loads(printed.out)["rows"] == 1000
+    assert f"{left:,} rows that no fit has seen" in printed.err
+    assert json.loads(printed.out)["rows"] == left
     assert json.loads(printed.out)["drift"] is None
     assert "later rows can tell" in printed.err
-    asked = json.loads((folder / "map.json").read_text())["choice"]["asked"]
-    assert ("The choice of the variant has seen 1,000 of them" in printed.err) == (asked == "auto")
+    assert "The choice of the variant has seen 1,000 of them" in printed.err
 
 
 def test_a_cut_with_its_guarantee_is_what_apply_takes(folder, capsys, tmp_path):
-    run("thresholds", "--map", folder / "map.json", "--predictions", folder / "test.parquet", "--target-accuracy", 0.8,
-        "--out", tmp_path / "cut.json")  # fmt: skip
+    judge, new = ("--predictions", folder / "test.parquet"), ("--predictions", folder / "new.parquet")
+    target, scored = ("--target-accuracy", 0.8, "--out", tmp_path / "cut.json"), tmp_path / "scored.parquet"
+    run("thresholds", "--map", folder / "map.json", *judge, *target)
     assert "80%" in capsys.readouterr().err
     cut = json.loads((tmp_path / "cut.json").read_text())["overall"]["cut"]
-    run("apply", "--map", folder / "map.json", "--predictions", folder / "new.parquet", "--out",
-        tmp_path / "scored.parquet", "--cut", cut)  # fmt: skip
-    scored = pl.read_parquet(tmp_path / "scored.parquet")
-    assert ((scored["reliability"] >= cut) == (scored["route"] == "automatic")).all()
-    kept = scored.filter(pl.col("route") == "automatic")
+    run("apply", "--map", folder / "map.json", *new, "--out", scored, "--cut", cut)
+    kept = pl.read_parquet(scored).filter(pl.col("route") == "automatic")
+    assert kept["reliability"].min() >= cut
     assert (kept["decision"] == kept["label"]).mean() > 0.8
 
 
-def test_the_guarantee_takes_one_row_of_each_group(folder, capsys):
-    run("thresholds", "--map", folder / "map.json", "--predictions", folder / "test.parquet", "--coverage", "0.5",
-        "--group", "group")  # fmt: skip
-    printed = capsys.readouterr()
-    assert "300 rows" in printed.err
-    assert json.loads(printed.out)
+def test_the_guarantee_takes_one_row_of_each_group_and_a_file_without_the_groups_of_the_fit_is_told(
+    folder, tmp_path, capsys
+):
+    pl.read_parquet(folder / "test.parquet").drop("group").write_parquet(tmp_path / "test.parquet")
+    for place, told in ((folder, "300 rows"), (tmp_path, "taken as independent")):
+        run("thresholds", "--map", folder / "map.json", "--predictions", place / "test.parquet", "--coverage", "0.5")
+        printed = capsys.readouterr()
+        assert told in printed.err
+        assert json.loads(printed.out)["overall"]["rows"] == (300 if place == folder else 3000)
+    with pytest.raises(BadInput, match="say the same here"):
+        run("evaluate", "--map", folder / "map.json", "--predictions", folder / "validation.parquet", "--group", "x")
 
 
 def test_the_map_has_the_date_of_the_source_date_epoch(tmp_path, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
-    one, two = (fit(maps.stated(900), tmp_path, name="p.csv") for _ in range(2))
-    assert json.dumps(one) == json.dumps(two)
-    assert one["source"]["at"] == "1970-01-02T00:00:00+00:00"
+    once, again = (fit(maps.stated(300), tmp_path, "--variant", "confidence") for _ in range(2))
+    assert json.dumps(once) == json.dumps(again)
+    assert once["source"]["at"] == "1970-01-02T00:00:00+00:00"
 
 
 STEERS = 'logits_0,logits_1,logits_2,"x\n\u202e"\n1,2,3,4\n\x1b]0;mine\x07,\x9b2J\n'
@@ -245,18 +223,20 @@ CLAIMS = '"x\nrerank: all is well \u202e\x1b[2J"\n1\n'
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
-    [(None, r"rerank: new\.csv.*\n"), (STEERS, r".*\\u001b.*\n"), (CLAIMS, r".*\\u001b.*\n")],
+    ("content", "told"), [(None, r"rerank: new\.csv"), (STEERS, r"rerank: .*\\u001b"), (CLAIMS, r"rerank: .*\\u001b")]
 )
-def test_a_mistake_is_one_line_without_a_traceback_that_cannot_steer_the_terminal(content, told, folder, tmp_path):
+def test_a_mistake_is_one_line_without_a_traceback_that_cannot_steer_the_terminal(
+    content, told, folder, tmp_path, monkeypatch
+):
     if content is not None:
         (tmp_path / "new.csv").write_text(content)
     before = list(tmp_path.iterdir())
-    files = "--map", folder / "map.json", "--predictions", "new.csv", "--out", "out.csv"
-    refused = typed("-m", "flows.rerank", "apply", *files, cwd=tmp_path)
-    assert refused.returncode == 1
-    assert re.fullmatch(told, refused.stderr)
-    assert refused.stderr.removesuffix("\n").isprintable()
+    typed = "apply", "--map", str(folder / "map.json"), "--predictions", "new.csv", "--out", "out.csv"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["rerank", *typed])
+    with pytest.raises(SystemExit, match=told) as ended:
+        runpy.run_path(rerank.__file__, run_name="__main__")
+    assert ended.value.code.isprintable()
     assert list(tmp_path.iterdir()) == before
 
 
@@ -276,47 +256,10 @@ def test_a_map_under_the_papers_protocol_has_its_parts(tmp_path):
 
 
 @pytest.mark.parametrize(("calibrator", "slow"), [("hcal", True), ("ts", False)])
-def test_a_fit_that_may_take_long_says_so_first(calibrator, slow, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("flows.rerank.read_to_fit", stop)
-    with pytest.raises(BadInput, match="enough"):
-        fit(maps.predictions(600), tmp_path, "--calibrator", calibrator)
+def test_a_fit_that_may_take_long_says_so_first(calibrator, slow, tmp_path, capsys):
+    with pytest.raises(BadInput, match="is missing"):
+        run("fit", "--predictions", tmp_path / "p.csv", "--calibrator", calibrator, "--out", tmp_path / "map.json")
     assert ("may take a minute" in capsys.readouterr().err) == slow
-
-
-def stop(*_: object, **__: object) -> None:
-    """As a person who does not want to wait."""
-    raise BadInput("enough")
-
-
-MISTAKES = {
-    "probabilities that do not sum to one": ({"probabilities": [[0.5, 0.6]]}, "row 0 (from 0): the probabilities"),
-    "a label outside K": ({"logits": [[0.0, 1.0]], "label": [2]}, "row 0 (from 0): label is 2, not one of 0..1"),
-    "a negative label": ({"logits": [[0.0, 1.0]], "label": [-1]}, "label is -1"),
-    "half a label": ({"logits": [[0.0, 1.0]], "label": [0.5]}, "label is 0.5"),
-    "a label without names": ({"logits": [[0.0, 1.0]], "label": ["good"]}, "--labels"),
-    "a missing label": ({"logits": [[0.0, 1.0]], "label": [None]}, "label is missing"),
-    "no label": ({"logits": [[0.0, 1.0]], "truth": [1]}, "no column label"),
-    "no predictions": ({"score": [1.0], "label": [1]}, "it needs logits or probabilities"),
-    "predictions twice": ({"logits": [[0.0, 1.0]], "probabilities": [[0.5, 0.5]], "label": [0]}, "twice"),
-    "a gap in the columns": ({"logits_0": [0.0], "logits_2": [0.0], "label": [0]}, "none left out"),
-    "a confidence above one": ({"decision": [0], "confidence": [95.0], "label": [0]}, "must lie in"),
-    "a confidence that is text": ({"decision": [0], "confidence": ["high"], "label": [0]}, "'high', not a number"),
-    "too few rows": ({"logits": [[0.0, 1.0]] * 10, "label": [0, 1] * 5}, "10 labelled rows"),
-}
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
-@pytest.mark.parametrize(("columns", "told"), MISTAKES.values(), ids=MISTAKES)
-def test_bad_predictions_are_refused_by_file_row_and_column(columns, told, suffix, tmp_path):
-    length = len(next(iter(columns.values())))
-    frame = pl.DataFrame({"label": [0] * length} | columns, strict=False)
-    if told == "no column label":
-        frame = frame.drop("label")
-    path = maps.write(frame, tmp_path / f"predictions.{suffix}")
-    with pytest.raises(BadInput, match=re.escape(told)) as refused:
-        run("fit", "--predictions", path, "--out", tmp_path / "map.json")
-    assert str(path) in str(refused.value) or "labelled rows" in told
-    assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
 
 CELLS = st.one_of(
@@ -324,18 +267,17 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=4),
-    names=st.sampled_from([("decision", "confidence", "label"), ("logits_0", "logits_1", "logits_2")]),
-    suffix=st.sampled_from(["csv", "jsonl", "parquet"]),
+    stated=st.booleans(),
+    suffix=st.sampled_from([".csv", ".jsonl", ".parquet"]),
 )
-def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folder, tmp_path, rows, names, suffix):
-    path, out = tmp_path / f"any.{suffix}", tmp_path / f"scored.{suffix}"
+def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folder, tmp_path, rows, stated, suffix):
+    names = ["decision", "confidence", "label"] if stated else ["logits_0", "logits_1", "logits_2"]
+    frame = pl.DataFrame(rows, schema=names, orient="row", strict=False, infer_schema_length=None)
+    path, out = maps.write(frame, tmp_path / f"any{suffix}"), tmp_path / f"scored{suffix}"
     out.unlink(missing_ok=True)
-    frame = pl.DataFrame(rows, schema=list(names), orient="row", strict=False, infer_schema_length=None)
-    maps.write(frame, path)
-    stated = "decision" in names
     refused = ""
     try:
         run("apply", "--map", folder / ("stated.json" if stated else "map.json"), "--predictions", path, "--out", out)
@@ -345,12 +287,9 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
     if refused:
         assert str(path) in refused
         return
-    read = {"csv": partial(pl.read_csv, infer_schema=False), "jsonl": pl.read_ndjson, "parquet": pl.read_parquet}[
-        suffix
-    ]
-    if suffix == "jsonl" and not rows:
+    if suffix == ".jsonl" and not rows:
         return
-    scored = read(out)
+    scored = columns_of(opened(out), opened(out).schema.names)
     assert scored.height == len(rows)
     assert scored["reliability"].cast(pl.Float64).is_between(0, 1).all()
     if not stated and rows:
@@ -358,47 +297,30 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
         assert scored["decision"].cast(pl.Int64).to_list() == logits.argmax(axis=1).tolist()
 
 
-def test_the_groups_of_the_fit_are_those_of_what_is_judged(folder):
-    asked = "--map", folder / "map.json", "--predictions", folder / "validation.parquet", "--group", "label_"
-    with pytest.raises(BadInput, match="say the same here"):
-        run("evaluate", *asked)
-
-
-def test_names_that_are_numbers_mean_the_same_in_every_format(tmp_path):
+def test_labels_mean_the_same_as_numbers_as_truth_values_and_as_names_in_every_format(tmp_path):
+    two = maps.stated(900, 2)
+    shifts = "--variant", "label_intercept"
+    numbers, truth = (fit(two.cast({"label": kind}), tmp_path, *shifts) for kind in (pl.Int64, pl.Boolean))
+    assert numbers["projection"] == truth["projection"]
     made = maps.stated(900).select("confidence", pl.col("decision", "label") + 1)
-    in_parquet, in_csv = (fit(made, tmp_path, "--labels", "1,2,3", name=f"p.{suffix}") for suffix in ("parquet", "csv"))
+    asked = *shifts, "--labels", "1,2,3"
+    in_parquet, in_csv = (fit(made, tmp_path, *asked, name=f"p.{suffix}") for suffix in ("parquet", "csv"))
     assert in_parquet["projection"] == in_csv["projection"]
-    with pytest.raises(BadInput, match=r"row 0 .from 0.: decision is"):
-        fit(made, tmp_path, "--labels", "7,8,9")
 
 
-def test_a_decision_in_words_gets_its_number_beside_it(tmp_path):
-    words = maps.stated(900, 2).with_columns(pl.col("decision", "label").replace_strict({0: "no", 1: "yes"}))
-    fit(words, tmp_path, "--labels", "no,yes", "--calibrator", "spline", "--variant", "mrp")
-    read, out = tmp_path / "p.parquet", tmp_path / "s.parquet"
-    run("apply", "--map", tmp_path / "map.json", "--predictions", read, "--out", out)
-    scored = pl.read_parquet(out)
-    assert scored["decision_code"].to_list() == [["no", "yes"].index(word) for word in scored["decision"]]
-    columns = "decision_code as decision, calibrated_confidence as confidence"
-    again = computed(rerank.sql(tmp_path / "map.json"), columns, out)
-    np.testing.assert_allclose(again, scored["reliability"], rtol=0, atol=1e-12)
+KEPT = "keep your confidence: "
+SURE, SITES = {"label": pl.col("logits").list.arg_max()}, {"site": pl.int_range(900) % 9}
 
 
-SURE = {"label": pl.col("logits").list.arg_max()}
-
-
-@pytest.mark.parametrize(("columns", "options"), [(SURE, ()), ({"site": pl.int_range(900) % 9}, ("--group", "site"))])
-def test_too_few_errors_or_groups_to_choose_by_keep_the_confidence(columns, options, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("columns", "options", "told", "variant"),
+    [
+        (SURE, (), KEPT, "confidence"),  # too few errors, or groups, to choose by
+        (SITES, ("--group", "site"), KEPT, "confidence"),
+        ({"label": 2 - pl.col("label")}, ("--variant", "mrp"), "Are the labels numbered as they should be?", "mrp"),
+    ],
+)
+def test_what_speaks_against_a_map_is_told(columns, options, told, variant, tmp_path, capsys):
     written = fit(maps.predictions(900).with_columns(**columns), tmp_path, *options)
-    assert "keep your confidence: " in capsys.readouterr().err
-    assert written["projection"]["name"] == "confidence"
-
-
-def test_labels_in_the_wrong_order_are_doubted(tmp_path, capsys):
-    fit(maps.predictions(900).with_columns(label=2 - pl.col("label")), tmp_path)
-    assert "Are the labels numbered as they should be?" in capsys.readouterr().err
-
-
-def test_a_confidence_that_is_not_calibrated_leaves_two_thirds_to_judge(folder, capsys):
-    run("evaluate", "--map", folder / "stated.json", "--predictions", folder / "validation.csv")
-    assert json.loads(capsys.readouterr().out)["rows"] == 2000
+    assert told in capsys.readouterr().err
+    assert written["projection"]["name"] == variant

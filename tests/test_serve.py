@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from flows import reliability, serve, server
 from tasks.calibrators import CALIBRATORS
-from tasks.maps.fit import AUTO, DEPLOYABLE
+from tasks.maps.choose import AUTO, DEPLOYABLE
 from tasks.maps.sql import DIALECTS
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import load_params

@@ -5,10 +5,9 @@ exactly: in memory, or beyond what fits through an external sort.
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from glob import escape
 from itertools import chain
@@ -96,16 +95,40 @@ def apply_map(
     check_output(file, out)
     layout = find_layout(file.schema.names, str(predictions), labelled=False, stated=document.input == "stated")
     names = _added_names(document, file)
+    automatic, lowest, rows_by_label = 0, inf, np.zeros(document.n_labels, dtype=np.int64)
     with ranked(_scores(document, file, layout, progress), out, in_memory=in_memory) as ranking:
         last_reviewed = None if share is None else ranking.n_rows - floor(share * ranking.n_rows)
-        routing = _Routing(document.label_names, names, ranking, last_reviewed, cut, progress)
-        write_beside(file, routing, out)
-    alone = [label for label, kind in enumerate(document.projection.fallback) if kind != "none"]
+
+        def added(first: int, count: int) -> pa.RecordBatch:
+            nonlocal automatic, lowest, rows_by_label
+            rows = ranking.rows(first, count)
+            decision, reliability = rows["decision"].to_numpy(), expit(rows["logit"].to_numpy())
+            used = reliability >= cut if last_reviewed is None else rows["rank"].to_numpy() > last_reviewed
+            automatic += int(used.sum())
+            lowest = min(lowest, reliability[used].min(initial=inf))
+            rows_by_label = rows_by_label + np.bincount(decision, minlength=document.n_labels)
+            values: dict[str, pa.Array] = {
+                "decision": _arrow(decision.astype(np.int64)),
+                "confidence": rows["confidence"].to_arrow(),
+                "reliability": _arrow(reliability),
+                "review_rank": rows["rank"].to_arrow(),
+                "route": _arrow(("review", "automatic")).take(_arrow(used.astype(np.int8))),
+            }
+            if document.label_names is not None:
+                values["decision_name"] = _arrow(document.label_names).take(_arrow(decision))
+            progress("written", count)
+            return pa.record_batch({name: values[key] for key, name in names.items()})
+
+        write_beside(file, added, out)
     return Applied(
         rows=ranking.n_rows,
-        automatic=routing.automatic,
-        lowest_automatic=float(routing.lowest) if routing.automatic else None,
-        rows_by_fallback={label: routing.decided[label] for label in alone},
+        automatic=automatic,
+        lowest_automatic=float(lowest) if automatic else None,
+        rows_by_fallback={
+            label: int(rows_by_label[label])
+            for label, kind in enumerate(document.projection.fallback)
+            if kind != "none"
+        },
         unverified=isinstance(file, ParquetPredictions) and not file.has_checksums(),
     )
 
@@ -129,14 +152,12 @@ def _added_names(document: MapDocument, file: Predictions) -> dict[str, str]:
     """Each thing that is added, and the name of its column; BadInput where the file has one of that name."""
     there = file.schema.names
     names = {name: name for name in ("decision", "decision_name", "confidence", "reliability", "review_rank", "route")}
+    names |= {"decision": "decision_code"} if "decision" in there else {}
+    names |= {"confidence": "calibrated_confidence"} if "confidence" in there else {}
     if "decision" in there and pa.types.is_integer(file.schema.field("decision").type):
         del names["decision"]
-    elif "decision" in there:
-        names["decision"] = "decision_code"
     if document.label_names is None:
         del names["decision_name"]
-    if "confidence" in there:
-        names["confidence"] = "calibrated_confidence"
     taken = [name for name in names.values() if name in there]
     if taken:
         raise BadInput(
@@ -182,15 +203,15 @@ def ranked(pieces: Iterable[pl.DataFrame], beside: Path, *, in_memory: int = IN_
     Logits may be infinite, and -0.0 ties with 0.0; none is NaN. Up to `in_memory` rows are ranked in memory, more of
     them through files in a temporary folder beside the file `beside`, with the same result.
     """
-    pieces, ranked_here, n_rows = iter(pieces), [pl.DataFrame(schema=SCORES)], 0
+    pieces, first_pieces, n_rows = iter(pieces), [pl.DataFrame(schema=SCORES)], 0
     for piece in pieces:
-        ranked_here.append(piece)
+        first_pieces.append(piece)
         n_rows += len(piece)
         if n_rows > in_memory:
             with temporary_beside(beside, Path.mkdir, ".ranks") as folder:
-                yield _ranked_on_disk(chain(ranked_here, pieces), folder)
+                yield _ranked_on_disk(chain(first_pieces, pieces), folder)
             return
-    scores = pl.concat(ranked_here)
+    scores = pl.concat(first_pieces)
     yield Ranking(n_rows, (scores.with_columns(rank=pl.col("logit").rank("ordinal")).lazy(),))
 
 
@@ -204,54 +225,14 @@ def _ranked_on_disk(pieces: Iterable[pl.DataFrame], folder: Path) -> Ranking:
         for piece in pieces:
             writer.write_table(piece.to_arrow())
             n_rows += len(piece)
-    settings: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": SORT_MEMORY,
-        "threads": 2,
-        "temp_directory": str(folder / "sort"),
-    }
-    with duckdb.connect(config=settings) as engine:
+    limits = {"memory_limit": SORT_MEMORY, "threads": "2", "temp_directory": str(folder / "sort")}
+    with duckdb.connect(config={**limits}) as engine:
         rows = engine.read_parquet(escape(str(scores)), file_row_number=True)
         rows.order("logit, file_row_number").project("file_row_number as row").write_parquet(str(by_logit))
         places = engine.read_parquet(escape(str(by_logit)), file_row_number=True)
         places.order("row").project("file_row_number + 1 as rank").write_parquet(str(ranks))
     by_logit.unlink()
     return Ranking(n_rows, tuple(pl.scan_parquet(path, glob=False) for path in (scores, ranks)))
-
-
-@dataclass
-class _Routing:
-    """The columns that are added, asked for row after row, and a count of what was in them."""
-
-    label_names: tuple[str, ...] | None
-    names: dict[str, str]
-    ranking: Ranking
-    last_reviewed: int | None  # the rank of the last row to review
-    cut: float | None  # or the reliability of the first automatic one
-    progress: Progress
-    automatic: int = 0
-    lowest: float = inf
-    decided: Counter[int] = field(default_factory=Counter)  # label -> rows
-
-    def __call__(self, first: int, count: int) -> pa.RecordBatch:
-        """The columns of `count` rows from row `first` on."""
-        rows = self.ranking.rows(first, count)
-        decision, rank = rows["decision"].to_numpy(), rows["rank"].to_numpy()
-        reliability = expit(rows["logit"].to_numpy())
-        automatic = reliability >= self.cut if self.last_reviewed is None else rank > self.last_reviewed
-        self.automatic += int(automatic.sum())
-        self.lowest = min(self.lowest, reliability[automatic].min(initial=inf))
-        self.decided.update(dict(enumerate(np.bincount(decision).tolist())))
-        values: dict[str, pa.Array] = {
-            "decision": _arrow(decision.astype(np.int64)),
-            "confidence": rows["confidence"].to_arrow(),
-            "reliability": _arrow(reliability),
-            "review_rank": rows["rank"].to_arrow(),
-            "route": _arrow(("review", "automatic")).take(_arrow(automatic.astype(np.int8))),
-        }
-        if self.label_names is not None:
-            values["decision_name"] = _arrow(self.label_names).take(_arrow(decision))
-        self.progress("written", count)
-        return pa.record_batch({name: values[key] for key, name in self.names.items()})
 
 
 def _arrow(values: np.ndarray | Sequence[str]) -> pa.Array:

@@ -1,27 +1,91 @@
-"""Which variant to deploy: the simplest within one standard error of the best on projection-selection rows.
+"""The calibrator and the variants of a map, fitted as the pipeline fits them for one seed, and which one to deploy.
 
-The rule is Breiman et al.'s (1984, section 3.4.3), on the log loss of the reliability against correct. The standard
-error is that of the difference to the best one, row by row (group by group, where rows go together): all candidates
-are judged on the same rows, and what they share says nothing about which is better.
+It is the simplest within one standard error of the best on projection-selection rows. The rule is Breiman et al.'s
+(1984, section 3.4.3), on the log loss of the reliability against correct. The standard error is that of the difference
+to the best one, row by row (group by group, where rows go together): all candidates are judged on the same rows, and
+what they share says nothing about which is better.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tasks.maps.document import Candidate, Gain
-from tasks.maps.fit import batch_under, fit_calibrator, fit_calibrators, fit_variant_on_each
+from tasks.calibrators import CALIBRATORS, calibrators_for, fit_on_first
+from tasks.calibrators.identity import Identity
+from tasks.calibrators.spline import fit_spline_of_confidence
+from tasks.maps.document import Calibrator, Candidate, Choice, Gain, Variant
 from tasks.maps.labelled import Parts
-from tasks.maps.reliability_map import ReliabilityMap
+from tasks.maps.reliability_map import ReliabilityMap, calibrated_logit
 from tasks.metrics.reliability import nll_correct_of_rows, order_by_risk, ranking_metrics
 from tasks.metrics.resampling import FEWEST_GROUPS
 from tasks.predictions.rows import PredictedRows
+from tasks.projection.batch import Batch, project_together
+from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.variants import SIMPLEST_FIRST, VARIANTS
+from tasks.projection.variants import DEPLOYABLE, SIMPLEST_FIRST, VARIANTS, project_batch
+from tasks.protocol.errors import BadInput
+from tasks.protocol.params import Params
 
+AUTO = "auto"
 FEWEST_ERRORS = 10  # or right decisions
+MOST_LABELS_CLASSWISE = 50  # for a class-wise calibrator
 MOST_LABELS = 20  # for which matrix scaling is tried; its time grows with the fourth power
+
+
+def check_names(calibrator: str, variant: str, *, stated: bool, n_labels: int) -> None:
+    """Raise BadInput where a calibrator or a variant is unknown, or cannot be had from what is there."""
+    if calibrator not in CALIBRATORS:
+        raise BadInput(f"there is no calibrator {calibrator!r}; there are {', '.join(CALIBRATORS)}")
+    if stated and not CALIBRATORS[calibrator].of_confidence:
+        able = " and ".join(key for key, each in CALIBRATORS.items() if each.of_confidence)
+        needed = f"the calibrator {calibrator} needs logits or probabilities"
+        raise BadInput(f"{needed}; for a decision and a confidence there are {able}")
+    if calibrator in calibrators_for("rival") and n_labels > MOST_LABELS_CLASSWISE:
+        raise BadInput(
+            f"the calibrator {calibrator} takes too long for {n_labels} labels; ts is for any number of them"
+        )
+    if variant not in (AUTO, *DEPLOYABLE):
+        why = ", which reads the runner-up as well as the confidence" if variant == "label_2d" else ""
+        raise BadInput(f"a map cannot hold the variant {variant!r}{why}; it can hold {', '.join((AUTO, *DEPLOYABLE))}")
+
+
+def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:
+    """The calibrator `name` on all rows."""
+    return fit_calibrators(name, rows, [len(rows)], seed=seed)[0]
+
+
+def fit_calibrators(name: str, rows: PredictedRows, first: Sequence[int], *, seed: int) -> list[Calibrator]:
+    """The calibrator `name` on so many of the first rows, for each of `first`."""
+    assert rows.label is not None
+    if rows.logits is not None:
+        return fit_on_first(name, rows.logits, rows.label, first, seed=seed)
+    if name == "uncal":
+        return [Identity() for _ in first]
+    assert rows.stated is not None
+    return [fit_spline_of_confidence(rows.stated[:n], rows.correct[:n]) for n in first]
+
+
+def batch_under(calibrator: Calibrator, parts: Parts, settings: LatticeSettings, first: int | None = None) -> Batch:
+    """What the variants are fitted on under one calibrator, on the first rows only if `first` says so."""
+
+    fit, selection = (
+        LabelledDecisions([Decisions(calibrated_logit(calibrator, rows), rows.decision)], rows.correct)
+        for rows in (parts.projection_fit.take(slice(first)), parts.projection_selection)
+    )
+    return Batch(fit, parts.n_labels, settings, None if parts.paper is None else selection)
+
+
+def offered(calibrator: Calibrator, parts: Parts) -> tuple[str, ...]:
+    """What auto chooses from: a shift or a line needs a logit, which a confidence of exactly 0 or 1 does not have."""
+    logits = [calibrated_logit(calibrator, rows) for rows in (parts.projection_fit, parts.projection_selection)]
+    certain = np.isinf(np.concatenate(logits)).any()
+    return tuple(name for name in SIMPLEST_FIRST if not (certain and VARIANTS[name].of_the_logit))
+
+
+def fit_variants(batch: Batch, names: Sequence[str]) -> dict[str, Variant]:
+    """The variants `names` by name, in that order."""
+    return {name: fitted[0] for name, fitted in project_batch(batch, tuple(names)).items()}
 
 
 @dataclass(frozen=True)
@@ -50,17 +114,13 @@ def losses_of(reliability_map: ReliabilityMap, rows: PredictedRows, smallest: fl
 
 def candidates(losses: Mapping[str, np.ndarray], group: np.ndarray | None) -> list[Candidate]:
     """Each variant's losses `(n,)` beside those of the best one, in the order given."""
-    best = min(losses, key=lambda name: float(losses[name].mean()))
-    above = {name: Difference.of(own - losses[best], group) for name, own in losses.items()}
-    return [
-        Candidate(
-            variant=name,
-            nll_correct=float(own.mean()),
-            above_best=above[name].mean,
-            standard_error=above[name].standard_error,
-        )
-        for name, own in losses.items()
-    ]
+    best = min(losses.values(), key=lambda of_rows: float(of_rows.mean()))
+    judged = []
+    for name, of_rows in losses.items():
+        above = Difference.of(of_rows - best, group)
+        facts = {"above_best": above.mean, "standard_error": above.standard_error}
+        judged.append(Candidate(variant=name, nll_correct=float(of_rows.mean()), **facts))
+    return judged
 
 
 def simplest_within_one_standard_error(judged: Sequence[Candidate]) -> Candidate:
@@ -121,12 +181,43 @@ def gains(
     rows = parts.projection_selection
     fits = fit_calibrators(calibrator, parts.calibrator_fit, steps, seed=parts.seed)
     batches = [batch_under(fit, parts, settings, step) for fit, step in zip(fits, steps, strict=True)]
+    values: list[Variant] = []
+    if variant == "mrp":  # its curves descend side by side
+        values += [curves for (curves,) in project_together(batches)]
+    else:
+        values += [fit_variants(batch, [variant])[variant] for batch in batches]
     gained = []
-    for step, fit, value in zip(steps, fits, fit_variant_on_each(batches, variant), strict=True):
-        with_it, without = ReliabilityMap(fit, value), ReliabilityMap(fit)
-        change = Difference.of(losses_of(with_it, rows, smallest) - losses_of(without, rows, smallest), rows.group)
-        ranked = (order_by_risk(each(rows).logit, rows.correct) for each in (with_it, without))
-        after, before = (float(ranking_metrics(order)["aurc"][0]) for order in ranked)
+    for step, fit, value in zip(steps, fits, values, strict=True):
+        both = ReliabilityMap(fit, value), ReliabilityMap(fit)
+        after, before = (losses_of(made, rows, smallest) for made in both)
+        change = Difference.of(after - before, rows.group)
+        ranked = (order_by_risk(made(rows).logit, rows.correct) for made in both)
+        aurc, aurc_before = (float(ranking_metrics(order)["aurc"][0]) for order in ranked)
         facts = {"nll_correct": change.mean, "nll_correct_standard_error": change.standard_error}
-        gained.append(Gain(rows=min(step, len(parts.projection_fit)), aurc=after - before, **facts))
+        gained.append(Gain(rows=min(step, len(parts.projection_fit)), aurc=aurc - aurc_before, **facts))
     return gained
+
+
+def choose_map(parts: Parts, params: Params, calibrator: str, variant: str) -> tuple[str, ReliabilityMap, Choice]:
+    """Fit what is asked for, or all that `auto` chooses from; the variant that is taken, its map, and why."""
+    settings = LatticeSettings.chosen(params.projection)
+    if parts.paper is not None:  # there every label stands on its own rows, however few
+        settings = replace(settings, minimum_rows=0)
+    smallest = params.metrics.smallest_reliability
+    selection = parts.projection_selection
+    fitted = fit_calibrator(calibrator, parts.fit_rows(calibrator), seed=parts.seed)
+    wanted = offered(fitted, parts) if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
+    variants = fit_variants(batch_under(fitted, parts, settings), wanted)
+    maps = {name: ReliabilityMap(fitted, value) for name, value in variants.items()}
+    judged = candidates({name: losses_of(made, selection, smallest) for name, made in maps.items()}, selection.group)
+    if variant != AUTO:
+        chosen, why = variant, f"{VARIANTS[variant].in_words}, as asked for"
+    elif lacking := too_little(selection):
+        chosen, why = "confidence", f"keep your confidence: {lacking}"
+    else:
+        simplest = simplest_within_one_standard_error(judged)
+        chosen, why = simplest.variant, reason(simplest, judged, len(selection), calibrator)
+    shown = "mrp" if chosen == "confidence" else chosen
+    steps = params.rivals.asked(min(len(parts.calibrator_fit), len(parts.projection_fit)))
+    fewer = gains(calibrator, shown, parts, settings, steps, smallest)
+    return chosen, maps[chosen], Choice(asked=variant, reason=why, candidates=tuple(judged), gains=tuple(fewer))

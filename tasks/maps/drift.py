@@ -55,8 +55,10 @@ class Drift:
     @property
     def changed(self) -> tuple[CellDrift, ...]:
         """The cells in which the map no longer holds, the clearest first."""
-        clear = [(cell.p, cell) for cell in self.cells if cell.p is not None and cell.p <= self.level]
-        return tuple(cell for _, cell in sorted(clear, key=lambda pair: pair[0]))
+        clear = [
+            (cell.p, place) for place, cell in enumerate(self.cells) if cell.p is not None and cell.p <= self.level
+        ]
+        return tuple(self.cells[place] for _, place in sorted(clear))
 
     @property
     def holds(self) -> bool:
@@ -71,18 +73,18 @@ class Drift:
         """Ten lines or fewer; `names` are those of the labels 0..K-1, or None."""
         changed, untested = self.changed, [cell for cell in self.cells if cell.p is None]
         tested = len(untested) < len(self.cells)
-        if not tested:
-            lines = ["It cannot be said whether the map still holds: no label has enough labelled rows for a test."]
-        elif self.holds:
-            lines = ["The map still holds: at a reliability, decisions are correct as often as when it was fitted."]
-        else:
-            lines = [
-                f"The map no longer holds for {cell.in_words(names)}: says {cell.says:.2f}, correct {cell.correct:.2f} "
-                f"({cell.rows:,} rows, {cell.expected:.2f} expected, p {cell.p:.2g})."
-                for cell in changed[:SHOWN]
-            ]
+        lines = [
+            f"The map no longer holds for {cell.in_words(names)}: says {cell.says:.2f}, correct {cell.correct:.2f} "
+            f"({cell.rows:,} rows, {cell.expected:.2f} expected, p {cell.p:.2g})."
+            for cell in changed[:SHOWN]
+        ]
+        if changed:
             more = f"Nor for {len(changed) - SHOWN} more such parts. " if len(changed) > SHOWN else ""
             lines.append(f"{more}Fit it again.")
+        elif tested:
+            lines.append("The map still holds: at a reliability, decisions are correct as often as when it was fitted.")
+        else:
+            lines.append("It cannot be said whether the map still holds: no label has enough labelled rows for a test.")
         if untested:
             shown = "; ".join(cell.in_words(names) for cell in untested[:SHOWN])
             more = f"; and {len(untested) - SHOWN} more" if len(untested) > SHOWN else ""
@@ -187,14 +189,12 @@ def _cells(
     numbers, start, rows = np.unique(number, return_index=True, return_counts=True)
     mean = np.add.reduceat(residual, start) / rows
     first = np.flatnonzero(np.r_[True, (np.diff(number) != 0) | (np.diff(name) != 0)])  # row of each cell and group
-    centred = np.add.reduceat(residual - np.repeat(mean, rows), first)
-    where = np.searchsorted(first, start)
+    centred, where = np.add.reduceat(residual - np.repeat(mean, rows), first), np.searchsorted(first, start)
     groups = np.diff(np.r_[where, len(first)])
     variance = np.add.reduceat(centred**2, where) / rows * (groups / np.maximum(groups - 1, 1))
     says = np.add.reduceat(reliability[order], start) / rows
-    names = ("rows", "mean_reliability", "mean_residual", "variance")
-    facts = zip(*(part.tolist() for part in (rows, says, mean, variance)), strict=True)
+    facts = {"rows": rows, "mean_reliability": says, "mean_residual": mean, "variance": variance}
     return [
-        (Cell(label=number // 2, half=HALVES[number % 2], **dict(zip(names, fact, strict=True))), count)
-        for number, fact, count in zip(numbers.tolist(), facts, groups.tolist(), strict=True)
+        (Cell(label=n // 2, half=HALVES[n % 2], **{name: of[i].item() for name, of in facts.items()}), int(groups[i]))
+        for i, n in enumerate(numbers.tolist())
     ]

@@ -98,30 +98,25 @@ def evaluate(
     judged = Judged.of(rows, scored)
     some, values, drawn = judged.some(), _with_ece(_measured(judged, params)), judged.clusters >= FEWEST_GROUPS
     replicates = replicated(judged, some, params) if drawn else None
+    resampled = {"resamples": params.resamples, "rows": len(some), "groups": some.clusters}
     n, errors = len(judged), int(np.count_nonzero(~judged.correct))
+    spread, shuffled = spread_and_shuffled(some.probability["confidence"], some.decision, some.correct, params, SEED)
     return {
         "rows": n,
         "errors": errors,
         "groups": judged.clusters,
         "grouped": rows.group is not None,
-        "resampled": {
-            "resamples": params.resamples * drawn,
-            "rows": len(some) * drawn,
-            "groups": some.clusters * drawn,
-        },
+        "resampled": {name: count * drawn for name, count in resampled.items()},
         "accuracy": _shares(judged, np.zeros(n, dtype=np.int64), 1)[0],
         "metrics": {name: _compared(name, values, replicates) for name in METRICS},
         "reviews": [
-            {
-                "reviewed": percent / 100,
-                "reviews": int(n - rows_kept(n, tenths)),
-                "at_random": 1000 * errors / n,
-                **_compared(f"found_{percent}", values, replicates),
-            }
+            {"reviewed": percent / 100, "reviews": int(n - rows_kept(n, tenths)), "at_random": 1000 * errors / n}
+            | _compared(f"found_{percent}", values, replicates)
             for percent, tenths in KEPT_TENTHS.items()
         ],
         "labels": _labels(document, judged),
-        "label_spread": _spread(some, params),
+        # of the same rows, since the noise in both falls with these
+        "label_spread": {"value": spread, "shuffled_p95": shuffled, "rows": len(some)},
     }
 
 
@@ -136,11 +131,11 @@ def _compared(name: str, values: Numbers, replicates: Numbers | None) -> dict[st
 
 def _labels(document: MapDocument, judged: Judged) -> list[dict[str, Any]]:
     """What is said and what is right of each label's decisions, and what the map has behind it."""
-    shares = _shares(judged, judged.decision, document.n_labels)
-    rows = np.bincount(judged.decision, minlength=document.n_labels)
-    said = {
-        f"mean_{by}": np.bincount(judged.decision, of, document.n_labels) / np.where(rows, rows, np.nan)
-        for by, of in judged.probability.items()
+    decision, n_labels = judged.decision, document.n_labels
+    shares, rows = _shares(judged, decision, n_labels), np.bincount(decision, minlength=n_labels)
+    means = {
+        f"mean_{by}": np.bincount(decision, probability, n_labels) / np.where(rows, rows, np.nan)
+        for by, probability in judged.probability.items()
     }
     behind, fallback = document.projection.rows_by_label, document.projection.fallback
     return [
@@ -150,7 +145,7 @@ def _labels(document: MapDocument, judged: Judged) -> list[dict[str, Any]]:
             "rows": int(rows[label]),
             "fit_rows": behind[label] if behind else None,
             "fallback": fallback[label] if fallback else None,
-            **{name: plain(of[label]) for name, of in said.items()},
+            **{name: plain(mean[label]) for name, mean in means.items()},
             "correct": share,
         }
         for label, share in enumerate(shares)
@@ -175,18 +170,18 @@ def _shares(judged: Judged, cell: np.ndarray, cells: int) -> list[dict[str, floa
         middle, half = share + z2 / 2, np.sqrt(z2 * (share * (1 - share) + z2 / 4))
     enough = np.bincount(cell, minlength=cells) >= FEWEST_GROUPS
     low, high = (np.where(enough, np.clip((middle + side * half) / (1 + z2), 0, 1), np.nan) for side in (-1, 1))
-    numbers = zip(share, low, high, strict=True)
-    return [{"value": plain(one), "low": plain(least), "high": plain(most)} for one, least, most in numbers]
+    cells_of = zip(share, low, high, strict=True)
+    return [dict(zip(("value", "low", "high"), map(plain, numbers), strict=True)) for numbers in cells_of]
 
 
-def _spread(some: Judged, params: MetricParams) -> dict[str, float | int | None]:
-    """The label spread and what shuffled labels show, of the same rows, since the noise in both falls with these."""
-    rows = some.probability["confidence"], some.decision, some.correct
-    groups, cell = params.spread_groups, params.spread_minimum_cell
-    value = label_spread(*rows, groups=groups, minimum_cell=cell)
-    shuffles = params.spread_permutations
-    shuffled = label_spread_null(*rows, groups=groups, minimum_cell=cell, permutations=shuffles, seed=SEED)
-    return {"value": plain(value), "shuffled_p95": plain(shuffled), "rows": len(some)}
+def spread_and_shuffled(
+    confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams, seed: int
+) -> tuple[float | None, float | None]:
+    """The label spread of rows `(n,)`, and the 95th percentile of it over shuffled labels; None where undefined."""
+    groups, cell, shuffles = params.spread_groups, params.spread_minimum_cell, params.spread_permutations
+    rows = confidence, decision, correct
+    shuffled = label_spread_null(*rows, groups=groups, minimum_cell=cell, permutations=shuffles, seed=seed)
+    return plain(label_spread(*rows, groups=groups, minimum_cell=cell)), plain(shuffled)
 
 
 def plain(number: float) -> float | None:

@@ -85,8 +85,7 @@ def not_fitted_on(document: MapDocument, rows: PredictedRows) -> np.ndarray:
     They have the groups of the fit. Its choice of a variant has seen them, if it was left to `auto`; a temperature of
     the paper's protocol has seen every row, and counts as fitted on calibrator-fit.
     """
-    source = document.source
-    used = document.projection.rows
+    source, used = document.source, document.projection.rows
     parts = cut_numbers(rows, source.seed, source.protocol, (document.calibrator.rows, used, used))
     unseen = np.ones(len(rows), dtype=bool)
     unseen[parts.projection_fit] = False
@@ -116,13 +115,10 @@ def read_to_judge(
     source, file, notes = document.source, opened(predictions), []
     same = sha256_of_file(predictions) == source.sha256
     if group is None and source.group is not None:
-        group = source.group if source.group in file.schema.names else None
-        kept = f"Rows of one {group} go together, as in the fit."
-        lost = (
-            f"The map was fitted with rows of one {source.group} together, a column that {predictions} lacks: "
-            "its rows are taken as independent."
-        )
-        notes = [kept if group else lost]
+        together = f"The map was fitted with rows of one {source.group} together"
+        notes = [f"{together}, a column that {predictions} lacks: its rows are taken as independent."]
+        if source.group in file.schema.names:
+            group, notes = source.group, [f"Rows of one {source.group} go together, as in the fit."]
     if same and group != source.group:
         together = f"--group {source.group}" if source.group else "no --group"
         raise BadInput(f"{predictions} is what the map was fitted on, with {together}; say the same here")
@@ -131,10 +127,10 @@ def read_to_judge(
     if not same:
         return rows, True, notes
     unseen = not_fitted_on(document, rows)
-    told = f"{predictions} is what the map was fitted on: only the {len(unseen):,} rows that no fit has seen are used."
+    note = f"{predictions} is what the map was fitted on: only the {len(unseen):,} rows that no fit has seen are used."
     if document.choice.asked == "auto":
-        told += f" The choice of the variant has seen {document.held_out.rows:,} of them, so what holds is not strict."
-    return rows.take(unseen), False, [*notes, told]
+        note += f" The choice of the variant has seen {document.held_out.rows:,} of them, so what holds is not strict."
+    return rows.take(unseen), False, [*notes, note]
 
 
 def _read(file: Predictions, group: str | None, *, stated: bool | None) -> tuple[pl.DataFrame, Layout]:

@@ -1,39 +1,20 @@
 """Labelled predictions to a whole reliability map: fitted, chosen, and described for those who will rely on it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from pydantic import ValidationError
 
 from tasks.calibrators import calibrators_for
-from tasks.maps.choose import (
-    Difference,
-    candidates,
-    gains,
-    losses_of,
-    reason,
-    recalibration,
-    simplest_within_one_standard_error,
-    too_little,
-)
-from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
+from tasks.maps.choose import AUTO, Difference, check_names, choose_map, recalibration
+from tasks.maps.document import Calibration, HeldOut, MapDocument, Projection, Source
 from tasks.maps.drift import reference
-from tasks.maps.fit import (
-    AUTO,
-    OF_THE_LOGIT,
-    batch_under,
-    check_names,
-    fit_calibrator,
-    fit_variants,
-    offered,
-)
+from tasks.maps.evaluate import spread_and_shuffled
 from tasks.maps.labelled import Parts, cut
 from tasks.maps.reliability_map import ReliabilityMap
-from tasks.metrics.spread import label_spread, label_spread_null
 from tasks.predictions.rows import PredictedRows, listed
-from tasks.projection.lattice import LatticeSettings
-from tasks.projection.variants import VARIANTS
+from tasks.projection.variants import SIMPLEST_FIRST, VARIANTS
 from tasks.protocol.errors import BadInput, mistakes
 from tasks.protocol.params import MetricParams, Params
 
@@ -53,9 +34,8 @@ class Learned:
         """The recommendation, what it was chosen from, how many labelled rows it takes, and what to beware of."""
         choice, decided = self.document.choice, f"Of the decisions {100 * self.accuracy:.1f}% are correct."
         lines = [f"{'Recommendation' if choice.asked == AUTO else 'Map'}: {choice.reason}."]
-        if choice.asked == AUTO:
-            lines += _of_candidates(self.document)
-        lines += [*_of_spread(self.document), *_of_fallbacks(self.document), *_of_gains(self.document)]
+        for part in (_of_candidates, _of_spread, _of_fallbacks, _of_gains):
+            lines += part(self.document)
         doubts = [f"Never decided, or never the true label: {listed(self.silent)}."] if self.silent else []
         if self.accuracy < self.commonest:
             doubts.append(f"Always deciding the commonest label would be right in {100 * self.commonest:.1f}%.")
@@ -93,10 +73,10 @@ def learn_map(
     check_names(calibrator, variant, stated=rows.logits is None, n_labels=n_labels)
     parts = cut(rows, n_labels, source.seed, source.protocol)
     chosen, learned, choice = choose_map(parts, params, calibrator, variant)
-    behind, projected = len(parts.fit_rows(calibrator)), len(parts.projection_fit)
+    behind = len(parts.fit_rows(calibrator))
     try:
         calibration = Calibration(name=calibrator, rows=behind, fitted=learned.calibrator)
-        projection = Projection(name=chosen, rows=projected, fitted=learned.projection)
+        projection = Projection(name=chosen, rows=len(parts.projection_fit), fitted=learned.projection)
     except ValidationError as error:
         raise BadInput(
             f"the fit is beyond what a map holds ({mistakes(error, 'fit')[0]}), as from logits that are far too large "
@@ -115,50 +95,23 @@ def learn_map(
     smallest = params.metrics.smallest_reliability
     rival = None if calibrator in calibrators_for("rival") else recalibration(learned, parts, smallest)
     assert rows.label is not None
-    met = set(np.intersect1d(rows.decision, rows.label).tolist())
+    met = np.intersect1d(rows.decision, rows.label)
     silent = tuple(name for label, name in enumerate(document.shown_names) if label not in met)
     recalibrated, moved = rival or (None, 0.0)
     commonest = float(np.bincount(rows.label).max()) / len(rows)
     return Learned(document, recalibrated, moved, float(rows.correct.mean()), commonest, silent)
 
 
-def choose_map(parts: Parts, params: Params, calibrator: str, variant: str) -> tuple[str, ReliabilityMap, Choice]:
-    """Fit what is asked for, or all that `auto` chooses from; the variant that is taken, its map, and why."""
-    settings = LatticeSettings.chosen(params.projection)
-    if parts.paper is not None:  # there every label stands on its own rows, however few
-        settings = replace(settings, minimum_rows=0)
-    smallest = params.metrics.smallest_reliability
-    selection = parts.projection_selection
-    fitted = fit_calibrator(calibrator, parts.fit_rows(calibrator), seed=parts.seed)
-    wanted = offered(fitted, parts) if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
-    variants = fit_variants(batch_under(fitted, parts, settings), wanted)
-    maps = {name: ReliabilityMap(fitted, value) for name, value in variants.items()}
-    judged = candidates({name: losses_of(one, selection, smallest) for name, one in maps.items()}, selection.group)
-    chosen, why = variant, f"{VARIANTS[variant].in_words}, as asked for" if variant != AUTO else ""
-    if variant == AUTO and (lacking := too_little(selection)):
-        chosen, why = "confidence", f"keep your confidence: {lacking}"
-    elif variant == AUTO:
-        simplest = simplest_within_one_standard_error(judged)
-        chosen, why = simplest.variant, reason(simplest, judged, len(selection), calibrator)
-    shown = "mrp" if chosen == "confidence" else chosen
-    steps = params.rivals.asked(min(len(parts.calibrator_fit), len(parts.projection_fit)))
-    fewer = gains(calibrator, shown, parts, settings, steps, smallest)
-    return chosen, maps[chosen], Choice(asked=variant, reason=why, candidates=tuple(judged), gains=tuple(fewer))
-
-
 def held_out(learned: ReliabilityMap, parts: Parts, params: MetricParams) -> HeldOut:
     """What the map says of projection-selection rows: what drift and thresholds start from."""
     rows = parts.projection_selection
     scored = learned(rows)
-    of_spread = scored.confidence, rows.decision, rows.correct
-    groups, cell, shuffles = params.spread_groups, params.spread_minimum_cell, params.spread_permutations
-    spread = label_spread(*of_spread, groups=groups, minimum_cell=cell)
-    shuffled = label_spread_null(*of_spread, groups=groups, minimum_cell=cell, permutations=shuffles, seed=parts.seed)
+    spread, shuffled = spread_and_shuffled(scored.confidence, rows.decision, rows.correct, params, parts.seed)
     halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, parts.n_labels)
     return HeldOut(
         rows=len(rows),
-        label_spread=None if np.isnan(spread) else spread,
-        label_spread_shuffled=None if np.isnan(shuffled) else shuffled,
+        label_spread=spread,
+        label_spread_shuffled=shuffled,
         quantiles=tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist()),
         halves=halves,
         cells=reference_cells,
@@ -166,12 +119,14 @@ def held_out(learned: ReliabilityMap, parts: Parts, params: MetricParams) -> Hel
 
 
 def _of_candidates(document: MapDocument) -> list[str]:
+    if document.choice.asked != AUTO:
+        return []
     lines = ["  log loss, and how far above the best (standard error):"]
     for candidate in document.choice.candidates:
         mark = "<- this one" if candidate.variant == document.projection.name else ""
         numbers = f"{candidate.nll_correct:.4f}  {candidate.above_best:+.4f} ({candidate.standard_error:.4f})"
         lines.append(f"    {candidate.variant:<16} {numbers}  {mark}".rstrip())
-    if not {candidate.variant for candidate in document.choice.candidates} >= {*OF_THE_LOGIT}:
+    if len(document.choice.candidates) < len(SIMPLEST_FIRST):
         lines.append("  Some confidences are exactly 0 or 1, and a shift or a line of the logit cannot move these.")
     return lines
 
@@ -189,8 +144,8 @@ def _of_spread(document: MapDocument) -> list[str]:
 
 def _of_fallbacks(document: MapDocument) -> list[str]:
     takes = {"shared": "takes the curve of all labels", "identity": "keeps its confidence"}
-    standing = zip(document.shown_names, document.projection.rows_by_label, document.projection.fallback, strict=False)
-    few = [f"{name} ({rows} rows) {takes[kind]}" for name, rows, kind in standing if kind in takes]
+    labels = zip(document.shown_names, document.projection.rows_by_label, document.projection.fallback, strict=False)
+    few = [f"{name} ({rows} rows) {takes[kind]}" for name, rows, kind in labels if kind in takes]
     return [f"Too few rows for a curve of its own: {listed(few)}."] if few else []
 
 

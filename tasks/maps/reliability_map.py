@@ -47,13 +47,12 @@ class ReliabilityMap:
         The reliability is a function of the decision and of the confidence as float64 holds it, so whoever has these
         two columns gets the same one, in SQL too.
         """
-        pieces = [rows.take(slice(first, first + AT_ONCE)) for first in range(0, len(rows), AT_ONCE)] or [rows]
-        scored = [self._scored(piece) for piece in pieces]
-        return Scored(np.concatenate([one.confidence for one in scored]), np.concatenate([one.logit for one in scored]))
-
-    def _scored(self, rows: PredictedRows) -> Scored:
-        confidence = calibrated_confidence(self.calibrator, rows)
-        return Scored(confidence, reliability_logit(self.projection, confidence, rows.decision))
+        confidences, logits = [np.empty(0)], [np.empty(0)]
+        for first in range(0, len(rows), AT_ONCE):
+            piece = rows.take(slice(first, first + AT_ONCE))
+            confidences.append(calibrated_confidence(self.calibrator, piece))
+            logits.append(reliability_logit(self.projection, confidences[-1], piece.decision))
+        return Scored(np.concatenate(confidences), np.concatenate(logits))
 
 
 def calibrated_confidence(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:

@@ -5,11 +5,9 @@ from itertools import pairwise
 from math import exp as e_to_the
 from typing import Any
 
-import numpy as np
 from sqlglot import expressions as exp
 
 from tasks.maps.document import MapDocument, Variant
-from tasks.maps.reliability_map import ReliabilityMap
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.labelwise import FARTHEST_LOGIT, Intercepts, Isotonic, Labelwise, Lines, WithFallbacks
 from tasks.protocol.errors import BadInput
@@ -41,7 +39,7 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     if dialect not in DIALECTS:
         raise BadInput(f"there is no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
     labels_of: dict[Curve, list[int]] = {}
-    for label, curve in enumerate(_curves(ReliabilityMap.of(document).projection, document.n_labels)):
+    for label, curve in enumerate(_curves(document.projection.fitted, document.n_labels)):
         labels_of.setdefault(curve, []).append(label)
     arms = [
         exp.If(this=_decides(labels, document.n_labels), true=write(*numbers))
@@ -55,11 +53,6 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     return text.replace(" WHEN ", "\nWHEN ")  # a line for each case
 
 
-def _plain(array: np.ndarray) -> tuple[float, ...]:
-    """An array `(n,)` as Python's own numbers, which compare as a whole."""
-    return tuple(array.tolist())
-
-
 def _curves(projection: Variant | Labelwise, n_labels: int) -> list[Curve]:
     """The curve of each label 0..K-1."""
     same: Curve = (_confidence,)
@@ -68,18 +61,18 @@ def _curves(projection: Variant | Labelwise, n_labels: int) -> list[Curve]:
         case SharedCurve(curves=shared):
             curves = _curves(shared, 1) * n_labels
         case Curves(knots=knots, values=values, fallback=fallback):
-            own = [(_lattice, _plain(knots), _plain(heights)) for heights in values]
+            own = [(_lattice, tuple(knots.tolist()), tuple(heights)) for heights in values.tolist()]
             curves = [same if kind == "identity" else curve for kind, curve in zip(fallback, own, strict=True)]
         case WithFallbacks(own=labelwise, shared=shared, fallback=fallback):
             by_kind = {"none": _curves(labelwise, n_labels), "shared": _curves(shared, n_labels), "identity": curves}
             curves = [by_kind[kind][label] for label, kind in enumerate(fallback)]
         case Intercepts(alpha=shifts):
-            curves = [(_shifted, shift) for shift in _plain(shifts)]
+            curves = [(_shifted, shift) for shift in shifts.tolist()]
         case Lines(slope=slopes, intercept=intercepts):
-            curves = [(_line, *line) for line in zip(_plain(slopes), _plain(intercepts), strict=True)]
+            curves = [(_line, *line) for line in zip(slopes.tolist(), intercepts.tolist(), strict=True)]
         case Isotonic(confidence=thresholds, reliability=heights):
-            pairs = zip(map(_plain, thresholds), map(_plain, heights), strict=True)
-            curves = [(_interpolated, *pair) for pair in pairs]
+            pairs = zip(thresholds, heights, strict=True)
+            curves = [(_interpolated, *(tuple(steps.tolist()) for steps in pair)) for pair in pairs]
     return curves
 
 

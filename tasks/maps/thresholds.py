@@ -66,21 +66,20 @@ class Thresholds:
         overall, *labels = [asdict(cut) | {"coverage": cut.coverage} for cut in (self.overall, *self.labels)]
         del overall["label"]
         asked = {"target_accuracy": self.target, "asked_coverage": self.asked, "confidence": self.confidence}
-        return {**asked, "overall": overall, "labels": labels}
+        return asked | {"overall": overall, "labels": labels}
 
     def in_words(self, names: Sequence[str] | None = None) -> list[str]:
         """Ten lines or fewer, the labels of most rows; `names` are those of the labels 0..K-1, or None."""
-        overall, surely = self.overall, f"ith {100 * self.confidence:g}% confidence"
-        if overall.cut is None:
-            lines = [f"No cut for all decisions: {overall.why}."]
-        else:
+        overall, surely = self.overall, f"with {100 * self.confidence:g}% confidence"
+        lines = [f"No cut for all decisions: {overall.why}."]
+        if overall.cut is not None:
             lines = [
                 f"Use {overall.coverage:.1%} of decisions as they are: those {overall.place}.",
-                f"W{surely} at least {self._certain(overall)} of such decisions are correct, if new rows are like "
-                "these and drawn independently.",
+                f"{surely.capitalize()} at least {self._certain(overall)} of such decisions are correct, if new rows "
+                "are like these and drawn independently.",
             ]
         which = "That cut" if self.target is None else "Or a cut of its own"
-        lines.append(f"{which} for each label; w{surely} all of it holds:")
+        lines.append(f"{which} for each label; {surely} all of it holds:")
         shown = sorted(sorted(self.labels, key=lambda cut: -cut.rows)[:SHOWN], key=lambda cut: cut.label or 0)
         lines += [f"  {names[cut.label or 0] if names else cut.label}: {self._of_label(cut)}" for cut in shown]
         left = len(self.labels) - len(shown)
@@ -123,7 +122,7 @@ def find_cuts(
     _check(reliability, confidence)
     if not 0 < target < 1:
         raise BadInput(f"no cut can guarantee an accuracy of {target}; give one above 0 and below 1, such as 0.95")
-    cuts, shares = _grid(document, target)
+    cuts, shares = grid(document, target)
     labels, rows, errors = _counts(cuts, reliability, decision, correct)
     able = rows[1:, -1] >= fewest_rows(target, 1 - confidence)
     levels = np.r_[1 - confidence, np.full(len(able), (1 - confidence) / max(1, int(able.sum())))]
@@ -196,7 +195,7 @@ def fallback(p_values: np.ndarray, levels: np.ndarray) -> np.ndarray:
     return rejected
 
 
-def _grid(document: MapDocument, target: float) -> tuple[np.ndarray, np.ndarray]:
+def grid(document: MapDocument, target: float) -> tuple[np.ndarray, np.ndarray]:
     """The cuts, falling to 0, and their shares of the level: half at one start, half at every 5% of coverage.
 
     The one start is where, if the map is right, the accuracy lies most standard errors above the target.
@@ -232,9 +231,9 @@ def _best(label: int | None, level: float, target: float, cuts: np.ndarray, *of_
     rows, errors, p_values, accepted = of_cuts
     n = int(rows[-1])
     if accepted.any():
-        best = int(np.flatnonzero(accepted)[-1])
-        automatic = int(rows[best])
-        return _at(float(cuts[best]), float(accepted[best]), label, n, automatic, automatic - int(errors[best]))
+        best = np.flatnonzero(accepted)[-1]
+        correct = int(rows[best] - errors[best])
+        return _at(float(cuts[best]), float(accepted[best]), label, n, int(rows[best]), correct)
     if n < (needed := fewest_rows(target, level)):
         return Cut(label=label, rows=n, why=f"{n:,} rows are too few; it takes {needed:,} even if all are correct")
     near = int(np.where(rows >= needed, p_values, np.inf).argmin())

@@ -33,10 +33,9 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
         return [f"No verdict: {few}.", *_found(evaluation, "reliability"), *_found(evaluation, "confidence")]
     nll = evaluation["metrics"]["nll_correct"]
     predicts, looks = _sign(nll, "nll_correct"), _looks(evaluation)
-    found = _answer(evaluation, predicts, looks)
-    if (predicts, together(looks.values())) != (BETTER, BETTER):
-        found += _reasons(evaluation, document)
-    return found + _limits(evaluation)
+    certain = (predicts, together(looks.values())) == (BETTER, BETTER)
+    reasons = [] if certain else _reasons(evaluation, document)
+    return [*_answer(evaluation, predicts, looks), *reasons, *_limits(evaluation)]
 
 
 def _too_few(evaluation: dict[str, Any]) -> str:
@@ -58,7 +57,9 @@ def _rarer(evaluation: dict[str, Any]) -> tuple[int, str]:
 def _answer(evaluation: dict[str, Any], predicts: Sign, looks: dict[str, Sign]) -> list[str]:
     """The answer, and the numbers behind it."""
     ranks, kept = together(looks.values()), _kept(evaluation)
-    log_loss, review = f"its {_log_loss(evaluation)}", f"it {_ranking(evaluation, looks, _told(looks, ranks))}"
+    # the look that says so: 30% reviewed before any other, and AURC last
+    look = next((name for name in ("30", *sorted(looks)) if looks[name] == ranks), "30")
+    log_loss, review = f"its {_log_loss(evaluation)}", f"it {_ranking(evaluation, looks, look)}"
     said = [f"I{log_loss[1:]}.", f"I{review[1:]}.", kept]
     both = {predicts, ranks}
     if both == {BETTER}:
@@ -88,11 +89,6 @@ def _looks(evaluation: dict[str, Any]) -> dict[str, Sign]:
     return {name: _sign(look, "aurc" if name == "aurc" else "selacc_70", p) for (name, look), p in looks}
 
 
-def _told(looks: dict[str, Sign], sign: Sign) -> str:
-    """The look that says so: 30% reviewed before any other, and AURC last."""
-    return next((name for name in ("30", *sorted(looks)) if looks[name] == sign), "30")
-
-
 def _ranking(evaluation: dict[str, Any], looks: dict[str, Sign], look: str) -> str:
     """What one look at the ranking shows, with its interval."""
     if look == "aurc":
@@ -119,10 +115,8 @@ def _found(evaluation: dict[str, Any], by: str) -> list[str]:
     budget = _budget(evaluation)
     if budget[by] is None:
         return []
-    return [
-        f"Reviewing the 30% of the lowest {by} finds {_number(budget[by])} errors per 1,000 reviews; "
-        f"reviewing at random, {_number(budget['at_random'])}."
-    ]
+    by_chance = f"reviewing at random, {_number(budget['at_random'])}"
+    return [f"Reviewing the 30% of the lowest {by} finds {_number(budget[by])} errors per 1,000 reviews; {by_chance}."]
 
 
 def _kept(evaluation: dict[str, Any]) -> str:
@@ -149,20 +143,20 @@ def _interval(compared: dict[str, Any]) -> str:
 def _reasons(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
     """Why a map may not help: those that the numbers show."""
     decided = [label for label in evaluation["labels"] if label["rows"]]
-    found = []
+    reasons = []
     if document.projection.fitted.kind == "shared":
-        found.append("The map is one curve for all labels, so its order of the rows is that of the confidence.")
-    standing = [label for label in decided if label["fallback"] not in (None, "none")]
-    if standing:
-        found.append(f"Too few rows for a curve of their own in the fit: {_listed(standing)}.")
+        reasons.append("The map is one curve for all labels, so its order of the rows is that of the confidence.")
+    on_others = [label for label in decided if label["fallback"] not in (None, "none")]
+    if on_others:
+        reasons.append(f"Too few rows for a curve of their own in the fit: {_listed(on_others)}.")
     few = [label for label in decided if label["fallback"] == "none" and label["fit_rows"] < FEW_FIT_ROWS]
     if few:
-        found.append(f"Fewer than {FEW_FIT_ROWS} rows behind the curve in the fit: {_listed(few)}.")
-    found += _spread_reason(evaluation["label_spread"], [label["name"] for label in decided])
+        reasons.append(f"Fewer than {FEW_FIT_ROWS} rows behind the curve in the fit: {_listed(few)}.")
+    reasons += _spread_reason(evaluation["label_spread"], [label["name"] for label in decided])
     rarer, which = _rarer(evaluation)
     if rarer < FEW_ERRORS:
-        found.append(f"Few decisions are {which}: {rarer} of {evaluation['rows']:,} rows, which settle little.")
-    return found or ["No usual cause is seen: there are rows behind each label, errors, and a label spread."]
+        reasons.append(f"Few decisions are {which}: {rarer} of {evaluation['rows']:,} rows, which settle little.")
+    return reasons or ["No usual cause is seen: there are rows behind each label, errors, and a label spread."]
 
 
 def _spread_reason(spread: dict[str, Any], decided: list[str]) -> list[str]:
@@ -179,10 +173,10 @@ def _spread_reason(spread: dict[str, Any], decided: list[str]) -> list[str]:
 def _limits(evaluation: dict[str, Any]) -> list[str]:
     """What the intervals cover."""
     resampled, what = evaluation["resampled"], "groups" if evaluation["grouped"] else "rows"
-    found = [f"The intervals cover the drawing of these {what} under the fitted map; not other data, nor another fit."]
+    limits = [f"The intervals cover the drawing of these {what} under the fitted map; not other data, nor another fit."]
     if resampled["rows"] < evaluation["rows"]:
-        found.append(f"They come from {resampled['rows']:,} of {evaluation['rows']:,} rows, and are scaled to all.")
-    return found
+        limits.append(f"They come from {resampled['rows']:,} of {evaluation['rows']:,} rows, and are scaled to all.")
+    return limits
 
 
 def _listed(labels: list[dict[str, Any]]) -> str:

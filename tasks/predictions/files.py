@@ -24,19 +24,9 @@ PIECE_ROWS = 2**17  # and no more rows than this
 CSV = "a whole csv file"
 ANEW = "write the predictions anew"
 STRING = r'"(?:[^"\\]|\\.)*"[ \t\r]*:?'  # of JSON; a colon follows a key
-PLAIN = (
-    pa.types.is_integer,
-    pa.types.is_floating,
-    pa.types.is_boolean,
-    pa.types.is_decimal128,
-    pa.types.is_null,
-    pa.types.is_string,
-    pa.types.is_large_string,
-    pa.types.is_string_view,
-    pa.types.is_date32,
-    pa.types.is_timestamp,
-)
-LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+PLAIN = ("integer", "floating", "boolean", "decimal128", "null", "date32", "timestamp")
+TEXT = ("string", "large_string", "string_view")
+LISTS = ("list", "large_list", "fixed_size_list")
 
 
 @dataclass(frozen=True)
@@ -118,9 +108,9 @@ class JsonLinesPredictions:
         types = pl.DataFrame()
         for line, block in _blocks(path):
             with parsing(path, JSON_LINES, ANEW, block, line):
-                found = pl.scan_ndjson(block, infer_schema_length=None).collect_schema()
+                in_block = pl.scan_ndjson(block, infer_schema_length=None).collect_schema()
                 _refuse_keys_twice(path, line, block)
-                types = pl.concat([types, pl.DataFrame(schema=found)], how="diagonal_relaxed")
+                types = pl.concat([types, pl.DataFrame(schema=in_block)], how="diagonal_relaxed")
         return cls(path, pl.Schema({name: _storable(kind) for name, kind in types.schema.items()}))
 
     @property
@@ -209,9 +199,13 @@ def is_readable(kind: pa.DataType, *, nested: bool = True) -> bool:
         return is_readable(kind.value_type, nested=False)
     if nested and pa.types.is_struct(kind):
         return all(is_readable(part.type) for part in kind)
-    if nested and any(holds(kind) for holds in LISTS):
+    if nested and _is_one_of(kind, LISTS):
         return is_readable(kind.value_type)
-    return any(holds(kind) for holds in PLAIN)
+    return _is_one_of(kind, PLAIN + TEXT)
+
+
+def _is_one_of(kind: pa.DataType, names: Sequence[str]) -> bool:
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
 
 
 def _storable(kind: pl.DataType | DataTypeClass) -> pl.DataType | DataTypeClass:
@@ -248,10 +242,10 @@ def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _refuse_keys_twice(path: Path, first: int, block: bytes) -> None:
     """BadInput names the first line with an object that has a key twice: one of the values would be lost."""
-    lines, one = pl.Series(block.decode(errors="replace").split("\n")), pl.element()
-    key = one.filter(one.str.ends_with(":")).str.head(-1).str.strip_chars_end()
+    lines, string = pl.Series(block.decode(errors="replace").split("\n")), pl.element()
+    key = string.filter(string.str.ends_with(":")).str.head(-1).str.strip_chars_end()
     keys = lines.str.extract_all(STRING).list.eval(key)
-    escaped = keys.list.eval(one.str.contains("\\", literal=True)).list.any()  # the same key may be spelt otherwise
+    escaped = keys.list.eval(string.str.contains("\\", literal=True)).list.any()  # a key may be spelt in two ways
     for at in ((keys.list.n_unique() < keys.list.len()) | escaped).arg_true():
         if not is_object(lines[at].encode()):
             raise BadInput(f"{path}, line {first + at} has an object with a key twice; keep one of the two")

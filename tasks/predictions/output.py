@@ -48,11 +48,8 @@ def check_output(predictions: Predictions, out: Path) -> None:
 
 def write_beside(predictions: Predictions, added: Added, out: Path) -> None:
     """Write the rows of `predictions` to `out`, each with what `added` gives, which is asked in their order."""
-    if isinstance(predictions, JsonLinesPredictions) and out.suffix == ".jsonl":
-        write_whole(out, lambda partial: _extend_lines(predictions, added, partial))
-    else:
-        write = {".parquet": _write_parquet, ".csv": _write_csv, ".jsonl": _write_lines}[out.suffix]
-        write_whole(out, lambda partial: write(predictions, added, partial))
+    write = {".parquet": _write_parquet, ".csv": _write_csv, ".jsonl": _write_lines}[out.suffix]
+    write_whole(out, lambda partial: write(predictions, added, partial))
 
 
 def _write_parquet(predictions: Predictions, added: Added, path: Path) -> None:
@@ -66,16 +63,12 @@ def _write_parquet(predictions: Predictions, added: Added, path: Path) -> None:
 
 def _encoding(predictions: Predictions, ours: pa.Schema) -> dict[str, object]:
     """Compression and the columns with a dictionary, as in the file that is read: a useless one takes time."""
-    texts = [column.name for column in ours if pa.types.is_string(column.type)]
-    if not isinstance(predictions, ParquetPredictions):
+    metadata = parquet.read_metadata(predictions.path) if isinstance(predictions, ParquetPredictions) else None
+    if metadata is None or not metadata.num_row_groups or not metadata.num_columns:
         return {"compression": "zstd"}
-    with parquet.ParquetFile(predictions.path) as file:
-        metadata = file.metadata
-    if not metadata.num_row_groups or not metadata.num_columns:
-        return {"compression": "zstd"}
-    group = metadata.row_group(0)
-    chunks = [group.column(place) for place in range(group.num_columns)]
+    chunks = [metadata.row_group(0).column(place) for place in range(metadata.num_columns)]
     repeated = [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
+    texts = [column.name for column in ours if pa.types.is_string(column.type)]
     codec = chunks[0].compression
     return {"compression": "none" if codec == "UNCOMPRESSED" else codec, "use_dictionary": [*repeated, *texts]}
 
@@ -90,15 +83,13 @@ def _write_csv(predictions: Predictions, added: Added, path: Path) -> None:
 
 
 def _write_lines(predictions: Predictions, added: Added, path: Path) -> None:
-    with path.open("wb") as handle:
-        for frame in _frames(predictions, added):
-            frame.write_ndjson(handle)
-
-
-def _extend_lines(predictions: JsonLinesPredictions, added: Added, path: Path) -> None:
-    """Each line as it is, with more members before its last bracket."""
+    """Of json lines each line stays as it is, with more members before its last bracket."""
     first = 0
     with path.open("wb") as handle:
+        if not isinstance(predictions, JsonLinesPredictions):
+            for frame in _frames(predictions, added):
+                frame.write_ndjson(handle)
+            return
         for lines in predictions.lines():
             own = as_frame(added(first, len(lines)), path).write_ndjson().encode().splitlines()
             handle.writelines(b"%b,%b\n" % (line[:-1], more[1:]) for line, more in zip(lines, own, strict=True))

@@ -102,42 +102,38 @@ def find_layout(
     ------
     BadInput: no layout, two at once, a gap in `logits_0` ..., or a column that is asked for and not there.
     """
-    found: list[tuple[Kind, tuple[str, ...]]] = []
+    layouts: list[tuple[Kind, tuple[str, ...]]] = []
     for kind in ("logits", "probabilities"):
-        numbered = sorted(
-            int(name[len(kind) + 1 :]) for name in names if re.fullmatch(rf"{kind}_(0|[1-9][0-9]*)", name)
-        )
         if kind in names:
-            found.append((kind, (kind,)))
-        if numbered:
-            if len(numbered) < 2 or numbered != list(range(len(numbered))):
-                raise BadInput(
-                    f"{file} has the columns {', '.join(f'{kind}_{i}' for i in numbered)}; "
-                    f"they must be numbered 0, 1, ... with none left out, one for each label"
-                )
-            found.append((kind, tuple(f"{kind}_{i}" for i in numbered)))
-    if len(found) > 1 and not stated:
-        raise BadInput(
-            f"{file} gives its predictions twice: {' and '.join(columns[0] for _, columns in found)}; drop one"
-        )
-    if stated is not False and {"decision", "confidence"} <= set(names) and (stated or not found):
-        found = [("stated", ("confidence",))]
+            layouts.append((kind, (kind,)))
+        numbers = sorted(int(name[len(kind) + 1 :]) for name in names if re.fullmatch(rf"{kind}_(0|[1-9]\d*)", name))
+        split = tuple(f"{kind}_{number}" for number in numbers)
+        if len(split) == 1 or numbers != list(range(len(split))):
+            asked = "they must be numbered 0, 1, ... with none left out, one for each label"
+            raise BadInput(f"{file} has the columns {', '.join(split)}; {asked}")
+        if split:
+            layouts.append((kind, split))
+    if len(layouts) > 1 and not stated:
+        both = " and ".join(columns[0] for _, columns in layouts)
+        raise BadInput(f"{file} gives its predictions twice: {both}; drop one")
+    if stated is not False and {"decision", "confidence"} <= set(names) and (stated or not layouts):
+        layouts = [("stated", ("confidence",))]
     elif stated:
-        found = []
-    if not found:
+        layouts = []
+    if not layouts:
         whole = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
         needed = {None: f"{whole}, or decision and confidence", True: "decision and confidence", False: whole}[stated]
         like = "" if stated is None else ", as the rows had that the map was fitted on"
         apart = any(re.search(r"[;\t]|^ | $", name) for name in names)
         hint = "; are they separated by commas, without spaces?" if apart else ""
         raise BadInput(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
-    for asked, why in ((group, "--group names it"), ("label" if labelled else None, "it holds the truth")):
-        if asked is not None and asked not in names:
-            raise BadInput(f"{file} has no column {asked}, and {why}; it has {', '.join(names)}")
+    for wanted, why in ((group, "--group names it"), ("label" if labelled else None, "it holds the truth")):
+        if wanted is not None and wanted not in names:
+            raise BadInput(f"{file} has no column {wanted}, and {why}; it has {', '.join(names)}")
     decision = "decision" if "decision" in names else None
-    if group is not None and group in (*found[0][1], "decision", "label"):
+    if group is not None and group in (*layouts[0][1], "decision", "label"):
         raise BadInput(f"{file}: --group names {group}, which holds something else; name the column of the groups")
-    return Layout(*found[0], decision, "label" if labelled else None, group)
+    return Layout(*layouts[0], decision, "label" if labelled else None, group)
 
 
 def checked_rows(
@@ -230,13 +226,11 @@ def label_codes(column: pl.Series, rows: Rows, *, names: Sequence[str] | None, n
     if column.dtype in (pl.String, pl.Categorical, pl.Enum) or (numbered and column.dtype.is_integer()):
         text = column.cast(pl.String)
         by_name = {name: code for code, name in enumerate(names or ())}
-        known = {value: by_name.get(value, None if numbered else _integer(value)) for value in text.unique().to_list()}
+        code_of = {value: by_name.get(value, None if numbered else _integer(value)) for value in text.unique()}
         advice = f"the labels are {listed(names)}" if names else "labels have names if --labels of fit gives them"
-        unknown = [value for value, code in known.items() if code is None]
-        rows.refuse(
-            text.is_in(pl.Series(unknown, dtype=pl.String)), lambda row: f"{column.name} is {text[row]!r}; {advice}"
-        )
-        codes = text.replace_strict(known, return_dtype=pl.Int64).to_numpy()
+        by_row = text.replace_strict(code_of, return_dtype=pl.Int64)
+        rows.refuse(by_row.is_null(), lambda row: f"{column.name} is {text[row]!r}; {advice}")
+        codes = by_row.to_numpy()
     elif column.dtype == pl.Boolean or column.dtype.is_integer() or column.dtype.is_float():
         given = column.to_numpy()
         with np.errstate(invalid="ignore"):
@@ -251,14 +245,8 @@ def label_codes(column: pl.Series, rows: Rows, *, names: Sequence[str] | None, n
 
 def labels_in(frame: pl.DataFrame, columns: Sequence[str], file: str) -> int:
     """The number of labels that whole numbers in `columns` speak of, at least 2: the largest of them plus one."""
-    most = max(
-        (
-            int(label_codes(frame[name], Rows(file), names=None, n_labels=LARGEST).max())
-            for name in columns
-            if len(frame)
-        ),
-        default=0,
-    )
+    codes = [label_codes(frame[name], Rows(file), names=None, n_labels=LARGEST) for name in columns]
+    most = int(np.concatenate(codes).max(initial=0))
     if most >= MOST_UNNAMED:
         raise BadInput(f"{file}: a label is {most}; labels are 0..K-1, or names that --labels gives in their order")
     return max(2, most + 1)
