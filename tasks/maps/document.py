@@ -228,12 +228,9 @@ def load_map(path: Path) -> MapDocument:
         raise BadInput(f"{path} is not a whole JSON file ({error}); fit the map again") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput(f"{path} is no reliability map: it does not say format {FORMAT!r}")
-    version = content.get("version")
-    if isinstance(version, bool) or version != VERSION:  # True equals 1, and is no version
-        raise BadInput(
-            f"{path} has version {version!r} of the map format, and this program reads version "
-            f"{VERSION}; fit the map again, or take the program that wrote it"
-        )
+    if (version := content.get("version")) != VERSION:
+        known = f"of the map format, and this program reads version {VERSION}"
+        raise BadInput(f"{path} has version {version!r} {known}; fit the map again, or take the program that wrote it")
     try:
         return MapDocument.model_validate_json(text)
     except ValidationError as error:
