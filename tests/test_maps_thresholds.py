@@ -14,6 +14,7 @@ from tasks.maps.thresholds import (
     Cut,
     Thresholds,
     cut_at_coverage,
+    fallback,
     find_cuts,
     grid,
     one_row_per_group,
@@ -36,6 +37,16 @@ def rows_of(reliability, right, decision=None):
     """Reliability, decision and correct, as the functions take them."""
     r, z = np.array(reliability, dtype=float), np.array(right, dtype=bool)
     return r, np.zeros(len(r), dtype=int) if decision is None else np.array(decision), z
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.1)), min_size=1, max_size=20))
+def test_fallback_is_a_loop_over_hypotheses(pairs):
+    expected, before = [], 0.0
+    for p, own in pairs:
+        before = own + before if p <= own + before else 0.0
+        expected.append(before)
+    p, levels = np.array(pairs).T
+    assert fallback(np.stack([p, p]), np.stack([levels, levels])).tolist() == [expected] * 2
 
 
 @settings(deadline=None, max_examples=30)
@@ -196,6 +207,17 @@ def test_rows_that_all_tie_cannot_be_parted():
 )
 def test_where_there_is_no_cut_it_is_said_why(r, right, asked, why):
     assert why in find_cuts(with_quantiles(EVENLY), *rows_of(r, right), **asked).overall.why
+
+
+def test_labels_share_the_chance_of_a_miss():
+    generator = np.random.default_rng(1)
+    doc, r, right = with_quantiles(EVENLY), generator.random(900), generator.random(900) < 0.97
+    decision = np.arange(900) % 3
+    for k, cut in enumerate(find_cuts(doc, r, decision, right, target=0.9, confidence=0.94).labels):
+        own = decision == k
+        alone = find_cuts(doc, r[own], decision[own], right[own], target=0.9, confidence=0.98).overall
+        assert cut.cut is not None
+        assert (cut.cut, cut.lower_bound) == (alone.cut, pytest.approx(alone.lower_bound))
 
 
 def test_words_and_json_say_it_plainly():
