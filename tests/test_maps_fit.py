@@ -167,7 +167,9 @@ def test_label_and_confidence_alone_are_enough_ties_and_round_numbers_included()
         result = learned(rows, AUTO, calibrator)
         assert result.document.input == "stated"
         assert result.document.projection.name.startswith(("label", "mrp"))
-        assert np.isfinite(ReliabilityMap.of(result.document)(rows).reliability).all()
+        scored = ReliabilityMap.of(result.document)(rows)
+        assert np.isfinite(scored.reliability).all()
+        assert (scored.confidence == rows.stated).all() == (calibrator == "uncal")  # kept to the last bit
         assert result.recalibrated is None
 
 
