@@ -121,7 +121,7 @@ def _signalled(group: int, how: int) -> bool:
     return True
 
 
-def put_aside_what_is_cut_off() -> None:
+def quarantine_corrupt_dvc_files() -> None:
     """Rename what a killed DVC left half written: it writes two files in place, and refuses every command after that.
 
     Without dvc.lock it finds its runs in its cache again, all but the downloads; the other only says who is busy.

@@ -24,7 +24,7 @@ from flows.processes import (
     end,
     end_left_behind,
     finish,
-    put_aside_what_is_cut_off,
+    quarantine_corrupt_dvc_files,
     remove_empty_runs,
     stale_stages,
     start_lanes,
@@ -39,7 +39,7 @@ from tasks.protocol.store import REPORT, STATE, failed_gates_file, read_csv, rea
 from tasks.provenance.changes import leaves
 from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, ended, failed_since, happened
-from tasks.provenance.lock import held
+from tasks.provenance.lock import locked
 from tasks.tables.display import display_name, shown
 from tasks.tables.main import main_table
 from tasks.watch import watched
@@ -51,7 +51,7 @@ FINISHED = STATE / "finished.json"  # the headline numbers of the last run in wh
 def clear_away(since: datetime) -> None:
     """End and remove what an earlier refresh has left that was killed, or that found gates closed before `since`."""
     end_left_behind()
-    put_aside_what_is_cut_off()
+    quarantine_corrupt_dvc_files()
     remove_empty_runs()
     for kept in failed_gates_file("").parent.glob("*.json"):
         if kept.stat().st_mtime < since.timestamp():
@@ -106,7 +106,7 @@ def report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]
     if not holes:
         return []
     try:
-        with held("report"):
+        with locked("report"):
             declared("report").manifest.unlink(missing_ok=True)
             report(missing=holes)
     except BadInput as error:
@@ -208,7 +208,7 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     params = load_params()
     for target in targets or []:
         declared(target)  # BadInput where it is no stage of dvc.yaml
-    with alive(), held("refresh") as since:
+    with alive(), locked("refresh") as since:
         clear_away(since)
         mark_crashed()
         wrong = bring_up_to_date(targets or [], force, params, since)
@@ -233,7 +233,7 @@ def main(
     for target in targets or []:
         declared(target)  # BadInput where it is no stage of dvc.yaml
     early: list[Process] = []
-    with held("refresh") as since:
+    with locked("refresh") as since:
         try:
             clear_away(since)
             if not targets and not force:  # what needs no API server runs while that comes up

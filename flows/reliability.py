@@ -12,11 +12,11 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.console import command
 from flows.engine import alive, follow, outcome, task_runner
 from flows.server import find_server, server_needed
+from tasks.baselines import baselines
 from tasks.calibrate import calibrate
 from tasks.calibrators import CALIBRATORS
-from tasks.compare import compare
 from tasks.expectations.check import GateFailed
-from tasks.measure import bound, measure
+from tasks.measure import bootstrap_intervals, measure
 from tasks.project import project
 from tasks.projection.device import available_device
 from tasks.protocol.errors import BadInput
@@ -34,11 +34,11 @@ from tasks.protocol.store import (
     runs_folder,
     write_json,
 )
-from tasks.provenance.lock import held
+from tasks.provenance.lock import locked
 from tasks.provenance.stage import stage_run
+from tasks.sensitivity import sensitivity
 from tasks.show import show, show_gates
-from tasks.validate import known, unchanged
-from tasks.vary import vary
+from tasks.validate import check_inputs, check_invariants
 from tasks.write import write_runs
 
 Futures = dict[str, dict[str, Any]]  # what is made -> the place in words -> its future
@@ -78,7 +78,7 @@ def submit(
     twice = tuple(2 * rows for rows in few)
     both_parts = [on_both.submit(parts.on_both, name, parts.seed, twice, own.get(name)) for name in rivals]
     projected = project.submit(fits, parts, base.test, params, device, wait_for=[incoming])
-    gated = unchanged.submit(projected, fits, base.name, params.metrics.ece_bins)
+    gated = check_invariants.submit(projected, fits, base.name, params.metrics.ece_bins)
     places = [f"{name}, {seed}" for name in names] + [f"{name} on both parts, {seed}" for name in rivals]
     of_member = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/member")
     of_run = [
@@ -91,8 +91,8 @@ def submit(
         "fits": dict(zip(places, [*fits, *both_parts, *chain.from_iterable(of_run)], strict=True)),
         "projected": {seed: gated},
         "metrics": {seed: measure.submit(gated, base.test.labels, params.metrics, tests, of_run)},
-        "rivals": {seed: compare.submit(fits, both_parts, steps, parts, base.test, params, device)},
-        "sensitivity": {seed: vary.submit(gated, fits, parts, base, params, device)},
+        "rivals": {seed: baselines.submit(fits, both_parts, steps, parts, base.test, params, device)},
+        "sensitivity": {seed: sensitivity.submit(gated, fits, parts, base, params, device)},
     }
 
 
@@ -111,12 +111,12 @@ def submit_all(
     paired = dict(zip(params.seeds, runs or [], strict=False)) if len(runs or []) == len(params.seeds) else {}
     first = runs[0] if runs else []
     steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
-    incoming = known.submit(base.name)
+    incoming = check_inputs.submit(base.name)
     by_seed = [submit(parts, steps, base, params, device, incoming, paired.get(parts.seed, first)) for parts in cuts]
     made: Futures = {"gates": {"incoming": incoming}}
     made |= {what: dict(chain.from_iterable(seed[what].items() for seed in by_seed)) for what in by_seed[0]}
     projected, metrics = list(made["projected"].values()), list(made["metrics"].values())
-    intervals = bound.submit(projected, metrics, base.test, params.calibrators, params.metrics)
+    intervals = bootstrap_intervals.submit(projected, metrics, base.test, params.calibrators, params.metrics)
     return made | {"intervals": {"all seeds": intervals}}
 
 
@@ -175,7 +175,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         kept = [fit.state.name == "Cached" for fit in made["fits"].values()]
         fits = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}
         folder = explored_folder(dataset) if explored else runs_folder(dataset)
-        with held(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
+        with locked(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
             show(base, write_runs(base, results, params, {"device": device}, folder), folder)
         # beside the results, which are the same however many were fitted
         write_json(STATE / "fits" / folder.relative_to(DATA).with_suffix(".json"), fits)

@@ -29,7 +29,7 @@ from starlette.websockets import WebSocketClose
 from flows import HOME
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.store import STATE, read_json, write_json
-from tasks.provenance.lock import LOCKS, held, is_held
+from tasks.provenance.lock import LOCKS, is_held, locked
 
 HOST = "127.0.0.1"  # nobody else can reach it
 FOUND = STATE / "server.json"  # where the runs of other terminals find the server
@@ -106,7 +106,7 @@ def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
     unless `open_to_all`. Raises BadInput where this project is served already or the port is taken, and RunFailed
     where the server does not come up.
     """
-    with held("serve", refusal="`flows.serve` is already running in this folder; end that one first"):
+    with locked("serve", refusal="`flows.serve` is already running in this folder; end that one first"):
         for left in (FOUND, SECRET):  # of a server that was killed
             left.unlink(missing_ok=True)
         find_server()

@@ -22,7 +22,7 @@ from tasks.protocol.params import load_params
 from tasks.protocol.store import DATA
 from tasks.provenance.changes import changes
 from tasks.provenance.declared import declared, stage_names
-from tasks.provenance.lock import LOCKS, held, is_held
+from tasks.provenance.lock import LOCKS, is_held, locked
 from tasks.provenance.manifest import Manifest, manifest_now
 from tasks.provenance.verification import (
     Problem,
@@ -106,7 +106,7 @@ def remedies(problems: list[Problem], cache: Cache, manifests: Mapping[str, Mani
 
 def main() -> None:
     """Hold everything under data/, and DVC's cache, against the manifests; say how to get back what does not hold."""
-    with held("refresh"):
+    with locked("refresh"):
         running = [name for name in stage_names() if is_held(LOCKS / f"{name}.lock")]
         if running:  # what it has not written yet would be called missing
             raise BadInput(f"{', '.join(running)} is running; look again when it has ended")

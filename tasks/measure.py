@@ -41,7 +41,7 @@ def measure(
 
 
 @task(cache_policy=NO_CACHE)
-def bound(
+def bootstrap_intervals(
     projected: list[Projected],
     measured: list[pl.DataFrame],
     test: FixedDecisions,

@@ -14,8 +14,8 @@ from tasks.protocol.results import Calibrated, Projected
 from tasks.protocol.store import read_base, read_pairs
 
 
-@task(task_run_name="known/{dataset}", cache_policy=NO_CACHE)
-def known(dataset: str) -> dict[str, Any]:
+@task(task_run_name="check_inputs/{dataset}", cache_policy=NO_CACHE)
+def check_inputs(dataset: str) -> dict[str, Any]:
     """Check the judged pairs that `dataset` was trained and is calibrated on; GateFailed names what is wrong.
 
     Returns the gate's record.
@@ -30,8 +30,8 @@ def known(dataset: str) -> dict[str, Any]:
     )
 
 
-@task(task_run_name="unchanged/{projected.seed}", cache_policy=NO_CACHE)
-def unchanged(projected: Projected, calibrated: list[Calibrated], dataset: str, ece_bins: int) -> Projected:
+@task(task_run_name="check_invariants/{projected.seed}", cache_policy=NO_CACHE)
+def check_invariants(projected: Projected, calibrated: list[Calibrated], dataset: str, ece_bins: int) -> Projected:
     """Let `projected` through if decisions, probabilities, accuracy and ECE are what they were without it.
 
     What they were is computed anew, from `logits.parquet` and the frozen calibrators, not from what came in here.

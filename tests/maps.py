@@ -62,7 +62,7 @@ def predictions(n: int, n_labels: int = 3, *, shift: float = 1.5, seed: int = 0,
     return pl.DataFrame({"logits": logits.tolist(), "label": labels, "group": group})
 
 
-def stated(n: int, n_labels: int = 3, *, shift: float = 1.5, seed: int = 0) -> pl.DataFrame:
+def confidence_only(n: int, n_labels: int = 3, *, shift: float = 1.5, seed: int = 0) -> pl.DataFrame:
     """Columns `decision`, `confidence` in round numbers, `label`: what a judge says that gives no logits."""
     made = predictions(n, n_labels, shift=shift, seed=seed)
     probabilities = softmax(np.array(made["logits"].to_list()), axis=1)
@@ -105,17 +105,17 @@ def document(
     calibrator: object | None = None,
     n_labels: int = 3,
     names: tuple[str, ...] | None = NAMES,
-    stated: bool = False,
+    confidence_only: bool = False,
 ) -> MapDocument:
     """A map of a made-up variant (or of `value`) under a temperature (or `calibrator`, or none if only stated)."""
-    calibrator = calibrator or (Identity() if stated else Temperature(0.8))
+    calibrator = calibrator or (Identity() if confidence_only else Temperature(0.8))
     names = names if names is None or len(names) == n_labels else tuple(f"label {k}" for k in range(n_labels))
     value = value or variants(n_labels)[variant]
     return MapDocument(
-        input="stated" if stated else "logits",
+        input="confidence_only" if confidence_only else "logits",
         n_labels=n_labels,
         label_names=names,
-        calibrator=Calibration(name="uncal" if stated else "ts", rows=500, fitted=calibrator),
+        calibrator=Calibration(name="uncal" if confidence_only else "ts", rows=500, fitted=calibrator),
         projection=Projection(name=variant, rows=507, fitted=value),
         choice=Choice(asked=variant, reason="made up for a test", candidates=(), gains=()),
         held_out=HeldOut(

@@ -14,13 +14,13 @@ from fits import fits, simulated
 from maps import document, predictions
 
 from flows import reliability
+from tasks.baselines import baselines
 from tasks.calibrate import calibrate, fit_key
 from tasks.calibrators import calibrators_for
-from tasks.compare import compare
 from tasks.maps import reliability_map
 from tasks.maps.apply import apply_map
 from tasks.maps.reliability_map import AT_ONCE
-from tasks.measure import bound, measure
+from tasks.measure import bootstrap_intervals, measure
 from tasks.metrics import resampling
 from tasks.predictions import files
 from tasks.project import project
@@ -90,7 +90,7 @@ def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monke
 def test_all_numbers_of_rows_to_compare_at_are_one_batch(monkeypatch, decisions, parts, quick_params):
     calibrated = [calibrate.fn(parts, name, 1, FEW) for name in quick_params.calibrators]
     descents = counted(monkeypatch, batch_module, "fit_lattices", fits_of)
-    compare.fn(calibrated, [], FEW, parts, decisions, quick_params, "cpu")
+    baselines.fn(calibrated, [], FEW, parts, decisions, quick_params, "cpu")
     assert descents == [len(FEW) * len(calibrated)]
 
 
@@ -102,7 +102,7 @@ def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch,
     measured = [measure.fn(seed, decisions.labels, quick_params.metrics) for seed in seeds]
     drawn = counted(monkeypatch, resampling, "_draw", lambda _generator, _clusters, resamples: resamples)
     sorted_once = counted(monkeypatch, resampling, "order_by_risk", lambda logit, _correct: len(logit))
-    bound.fn(seeds, measured, decisions, quick_params.calibrators, quick_params.metrics)
+    bootstrap_intervals.fn(seeds, measured, decisions, quick_params.calibrators, quick_params.metrics)
     assert drawn == [quick_params.metrics.resamples]
     assert sorted_once == [len(decisions)] * 2 * 2 * len(quick_params.calibrators)  # before and after, in each seed
 
@@ -123,8 +123,8 @@ def test_applying_a_map_reads_the_file_twice_and_scores_each_row_once(monkeypatc
 def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(
     monkeypatch, decisions, quick_params, runs, of_seeds
 ):
-    by_seed = ("project", "unchanged", "measure", "compare", "vary")
-    tasks = {name: MagicMock() for name in (*by_seed, "calibrate", "bound", "known")}
+    by_seed = ("project", "check_invariants", "measure", "baselines", "sensitivity")
+    tasks = {name: MagicMock() for name in (*by_seed, "calibrate", "bootstrap_intervals", "check_inputs")}
     for name, task in tasks.items():
         task.with_options.return_value = task
         monkeypatch.setattr(reliability, name, task)
@@ -150,8 +150,8 @@ def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(
     assert len(keys) == len(set(keys)) == len(params.seeds) * of_seed
     assert {name: len(calls) for name, calls in asked.items() if name != "calibrate"} == {
         **dict.fromkeys(by_seed, len(params.seeds)),
-        "bound": 1,
-        "known": 1,
+        "bootstrap_intervals": 1,
+        "check_inputs": 1,
     }
     measured = [[len(test) for test in tests] for *_, tests, _ in asked["measure"]]
     # with as many model runs as seeds each seed has one of its own, otherwise the first

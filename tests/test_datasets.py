@@ -11,7 +11,7 @@ import pytest
 from tasks.datasets import DATASETS
 from tasks.datasets.drawing import by_query, capped, documents, joined_text, shuffled
 from tasks.datasets.raw import ROW
-from tasks.datasets.repository import Rows
+from tasks.datasets.repository import RepositoryRows
 from tasks.protocol.errors import BadInput
 from tasks.simulation import simulate, write_repository
 
@@ -51,13 +51,13 @@ def test_a_query_gives_five_of_each_label_at_most_and_no_more_negatives_than_pos
     assert kept == {"many": [1] * 5 + [0] * 5, "few": [0, 1, 0, 1], "none": [], "short": [1, 1, 1, 0]}
 
 
-def listed(sizes: list[int]) -> Rows:
+def listed(sizes: list[int]) -> RepositoryRows:
     """Queries of so many documents, whose features tell which they are."""
     rows = [
         {"query": f"q{query}", "labels": [query % 2] * size, "features": [[query, place] for place in range(size)]}
         for query, size in enumerate(sizes)
     ]
-    return Rows(Path("raw/x/train"), datasets.Dataset.from_list(rows))
+    return RepositoryRows(Path("raw/x/train"), datasets.Dataset.from_list(rows))
 
 
 def test_documents_are_those_of_queries_in_a_drawn_order_and_the_last_one_is_drawn_down():
@@ -79,7 +79,7 @@ def test_documents_are_those_of_queries_in_a_drawn_order_and_the_last_one_is_dra
 def test_documents_are_all_there_are_where_fewer_are_there_and_a_feature_that_is_no_finite_number_is_zero():
     assert len(documents(listed([3, 5, 2]), ("0", "1"), 2, 250_000, seed=3)) == 10
     rows = {"query": [1], "labels": [[0, 1]], "features": [[[np.nan, 1.0], [np.inf, -np.inf]]]}
-    drawn = documents(Rows(Path("raw/x/train"), datasets.Dataset.from_dict(rows)), ("0", "1"), 2, 9, seed=0)
+    drawn = documents(RepositoryRows(Path("raw/x/train"), datasets.Dataset.from_dict(rows)), ("0", "1"), 2, 9, seed=0)
     assert drawn["features"].to_list() == [[0, 1], [0, 0]]
 
 

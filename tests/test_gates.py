@@ -110,7 +110,7 @@ def test_a_refresh_shows_the_failed_gates_of_every_data_set_and_nothing_where_no
 
 
 def test_a_refresh_begins_without_the_failed_gates_of_an_earlier_one(monkeypatch, closed):
-    for name in ("end_left_behind", "put_aside_what_is_cut_off", "remove_empty_runs"):
+    for name in ("end_left_behind", "quarantine_corrupt_dvc_files", "remove_empty_runs"):
         monkeypatch.setattr(refresh, name, lambda: None)
     reliability.keep_failed(BASE, [closed.record])
     refresh.clear_away(datetime.now(UTC) - timedelta(minutes=1))  # it is of this very refresh, whose stages began early

@@ -14,7 +14,7 @@ from tasks.maps.reliability_map import ReliabilityMap
 from tasks.predictions import files
 from tasks.predictions.files import columns_of, opened
 from tasks.protocol.errors import BadInput
-from tests.maps import NAMES, checked, document, predictions, stated, write
+from tests.maps import NAMES, checked, confidence_only, document, predictions, write
 
 ADDED = ["decision", "decision_name", "confidence", "reliability", "review_rank", "route"]
 
@@ -106,15 +106,15 @@ def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
 def test_in_every_format_in_pieces_and_out_of_core_it_is_the_same(variant, suffix, tmp_path, monkeypatch):
     folder = tmp_path / "odd [name]?*'s"
     folder.mkdir()
-    path = write(stated(200), folder / f"new{suffix}")  # round numbers: many ties
-    asked = {"suffix": suffix, "reliability_map": document(variant, stated=True)}
+    path = write(confidence_only(200), folder / f"new{suffix}")  # round numbers: many ties
+    asked = {"suffix": suffix, "reliability_map": document(variant, confidence_only=True)}
     ours = [*ADDED[1:2], "calibrated_confidence", *ADDED[3:]]
     whole = scored(path, **asked)
     small_pieces(monkeypatch)
     assert scored(path, **asked).equals(whole)
     assert scored(path, **asked, in_memory=50).equals(whole)
     assert sorted(file.name for file in folder.iterdir()) == [path.name, f"scored{suffix}"]
-    in_parquet = scored(write(stated(200), tmp_path / "new.parquet"), **asked | {"suffix": ".parquet"})
+    in_parquet = scored(write(confidence_only(200), tmp_path / "new.parquet"), **asked | {"suffix": ".parquet"})
     assert whole.select(ours).cast(dict(in_parquet.select(ours).schema)).equals(in_parquet.select(ours))
 
 
@@ -123,12 +123,12 @@ def test_in_every_format_in_pieces_and_out_of_core_it_is_the_same(variant, suffi
     [
         (predictions(90).with_columns(decision=pl.lit("exact")), ["decision_code", *ADDED[1:]]),
         (predictions(90).with_columns(confidence=pl.lit("high")), [*ADDED[:2], "calibrated_confidence", *ADDED[3:]]),
-        (stated(90), ["decision_name", "calibrated_confidence", *ADDED[3:]]),
+        (confidence_only(90), ["decision_name", "calibrated_confidence", *ADDED[3:]]),
     ],
 )
 def test_a_decision_or_a_confidence_that_is_there_stays_beside_ours(made, columns, path):
     made.write_parquet(path)
-    table = scored(path, reliability_map=document(stated="logits" not in made.columns))
+    table = scored(path, reliability_map=document(confidence_only="logits" not in made.columns))
     assert table.columns == [*made.columns, *columns]
     assert table.select(made.columns).equals(made)
     if "decision_code" in columns:  # the decision that is there is the fixed one
@@ -140,13 +140,13 @@ def test_a_decision_or_a_confidence_that_is_there_stays_beside_ours(made, column
 
 @pytest.mark.parametrize(("origin", "suffix"), [(".parquet", ".csv"), (".csv", ".parquet"), (".parquet", ".jsonl")])
 def test_no_rows_give_no_rows_and_every_column(origin, suffix, tmp_path):
-    path, out = write(stated(10).clear(), tmp_path / f"new{origin}"), tmp_path / f"out{suffix}"
-    applied = apply_map(document(stated=True), path, out)
+    path, out = write(confidence_only(10).clear(), tmp_path / f"new{origin}"), tmp_path / f"out{suffix}"
+    applied = apply_map(document(confidence_only=True), path, out)
     assert (applied.rows, applied.automatic, applied.lowest_automatic) == (0, 0, None)
     if suffix == ".jsonl":  # without a line it has no columns
         assert out.read_bytes() == b""
     else:
-        assert columns_of(opened(out), [*stated(10).columns, "calibrated_confidence", "route"]).height == 0
+        assert columns_of(opened(out), [*confidence_only(10).columns, "calibrated_confidence", "route"]).height == 0
 
 
 LOGITS = st.lists(
@@ -192,7 +192,11 @@ def spoilt() -> pl.DataFrame:
 MISTAKES = {  # columns, options, what is said
     "a NaN": (spoilt(), {}, r"new.parquet, row 50 .from 0.: logits 1 is nan"),
     "another K": (predictions(90, 4), {}, r"new.parquet has 4 logits a row, where there are 3 labels"),
-    "no logits": (stated(90), {}, r"needs logits or probabilities .* as the rows had that the map was fitted on"),
+    "no logits": (
+        confidence_only(90),
+        {},
+        r"needs logits or probabilities .* as the rows had that the map was fitted on",
+    ),
     "columns of ours": (
         predictions(90).with_columns(route=1, reliability=0.5),
         {},

@@ -111,7 +111,7 @@ REFUSED = {
         1,
         "version 1 of the map format, and this program reads version 2; fit the map a",
     ),
-    "logits that are not there": (("input",), "stated", "has no logits"),
+    "logits that are not there": (("input",), "confidence_only", "has no logits"),
     "a version that is true": (("version",), True, "version True"),
     "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles fall"),
     "halves of other labels": (("held_out", "halves"), [0.5], "other labels"),

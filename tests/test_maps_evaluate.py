@@ -13,7 +13,7 @@ from scipy.special import expit, logit, ndtri
 
 from tasks.calibrators.identity import Identity
 from tasks.maps.document import MapDocument
-from tasks.maps.evaluate import METRICS, Judged, evaluate, replicated
+from tasks.maps.evaluate import METRICS, JudgedDecisions, evaluate, replicated
 from tasks.maps.reliability_map import ReliabilityMap, Scored, calibrated_confidence
 from tasks.maps.verdict import verdict
 from tasks.metrics.intervals import interval, two_sided_p
@@ -49,7 +49,7 @@ def judge(decision, correct, confidence, reliability_logit, group=None) -> tuple
     decision, correct = np.asarray(decision), np.asarray(correct, dtype=bool)
     label = np.where(correct, decision, (decision + 1) % 3)
     rows = PredictedRows(None, np.asarray(confidence, dtype=float), decision, label, group)
-    return rows, Scored(rows.stated, np.asarray(reliability_logit, dtype=float))
+    return rows, Scored(rows.confidence, np.asarray(reliability_logit, dtype=float))
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_label_spread_is_of_the_confidence_on_the_resampled_rows(helpful, groupe
         "rows": 3000,
     }
     monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 2500)
-    some = Judged.of(grouped, scored).some()
+    some = JudgedDecisions.of(grouped, scored).some()
     spread = evaluate(helpful, grouped, scored)["label_spread"]
     assert spread["value"] == label_spread(some.probability["confidence"], some.decision, some.correct)
     assert spread["rows"] == len(some) == 2500
@@ -134,7 +134,7 @@ def test_label_spread_is_of_the_confidence_on_the_resampled_rows(helpful, groupe
 def test_a_share_has_the_interval_of_wilson(right):
     """By its definition: the shares from which the one that was seen is 1.96 standard errors away."""
     rows = judge([0] * 25, np.arange(25) < right, [0.8] * 25, [1.0] * 25)
-    made = evaluate(maps.document("confidence", stated=True), *rows)
+    made = evaluate(maps.document("confidence", confidence_only=True), *rows)
     for share in (made["accuracy"], made["labels"][0]["correct"]):
         assert share["value"] == right / 25
         for bound in (share["low"], share["high"]):
@@ -147,7 +147,7 @@ def test_a_share_has_the_interval_of_wilson(right):
 @settings(max_examples=8, deadline=None)
 def test_copies_of_a_row_in_its_group_teach_nothing(right, copies):
     n = len(right)
-    document, at = maps.document("confidence", stated=True), np.repeat(np.arange(n), copies)
+    document, at = maps.document("confidence", confidence_only=True), np.repeat(np.arange(n), copies)
     alone = evaluate(document, *judge(np.arange(n) % 3, right, [0.5] * n, np.zeros(n)))
     group = np.array([f"q{row}" for row in at])
     copied = evaluate(document, *judge(at % 3, np.array(right)[at], [0.5] * len(at), np.zeros(len(at)), group))
@@ -158,7 +158,7 @@ def test_copies_of_a_row_in_its_group_teach_nothing(right, copies):
 
 def test_groups_of_a_right_and_a_wrong_row_count_for_no_more_than_their_rows():
     rows, pairs = ([0] * 40, [True, False] * 20, [0.5] * 40, np.zeros(40)), np.arange(40).astype(str)[::2].repeat(2)
-    document = maps.document("confidence", stated=True)
+    document = maps.document("confidence", confidence_only=True)
     alone, paired = (evaluate(document, *judge(*rows, group)) for group in (None, pairs))
     assert paired["accuracy"] == pytest.approx(alone["accuracy"])
 
@@ -176,13 +176,13 @@ def test_intervals_are_those_of_the_paired_bootstrap(views, grouped, helps):
         assert compared["p"] == two_sided_p(change)
 
 
-@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize("confidence_only", [False, True])
 @pytest.mark.parametrize("most", [20_000, 1000])
-def test_a_map_that_keeps_the_confidence_changes_nothing(stated, most, monkeypatch):
+def test_a_map_that_keeps_the_confidence_changes_nothing(confidence_only, most, monkeypatch):
     """0.6 is a bin edge and 1.0 has no finite logit; both stay where they are."""
     monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", most)
-    frame = maps.stated(2000) if stated else maps.predictions(2000)
-    evaluation = evaluated(maps.document("confidence", stated=stated), checked(frame))
+    frame = maps.confidence_only(2000) if confidence_only else maps.predictions(2000)
+    evaluation = evaluated(maps.document("confidence", confidence_only=confidence_only), checked(frame))
     assert evaluation["resampled"]["rows"] == min(most, 2000)
     for compared in (*evaluation["metrics"].values(), *evaluation["reviews"]):
         assert compared["confidence"] == compared["reliability"]
@@ -225,7 +225,7 @@ def test_the_calibration_error_of_some_rows_is_shrunk_bin_by_bin(helpful, monkey
     """Shrunk as a whole, its absolute values would keep the noise of the few rows: the interval lies above."""
     monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 600)
     rows = checked(maps.predictions(10_000))
-    all_rows = Judged.of(rows, ReliabilityMap.of(helpful)(rows))
+    all_rows = JudgedDecisions.of(rows, ReliabilityMap.of(helpful)(rows))
     whole, some = (replicated(all_rows, of, METRIC_DEFAULTS) for of in (all_rows, all_rows.some()))
     for by in whole:
         first, second = interval(whole[by]["ece"]), interval(some[by]["ece"])
@@ -242,7 +242,8 @@ def test_few_errors_among_some_rows_do_not_speak_for_all(monkeypatch):
     correct[-3:] = False
     better = np.where(np.arange(10_000) >= 9_997, -4, sure)
     metrics = evaluate(
-        maps.document("confidence", stated=True), *judge(np.zeros(10_000, dtype=int), correct, expit(sure), better)
+        maps.document("confidence", confidence_only=True),
+        *judge(np.zeros(10_000, dtype=int), correct, expit(sure), better),
     )["metrics"]
     assert metrics["selacc_10"]["change"] == pytest.approx(0.003)
     assert metrics["selacc_10"]["low"] is metrics["selacc_10"]["p"] is None
@@ -273,7 +274,7 @@ def test_fewer_than_ten_groups_have_no_intervals(helpful):
     assert evaluated(helpful, checked(maps.predictions(90)))["metrics"]["aurc"]["low"] is not None
 
 
-SPREAD_OUT = maps.stated(200)
+SPREAD_OUT = maps.confidence_only(200)
 SAID, DECISION = SPREAD_OUT["confidence"].to_numpy(), SPREAD_OUT["decision"].to_numpy()
 RIGHT = (SPREAD_OUT["label"] == SPREAD_OUT["decision"]).to_numpy()
 CERTAIN = np.r_[np.full(20, np.inf), np.full(20, -np.inf), np.linspace(-2, 2, 160)]
@@ -293,7 +294,7 @@ UNUSUAL = {  # decision, correct, confidence, logit of the reliability; what is 
 @pytest.mark.parametrize("variant", ["mrp", "shared_1d", "confidence"])
 @pytest.mark.parametrize(("rows", "unsaid"), UNUSUAL.values(), ids=UNUSUAL)
 def test_whatever_the_rows_the_evaluation_is_json_and_has_a_verdict(rows, unsaid, variant):
-    document = maps.document(variant, stated=True)
+    document = maps.document(variant, confidence_only=True)
     evaluation = evaluate(document, *judge(*rows))
     assert json.loads(json.dumps(evaluation, allow_nan=False)) == evaluation
     lines = verdict(evaluation, document)
@@ -303,7 +304,7 @@ def test_whatever_the_rows_the_evaluation_is_json_and_has_a_verdict(rows, unsaid
 
 
 def test_without_errors_nothing_is_found_and_aupr_is_unknown():
-    evaluation = evaluate(maps.document("mrp", stated=True), *judge(*UNUSUAL["no errors"][0]))
+    evaluation = evaluate(maps.document("mrp", confidence_only=True), *judge(*UNUSUAL["no errors"][0]))
     assert evaluation["metrics"]["aupr_error"]["confidence"] is None
     assert [budget["reliability"] for budget in evaluation["reviews"]] == [0, 0, 0, 0]
     assert evaluation["accuracy"]["low"] < evaluation["accuracy"]["value"] == evaluation["accuracy"]["high"] == 1

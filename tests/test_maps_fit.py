@@ -161,15 +161,15 @@ def test_rows_beyond_the_caps_are_unseen_as_well():
 
 
 def test_label_and_confidence_alone_are_enough_ties_and_round_numbers_included():
-    rows = checked(maps.stated(3000, shift=2.5))
-    assert {0.9, 0.95, 1.0} <= set(rows.stated.tolist())
+    rows = checked(maps.confidence_only(3000, shift=2.5))
+    assert {0.9, 0.95, 1.0} <= set(rows.confidence.tolist())
     for calibrator in ("uncal", "spline"):
         result = learned(rows, AUTO, calibrator)
-        assert result.document.input == "stated"
+        assert result.document.input == "confidence_only"
         assert result.document.projection.name.startswith(("label", "mrp"))
         scored = ReliabilityMap.of(result.document)(rows)
         assert np.isfinite(scored.reliability).all()
-        assert (scored.confidence == rows.stated).all() == (calibrator == "uncal")  # kept to the last bit
+        assert (scored.confidence == rows.confidence).all() == (calibrator == "uncal")  # kept to the last bit
         assert result.recalibrated is None
 
 
@@ -282,7 +282,7 @@ def test_after_matrix_scaling_a_shift_is_gone_and_confidence_is_kept():
         (maps.predictions(200), {"calibrator": "platt"}, "no calibrator 'platt'"),
         (maps.predictions(200), {"variant": "label_2d"}, "runner-up"),
         (maps.predictions(200), {"variant": "best"}, "cannot hold"),
-        (maps.stated(200), {}, "uncal and spline"),
+        (maps.confidence_only(200), {}, "uncal and spline"),
         (maps.predictions(59), {}, "59 labelled rows"),
         (maps.predictions(200).with_columns(label=1), {}, "every label is 1"),
         (maps.predictions(200, per_group=100), {}, "fewer than three groups"),

@@ -16,7 +16,7 @@ import yaml
 from dvc.repo import Repo
 
 from flows import processes
-from flows.processes import BUSY_FILE, LOCK_FILE, end, finish, put_aside_what_is_cut_off, start_lanes
+from flows.processes import BUSY_FILE, LOCK_FILE, end, finish, quarantine_corrupt_dvc_files, start_lanes
 from tasks.protocol.store import write_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -147,10 +147,10 @@ def test_dvc_runs_in_a_group_of_its_own_with_our_python_first(monkeypatch):
 
 
 def test_a_whole_file_stays_and_where_there_is_none_there_is_nothing_to_do(capsys):
-    put_aside_what_is_cut_off()
+    quarantine_corrupt_dvc_files()
     LOCK_FILE.write_text(LOCK)
     BUSY_FILE.write_text('{"data/raw/wands": {"read": []}}')
-    put_aside_what_is_cut_off()
+    quarantine_corrupt_dvc_files()
     assert LOCK_FILE.read_text() == LOCK
     assert BUSY_FILE.exists()
     assert capsys.readouterr().out == ""
@@ -171,7 +171,7 @@ def test_a_whole_file_stays_and_where_there_is_none_there_is_nothing_to_do(capsy
 )
 def test_what_is_cut_off_is_put_aside_and_said(capsys, path, content):
     path.write_bytes(content)
-    put_aside_what_is_cut_off()
+    quarantine_corrupt_dvc_files()
     assert not path.exists()
     assert path.with_name(f"{path.name}.cut").read_bytes() == content
     assert f"{path} was cut off" in capsys.readouterr().out
@@ -181,7 +181,7 @@ def test_what_is_cut_off_is_put_aside_and_said(capsys, path, content):
 def test_a_file_that_is_being_written_is_left_to_its_writer(monkeypatch, meanwhile):
     LOCK_FILE.write_text(LOCK[: LOCK.index("cmd") + 3])
     monkeypatch.setattr(time, "sleep", lambda _seconds: meanwhile())
-    put_aside_what_is_cut_off()
+    quarantine_corrupt_dvc_files()
     assert not list(Path().glob("*.cut"))
 
 

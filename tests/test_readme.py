@@ -77,14 +77,14 @@ def test_a_ranker_of_lightgbm_is_routed(folder):
 
 
 def test_the_labels_and_confidences_of_a_judge_are_routed(folder):
-    stated = maps.stated(900, 2).with_columns(
+    confidence_only = maps.confidence_only(900, 2).with_columns(
         pl.col("decision", "label").replace_strict({0: "irrelevant", 1: "relevant"})
     )
-    stated.write_ndjson("val.jsonl")
-    stated.drop("label").head(60).write_ndjson("new.jsonl")
+    confidence_only.write_ndjson("val.jsonl")
+    confidence_only.drop("label").head(60).write_ndjson("new.jsonl")
     exec(block("val.jsonl"), {})
     assert json.loads(Path("evaluation.json").read_text())["rows"] == 600  # uncal learns nothing
-    assert routed(folder)["decision"].to_list() == stated["decision"].head(60).to_list()
+    assert routed(folder)["decision"].to_list() == confidence_only["decision"].head(60).to_list()
 
 
 def test_the_lines_of_numpy_give_what_apply_gives(folder):
@@ -180,3 +180,9 @@ def test_the_demo_ends_in_the_verdict_that_stands_in_the_readme(folder, monkeypa
     assert shown.startswith("Simulated predictions")
     (verdict,) = re.findall(r"verdict, after .*?```\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
     assert verdict in shown
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "flows/README.md"], ids=lambda page: page.parent.name)
+def test_what_a_page_links_to_is_there(page):
+    places = re.findall(r"\]\(([\w./-]+)\)", page.read_text(encoding="utf-8"))
+    assert not [place for place in places if not (page.parent / place).exists()]

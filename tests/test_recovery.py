@@ -164,7 +164,7 @@ def outside() -> Simulated:
 @pytest.mark.parametrize(("name", "more"), [("mrp", ADAM), ("mrp_exact", 0)])
 def test_a_smooth_curve_outside_the_family_is_missed_by_no_more_than_is_stated(name, more, outside):
     error = np.abs(outside.fitted(name) - outside.truth).reshape(len(OUTSIDE), -1)
-    largest, mean = np.array([stated for _, *stated in OUTSIDE.values()]).T
+    largest, mean = np.array([confidence_only for _, *confidence_only in OUTSIDE.values()]).T
     assert outside.common.all()
     assert (error.max(axis=1) <= SLACK * largest + more).all()
     assert (error.mean(axis=1) <= SLACK * mean + more).all()

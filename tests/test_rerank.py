@@ -39,10 +39,10 @@ def folder(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("rerank")
     for seed, name in enumerate(("validation", "test", "new")):
         maps.predictions(3000, shift=2.0, seed=seed).write_parquet(place / f"{name}.parquet")
-        maps.stated(3000, shift=2.0, seed=seed).write_csv(place / f"{name}.csv")
+        maps.confidence_only(3000, shift=2.0, seed=seed).write_csv(place / f"{name}.csv")
     run("fit", "--predictions", place / "validation.parquet", "--group", "group", "--out", place / "map.json")
     run("fit", "--predictions", place / "validation.csv", "--out", place / "stated.json")
-    words = maps.stated(900, 2).with_columns(pl.col("decision", "label").replace_strict({0: "no", 1: "yes"}))
+    words = maps.confidence_only(900, 2).with_columns(pl.col("decision", "label").replace_strict({0: "no", 1: "yes"}))
     spline = "--labels", "no,yes", "--calibrator", "spline", "--variant", "mrp", "--out", place / "words.json"
     run("fit", "--predictions", maps.write(words, place / "words.jsonl"), *spline)
     return place
@@ -213,7 +213,7 @@ def test_the_guarantee_takes_one_row_of_each_group_and_a_file_without_the_groups
 
 def test_the_map_has_the_date_of_the_source_date_epoch(tmp_path, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
-    once, again = (fit(maps.stated(300), tmp_path, "--variant", "confidence") for _ in range(2))
+    once, again = (fit(maps.confidence_only(300), tmp_path, "--variant", "confidence") for _ in range(2))
     assert json.dumps(once) == json.dumps(again)
     assert once["source"]["at"] == "1970-01-02T00:00:00+00:00"
 
@@ -270,17 +270,27 @@ CELLS = st.one_of(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(st.tuples(CELLS, CELLS, CELLS), max_size=4),
-    stated=st.booleans(),
+    confidence_only=st.booleans(),
     suffix=st.sampled_from([".csv", ".jsonl", ".parquet"]),
 )
-def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folder, tmp_path, rows, stated, suffix):
-    names = ["decision", "confidence", "label"] if stated else ["logits_0", "logits_1", "logits_2"]
+def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(
+    folder, tmp_path, rows, confidence_only, suffix
+):
+    names = ["decision", "confidence", "label"] if confidence_only else ["logits_0", "logits_1", "logits_2"]
     frame = pl.DataFrame(rows, schema=names, orient="row", strict=False, infer_schema_length=None)
     path, out = maps.write(frame, tmp_path / f"any{suffix}"), tmp_path / f"scored{suffix}"
     out.unlink(missing_ok=True)
     refused = ""
     try:
-        run("apply", "--map", folder / ("stated.json" if stated else "map.json"), "--predictions", path, "--out", out)
+        run(
+            "apply",
+            "--map",
+            folder / ("stated.json" if confidence_only else "map.json"),
+            "--predictions",
+            path,
+            "--out",
+            out,
+        )
     except BadInput as error:
         refused = str(error)  # anything else that is raised fails this test
     assert out.exists() == (not refused)
@@ -292,17 +302,17 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
     scored = columns_of(opened(out), opened(out).schema.names)
     assert scored.height == len(rows)
     assert scored["reliability"].cast(pl.Float64).is_between(0, 1).all()
-    if not stated and rows:
+    if not confidence_only and rows:
         logits = scored.select(pl.col(names).cast(pl.String).str.strip_chars().cast(pl.Float64)).to_numpy()
         assert scored["decision"].cast(pl.Int64).to_list() == logits.argmax(axis=1).tolist()
 
 
 def test_labels_mean_the_same_as_numbers_as_truth_values_and_as_names_in_every_format(tmp_path):
-    two = maps.stated(900, 2)
+    two = maps.confidence_only(900, 2)
     shifts = "--variant", "label_intercept"
     numbers, truth = (fit(two.cast({"label": kind}), tmp_path, *shifts) for kind in (pl.Int64, pl.Boolean))
     assert numbers["projection"] == truth["projection"]
-    made = maps.stated(900).select("confidence", pl.col("decision", "label") + 1)
+    made = maps.confidence_only(900).select("confidence", pl.col("decision", "label") + 1)
     asked = *shifts, "--labels", "1,2,3"
     in_parquet, in_csv = (fit(made, tmp_path, *asked, name=f"p.{suffix}") for suffix in ("parquet", "csv"))
     assert in_parquet["projection"] == in_csv["projection"]

@@ -14,7 +14,7 @@ import pytest
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.store import STATE, read_json, write_whole
 from tasks.provenance.declared import declared
-from tasks.provenance.lock import held, is_held
+from tasks.provenance.lock import is_held, locked
 from tasks.provenance.manifest import read_manifest
 from tasks.provenance.stage import as_stage, in_a_sentence, record_file, stage_run
 from tests.tiny_project import ROOT, copy_here, edit_params, lay_out, run, work
@@ -160,7 +160,7 @@ def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():
     assert (record()["outcome"], record()["process"]) == ("running", first.pid)
     assert lock.exists()
     assert not is_held(lock)
-    with held(NAME):
+    with locked(NAME):
         assert not declared(NAME).manifest.exists()
     run(NAME)
     assert (record()["outcome"], record()["process"]) == ("finished", os.getpid())
@@ -171,7 +171,7 @@ def waiting(monkeypatch):
     """Has the stage wait for its lock while something happens."""
 
     def wait(meanwhile: Callable[[], object]) -> None:
-        monkeypatch.setattr("tasks.provenance.stage.held", lambda name: (meanwhile(), held(name))[1])
+        monkeypatch.setattr("tasks.provenance.stage.locked", lambda name: (meanwhile(), locked(name))[1])
 
     return wait
 
@@ -190,11 +190,11 @@ def test_parameters_are_those_of_the_moment_in_which_it_has_the_lock(waiting):
 
 
 def test_the_lock_is_held_again_by_its_holder_since_it_took_it_and_free_after_an_error():
-    with held("refresh") as since, held("refresh") as again:
+    with locked("refresh") as since, locked("refresh") as again:
         assert since == again
-    with pytest.raises(ZeroDivisionError), held("refresh"):
+    with pytest.raises(ZeroDivisionError), locked("refresh"):
         ends(ZeroDivisionError())
-    with held("refresh") as later:
+    with locked("refresh") as later:
         assert later > since
 
 

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 from scipy.special import expit, softmax
 
+from tasks.baselines import baselines
 from tasks.calibrate import calibrate, fit_key
-from tasks.compare import compare
 from tasks.expectations.check import GateFailed
-from tasks.measure import bound, measure
+from tasks.measure import bootstrap_intervals, measure
 from tasks.metrics.probability import accuracy
 from tasks.metrics.spread import label_spread
 from tasks.project import project
@@ -21,8 +21,8 @@ from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
 from tasks.protocol.store import base_folder, read_base, read_members, write_decisions, write_logits
-from tasks.validate import known, unchanged
-from tasks.vary import vary
+from tasks.sensitivity import sensitivity
+from tasks.validate import check_inputs, check_invariants
 from tasks.write import optimum, sampled, scores, simplex
 
 FEW = (100, 300, 5000)
@@ -87,7 +87,7 @@ def _base(decisions, tmp_path, monkeypatch):
 
 
 def test_what_nothing_touched_is_let_through_and_recorded(projected, calibrated):
-    passed = unchanged.fn(projected, calibrated, "wands", 15)
+    passed = check_invariants.fn(projected, calibrated, "wands", 15)
     assert passed.rows == projected.rows
     assert [gate["success"] for gate in passed.gates] == [True]
 
@@ -107,16 +107,16 @@ def test_a_gate_closes_on_one_changed_row_and_names_where(projected, calibrated,
     array[7] = change(array[7])
     changed = {"reliability_logits": logits | {"mrp": array}} if name == "mrp" else {name: array}
     with pytest.raises(GateFailed, match=r"(?s)wands.*row 7 of ts"):
-        unchanged.fn(replace(projected, rows=[first, replace(second, **changed)]), calibrated, "wands", 15)
+        check_invariants.fn(replace(projected, rows=[first, replace(second, **changed)]), calibrated, "wands", 15)
 
 
 def test_known_pairs_pass_and_a_group_in_two_splits_does_not():
-    assert known.fn("wands")["success"]
+    assert check_inputs.fn("wands")["success"]
     path = base_folder("wands") / "pairs.parquet"
     moved = pl.when(pl.col("pair") == "3").then(pl.lit("test")).otherwise("split").alias("split")
     pl.read_parquet(path).with_columns(moved).write_parquet(path)
     with pytest.raises(GateFailed, match="q0"):
-        known.fn("wands")
+        check_inputs.fn("wands")
 
 
 # Measurements
@@ -165,7 +165,7 @@ def test_the_label_spread_of_a_run_is_that_of_its_members_mean_probabilities(
 def test_an_alternative_measures_what_it_bears_on_beside_the_default(projected, calibrated, parts, measured, params):
     unselected = parts._replace(projection_selection=parts.projection_selection.take(slice(0)))
     varied, again = (
-        vary.fn(projected, calibrated, cut, read_base("wands"), params, "cpu") for cut in (parts, unselected)
+        sensitivity.fn(projected, calibrated, cut, read_base("wands"), params, "cpu") for cut in (parts, unselected)
     )
     assert set(varied["option"]) == set(again["option"]) == set(params.sensitivity.alternatives) - OTHER_BASES
     refits = ["temperature_without_leak", "groups_kept_whole", "thirds"]
@@ -191,7 +191,7 @@ def test_an_alternative_measures_what_it_bears_on_beside_the_default(projected, 
 
 def test_no_alternative_at_all_is_a_table_too(projected, calibrated, parts, params):
     none = params.model_copy(update={"sensitivity": params.sensitivity.model_copy(update={"alternatives": {}})})
-    empty = vary.fn(projected, calibrated, parts, read_base("wands"), none, "cpu")
+    empty = sensitivity.fn(projected, calibrated, parts, read_base("wands"), none, "cpu")
     assert empty.is_empty()
     assert empty.columns == ["calibrator", "seed", "option", "variant", "metric", "value"]
 
@@ -201,7 +201,7 @@ def test_no_alternative_at_all_is_a_table_too(projected, calibrated, parts, para
 
 def test_calibrators_are_compared_on_as_many_rows_as_asked_for_or_there(calibrated, parts, decisions, params, measured):
     both = [calibrate.fn(parts.on_both, "matrix", 1, tuple(2 * rows for rows in FEW))]
-    found = compare.fn(calibrated, both, FEW, parts, decisions, params, "cpu")
+    found = baselines.fn(calibrated, both, FEW, parts, decisions, params, "cpu")
     counts = ["rows", "calibrator_fit_rows", "projection_fit_rows"]
     with_mrp = found.filter(variant="mrp").select(counts).unique(maintain_order=True)
     assert with_mrp.rows() == [(100, 100, 100), (300, 300, 300), (5000, 3000, 3000)]
@@ -226,7 +226,7 @@ def test_a_fit_on_few_rows_sees_those_alone(parts, decisions):
 def test_a_delta_is_bounded_around_its_value_for_each_calibrator_and_their_average(
     projected, decisions, params, measured
 ):
-    rows = bound.fn([projected], [measured], decisions, params.calibrators, params.metrics)
+    rows = bootstrap_intervals.fn([projected], [measured], decisions, params.calibrators, params.metrics)
     assert set(rows["calibrator"]) == {*NAMES, "average"}
     deltas = rows.filter(quantity="delta")
     assert ((deltas["low"] <= deltas["value"]) & (deltas["value"] <= deltas["high"])).mean() > 0.9
@@ -246,7 +246,7 @@ def test_intervals_are_those_of_means_over_seeds_and_calibrators(projected, deci
     opposed = replace(projected, rows=[first, swapped(first, "ts")])
     for seeds, calibrators in (([projected, mirrored], [*NAMES, "average"]), ([opposed], ["average"])):
         measured = [measure.fn(seed, decisions.labels, params.metrics) for seed in seeds]
-        rows = bound.fn(seeds, measured, decisions, params.calibrators, params.metrics)
+        rows = bootstrap_intervals.fn(seeds, measured, decisions, params.calibrators, params.metrics)
         deltas = rows.filter(pl.col("calibrator").is_in(calibrators), quantity="delta")
         ranked = deltas.filter(pl.col("metric").is_in(RELIABILITY)).select("value", "low", "high").to_numpy()
         assert np.abs(ranked).max() < 1e-12
@@ -254,7 +254,7 @@ def test_intervals_are_those_of_means_over_seeds_and_calibrators(projected, deci
 
 def test_groups_that_are_too_few_leave_no_interval(projected, decisions, params, measured):
     few = replace(decisions, group=np.array([f"q{row % 9}" for row in range(len(decisions))]))
-    rows = bound.fn([projected], [measured], few, params.calibrators, params.metrics)
+    rows = bootstrap_intervals.fn([projected], [measured], few, params.calibrators, params.metrics)
     assert set(rows["groups"]) == {9}
     assert rows["value"].is_not_nan().all()
     assert np.isnan(rows.select("standard_error", "low", "high", "p").to_numpy()).all()
@@ -266,7 +266,7 @@ def test_the_choices_of_metrics_hold_for_values_and_intervals(projected, calibra
     certain = {"mrp": np.full(len(decisions), np.inf)}
     sure = [replace(rows, reliability_logits=rows.reliability_logits | certain) for rows in projected.rows]
     measured = measure.fn(replace(projected, rows=sure), decisions.labels, metrics)
-    bounds = bound.fn([replace(projected, rows=sure)], [measured], decisions, params.calibrators, metrics)
+    bounds = bootstrap_intervals.fn([replace(projected, rows=sure)], [measured], decisions, params.calibrators, metrics)
     for metric, most in (("nll", np.log(2)), ("nll_correct", -np.log(0.4)), ("label_spread", -np.inf)):
         for frame, name in ((measured, "value"), (bounds, "high")):
             assert frame.filter(metric=metric)[name].fill_nan(-np.inf).max() <= most
@@ -274,7 +274,7 @@ def test_the_choices_of_metrics_hold_for_values_and_intervals(projected, calibra
     assert bounds.filter(metric="aupr_error")["low"].is_nan().all()  # the bootstrap has one reading of ties
     assert bounds.filter(metric="aurc")["low"].is_not_nan().all()
     other = params.model_copy(update={"metrics": metrics})
-    whole = compare.fn(calibrated, [], FEW[-1:], parts, decisions, other, "cpu").filter(variant="confidence")
+    whole = baselines.fn(calibrated, [], FEW[-1:], parts, decisions, other, "cpu").filter(variant="confidence")
     both = whole.join(measured, on=KEYS, how="left", suffix="_measured")
     assert (both["value"] == both["value_measured"]).all()
 

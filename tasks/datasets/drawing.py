@@ -12,7 +12,7 @@ import polars as pl
 
 from tasks.datasets.base import Judged
 from tasks.datasets.raw import ROW, forbid
-from tasks.datasets.repository import OpenedRepository, Rows, opened_repository
+from tasks.datasets.repository import OpenedRepository, RepositoryRows, opened_repository
 from tasks.protocol.splits import SPLITS
 
 Draw = Callable[[OpenedRepository], Mapping[str, pl.DataFrame]]  # a repository to its rows of each split
@@ -71,7 +71,7 @@ def capped(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.filter(place < positives)
 
 
-def documents(rows: Rows, labels: tuple[str, ...], width: int, size: int, seed: int) -> pl.DataFrame:
+def documents(rows: RepositoryRows, labels: tuple[str, ...], width: int, size: int, seed: int) -> pl.DataFrame:
     """`pair, group, label, features` of `size` documents of queries drawn one after the other; non-finite is 0.
 
     A row is a query with `features` (n x width) and `labels` (n). The last query is drawn down to fit; inferred: by the

@@ -9,7 +9,7 @@ import polars as pl
 from tasks.datasets.base import Judged
 from tasks.datasets.options import HubOptions
 from tasks.datasets.own import judged, named
-from tasks.datasets.repository import Rows, hub_library, opened_repository
+from tasks.datasets.repository import RepositoryRows, hub_library, opened_repository
 from tasks.protocol.errors import BadInput
 
 
@@ -24,7 +24,7 @@ def read(folder: Path, chosen: HubOptions) -> Judged:
     return judged(frames, chosen, chosen.labels, folder)
 
 
-def table(rows: Rows, chosen: HubOptions, kinds: Mapping[str, str]) -> pl.DataFrame:
+def table(rows: RepositoryRows, chosen: HubOptions, kinds: Mapping[str, str]) -> pl.DataFrame:
     """ROW and the columns of `kinds`; a label column that names its classes gives names, which must be ours."""
     frame, label, labels = rows.table(kinds), chosen.label, chosen.labels
     kind = rows.data.features[label]

@@ -21,7 +21,7 @@ from tasks.sources.contents import PARQUET, parsing
 from tasks.sources.hub import INDEX
 
 
-class Rows(NamedTuple):
+class RepositoryRows(NamedTuple):
     """The rows of one split, on the disk."""
 
     path: Path  # <raw folder>/<config>/<split>, for messages
@@ -63,7 +63,7 @@ class Rows(NamedTuple):
         return frame.select(pl.col(key).alias("id"), text=pl.concat_str(titled, separator="\n", ignore_nulls=True))
 
 
-OpenedRepository = Callable[..., Rows]  # (split, config=None) -> its rows
+OpenedRepository = Callable[..., RepositoryRows]  # (split, config=None) -> its rows
 
 
 def hub_library() -> Any:
@@ -103,7 +103,7 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path.resolve())
 
-        def rows(split: str, config: str | None = None) -> Rows:
+        def rows(split: str, config: str | None = None) -> RepositoryRows:
             try:
                 # "no_checks": the card counts the whole set, and a cut mirror is a set too
                 data = library.load_dataset(
@@ -112,7 +112,7 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
             except (ValueError, OSError, library.exceptions.DatasetGenerationError) as error:
                 of = f"split {split}" + (f" of config {config}" if config else "")
                 raise _unreadable(error, f"{folder}: {of} cannot be read") from None
-            return Rows(folder / (config or "") / split, data)
+            return RepositoryRows(folder / (config or "") / split, data)
 
         yield rows
 

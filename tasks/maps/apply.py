@@ -93,7 +93,9 @@ def apply_map(
     share = _share(coverage, cut)
     file = opened(predictions)
     check_output(file, out)
-    layout = find_layout(file.schema.names, str(predictions), labelled=False, stated=document.input == "stated")
+    layout = find_layout(
+        file.schema.names, str(predictions), labelled=False, confidence_only=document.input == "confidence_only"
+    )
     names = _added_names(document, file)
     automatic, lowest, rows_by_label = 0, inf, np.zeros(document.n_labels, dtype=np.int64)
     with ranked(_scores(document, file, layout, progress), out, in_memory=in_memory) as ranking:

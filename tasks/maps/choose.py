@@ -33,11 +33,11 @@ MOST_LABELS_CLASSWISE = 50  # for a class-wise calibrator
 MOST_LABELS = 20  # for which matrix scaling is tried; its time grows with the fourth power
 
 
-def check_names(calibrator: str, variant: str, *, stated: bool, n_labels: int) -> None:
+def check_names(calibrator: str, variant: str, *, confidence_only: bool, n_labels: int) -> None:
     """Raise BadInput where a calibrator or a variant is unknown, or cannot be had from what is there."""
     if calibrator not in CALIBRATORS:
         raise BadInput(f"there is no calibrator {calibrator!r}; there are {', '.join(CALIBRATORS)}")
-    if stated and not CALIBRATORS[calibrator].of_confidence:
+    if confidence_only and not CALIBRATORS[calibrator].of_confidence:
         able = " and ".join(key for key, each in CALIBRATORS.items() if each.of_confidence)
         needed = f"the calibrator {calibrator} needs logits or probabilities"
         raise BadInput(f"{needed}; for a decision and a confidence there are {able}")
@@ -62,8 +62,8 @@ def fit_calibrators(name: str, rows: PredictedRows, first: Sequence[int], *, see
         return fit_on_first(name, rows.logits, rows.label, first, seed=seed)
     if name == "uncal":
         return [Identity() for _ in first]
-    assert rows.stated is not None
-    return [fit_spline_of_confidence(rows.stated[:n], rows.correct[:n]) for n in first]
+    assert rows.confidence is not None
+    return [fit_spline_of_confidence(rows.confidence[:n], rows.correct[:n]) for n in first]
 
 
 def batch_under(calibrator: Calibrator, parts: Parts, settings: LatticeSettings, first: int | None = None) -> Batch:

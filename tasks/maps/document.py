@@ -146,7 +146,7 @@ class MapDocument(Part):
 
     format: Literal["mrp-reliability-map"] = "mrp-reliability-map"
     version: Literal[2] = 2
-    input: Literal["logits", "stated"]  # log-probabilities are logits; stated: a decision and a confidence, no more
+    input: Literal["logits", "confidence_only"]  # log-probabilities are logits; the other: a decision and a confidence
     n_labels: Annotated[int, Field(ge=2, le=100_000)]
     label_names: tuple[str, ...] | None
     calibrator: Calibration
@@ -175,7 +175,7 @@ class MapDocument(Part):
         names, fitted = self.shown_names, self.calibrator.fitted
         if len(set(names)) != self.n_labels or len(names) != self.n_labels:
             wrong.append(f"there are {self.n_labels} labels and {len(names)} names, of which {len(set(names))} differ")
-        if self.input == "stated" and not isinstance(fitted, OF_CONFIDENCE):
+        if self.input == "confidence_only" and not isinstance(fitted, OF_CONFIDENCE):
             wrong.append(f"a stated confidence has no logits for the calibrator {self.calibrator.name}")
         if len(self.held_out.halves) != self.n_labels or any(c.label >= self.n_labels for c in self.held_out.cells):
             wrong.append(f"held_out speaks of other labels than 0..{self.n_labels - 1}")

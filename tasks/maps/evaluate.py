@@ -35,7 +35,7 @@ Numbers = dict[str, dict[str, Any]]  # one of VIEWS, then the metric: a number, 
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class JudgedDecisions:
     """Fixed decisions that are right or wrong, by two views of how sure they are; all arrays share the `n` rows."""
 
     correct: np.ndarray  # (n,) bool
@@ -45,7 +45,7 @@ class Judged:
     probability: dict[str, np.ndarray]  # the same in [0, 1]
 
     @classmethod
-    def of(cls, rows: PredictedRows, scored: Scored) -> "Judged":
+    def of(cls, rows: PredictedRows, scored: Scored) -> "JudgedDecisions":
         """Without a group, each row stands by itself."""
         logits = {"confidence": logit(scored.confidence), "reliability": scored.logit}
         # what a map leaves as it is must not move to another bin of the ECE by the rounding of a sigmoid
@@ -65,14 +65,14 @@ class Judged:
         """C, how many groups there are."""
         return int(self.cluster.max()) + 1
 
-    def some(self) -> "Judged":
+    def some(self) -> "JudgedDecisions":
         """The rows that are resampled: all, or those of some groups, which are numbered again."""
         rows = some_clusters(self.cluster, rows=MOST_RESAMPLED, least=LEAST_RESAMPLED, seed=SEED)
         if rows.all():
             return self
         views = ({by: of[rows] for by, of in view.items()} for view in (self.logit, self.probability))
         cluster = np.unique(self.cluster[rows], return_inverse=True)[1]
-        return Judged(self.correct[rows], self.decision[rows], cluster, *views)
+        return JudgedDecisions(self.correct[rows], self.decision[rows], cluster, *views)
 
 
 def evaluate(
@@ -95,7 +95,7 @@ def evaluate(
     """
     if not len(rows):
         raise BadInput("there is no row to evaluate; give predictions with their labels")
-    judged = Judged.of(rows, scored)
+    judged = JudgedDecisions.of(rows, scored)
     some, values, drawn = judged.some(), _with_ece(_measured(judged, params)), judged.clusters >= FEWEST_GROUPS
     replicates = replicated(judged, some, params) if drawn else None
     resampled = {"resamples": params.resamples, "rows": len(some), "groups": some.clusters}
@@ -129,7 +129,7 @@ def _compared(name: str, values: Numbers, replicates: Numbers | None) -> dict[st
     return {name: plain(number) for name, number in numbers.items()}
 
 
-def _labels(document: MapDocument, judged: Judged) -> list[dict[str, Any]]:
+def _labels(document: MapDocument, judged: JudgedDecisions) -> list[dict[str, Any]]:
     """What is said and what is right of each label's decisions, and what the map has behind it."""
     decision, n_labels = judged.decision, document.n_labels
     shares, rows = _shares(judged, decision, n_labels), np.bincount(decision, minlength=n_labels)
@@ -152,18 +152,18 @@ def _labels(document: MapDocument, judged: Judged) -> list[dict[str, Any]]:
     ]
 
 
-def _shares(judged: Judged, cell: np.ndarray, cells: int) -> list[dict[str, float | None]]:
+def _shares(judged: JudgedDecisions, cell: np.ndarray, cells: int) -> list[dict[str, float | None]]:
     """The share of right rows in each cell, and Wilson's interval at the effective number of rows.
 
     Rows of a group stand and fall together, so they count for as many as would, each by itself, leave the share as
     uncertain as the groups do (Kish, 1965); where all rows are right, or wrong, as if each group were one row.
     """
     pair, at = np.unique(cell * judged.clusters + judged.cluster, return_inverse=True)
-    cell, rows, right = pair // judged.clusters, np.bincount(at), np.bincount(at, judged.correct)
+    cell, rows, n_correct = pair // judged.clusters, np.bincount(at), np.bincount(at, judged.correct)
     total = np.bincount(cell, rows, cells)
     with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.bincount(cell, right, cells) / total
-        by_groups = share * (1 - share) * total**2 / np.bincount(cell, (right - share[cell] * rows) ** 2, cells)
+        share = np.bincount(cell, n_correct, cells) / total
+        by_groups = share * (1 - share) * total**2 / np.bincount(cell, (n_correct - share[cell] * rows) ** 2, cells)
         as_groups = total**2 / np.bincount(cell, rows.astype(float) ** 2, cells)
         effective = np.minimum(np.where((share > 0) & (share < 1), by_groups, as_groups), total)
         z2 = ndtri(0.975) ** 2 / effective
@@ -189,7 +189,7 @@ def plain(number: float) -> float | None:
     return float(number) if np.isfinite(number) else None
 
 
-def _measured(rows: Judged, params: MetricParams, draws: Resamples | None = None) -> Numbers:
+def _measured(rows: JudgedDecisions, params: MetricParams, draws: Resamples | None = None) -> Numbers:
     """Every metric by confidence and by reliability, a number each; or `(R,)`, of the resamples of the same rows.
 
     `found_30` are the errors found per 1,000 reviews where 30% are reviewed. In place of the calibration error there
@@ -212,7 +212,7 @@ def _measured(rows: Judged, params: MetricParams, draws: Resamples | None = None
     return numbers
 
 
-def replicated(rows: Judged, some: Judged, params: MetricParams) -> Numbers:
+def replicated(rows: JudgedDecisions, some: JudgedDecisions, params: MetricParams) -> Numbers:
     """Replicates `(R,)` of the metrics of `rows`, from the groups that `some` of them are.
 
     Those of some groups are shrunk (`some_clusters`). The calibration error is no smooth statistic, but its gaps are

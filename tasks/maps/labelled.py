@@ -96,9 +96,9 @@ def not_fitted_on(document: MapDocument, rows: PredictedRows) -> np.ndarray:
 
 def read_to_fit(predictions: Path, *, group: str | None, names: tuple[str, ...] | None) -> tuple[PredictedRows, int]:
     """Labelled rows and K; BadInput names the file, the row and the column of a mistake."""
-    frame, layout = _read(opened(predictions), group, stated=None)
+    frame, layout = _read(opened(predictions), group, confidence_only=None)
     n_labels = len(names) if names else None
-    if n_labels is None and layout.kind == "stated":
+    if n_labels is None and layout.kind == "confidence_only":
         n_labels = labels_in(frame, ["decision", "label"], str(predictions))
     rows = checked_rows(frame, layout, str(predictions), names=names, n_labels=n_labels)
     return rows, n_labels or rows.n_labels
@@ -122,7 +122,7 @@ def read_to_judge(
     if same and group != source.group:
         together = f"--group {source.group}" if source.group else "no --group"
         raise BadInput(f"{predictions} is what the map was fitted on, with {together}; say the same here")
-    frame, layout = _read(file, group, stated=document.input == "stated")
+    frame, layout = _read(file, group, confidence_only=document.input == "confidence_only")
     rows = checked_rows(frame, layout, str(predictions), names=document.label_names, n_labels=document.n_labels)
     if not same:
         return rows, True, notes
@@ -133,8 +133,8 @@ def read_to_judge(
     return rows.take(unseen), False, [*notes, note]
 
 
-def _read(file: Predictions, group: str | None, *, stated: bool | None) -> tuple[pl.DataFrame, Layout]:
-    layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group, stated=stated)
+def _read(file: Predictions, group: str | None, *, confidence_only: bool | None) -> tuple[pl.DataFrame, Layout]:
+    layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group, confidence_only=confidence_only)
     frame = columns_of(file, layout.read)
     if frame.is_empty():
         raise BadInput(f"{file.path} has no rows")

@@ -70,7 +70,7 @@ def learn_map(
     ------
     BadInput: an unknown calibrator or variant, or too few rows, groups or labels.
     """
-    check_names(calibrator, variant, stated=rows.logits is None, n_labels=n_labels)
+    check_names(calibrator, variant, confidence_only=rows.logits is None, n_labels=n_labels)
     parts = cut(rows, n_labels, source.seed, source.protocol)
     chosen, learned, choice = choose_map(parts, params, calibrator, variant)
     behind = len(parts.fit_rows(calibrator))
@@ -83,7 +83,7 @@ def learn_map(
             "or too small; scale them, or take the calibrator ts"
         ) from None
     document = MapDocument(
-        input="stated" if rows.logits is None else "logits",
+        input="confidence_only" if rows.logits is None else "logits",
         n_labels=n_labels,
         label_names=tuple(names) if names else None,
         calibrator=calibration,

@@ -57,18 +57,20 @@ class ReliabilityMap:
 
 def calibrated_confidence(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
     """The calibrated confidence of the fixed decisions, `(n,)` float64 in [0, 1]; a stated one as it is, if uncal."""
-    if rows.stated is not None and isinstance(calibrator, Identity):
-        return rows.stated
+    if rows.confidence is not None and isinstance(calibrator, Identity):
+        return rows.confidence
     return np.asarray(expit(calibrated_logit(calibrator, rows)))
 
 
 def calibrated_logit(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
     """logit of the calibrated confidence of the fixed decisions, `(n,)` float64, infinite ones too."""
     if rows.logits is None:
-        assert rows.stated is not None
+        assert rows.confidence is not None
         assert isinstance(calibrator, Identity | Spline)
-        stated = calibrator.of_confidence(rows.stated) if isinstance(calibrator, Spline) else rows.stated
-        return np.asarray(logit(stated))
+        confidence_only = (
+            calibrator.of_confidence(rows.confidence) if isinstance(calibrator, Spline) else rows.confidence
+        )
+        return np.asarray(logit(confidence_only))
     by_label = np.asfortranarray(rows.logits)  # its sums over labels are sums of whole columns: a third quicker
     return confidence_logit(calibrator(by_label), rows.decision)
 

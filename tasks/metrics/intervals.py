@@ -70,13 +70,13 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def interval_of_share(right: np.ndarray, rows: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+def interval_of_share(correct: np.ndarray, rows: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
     """Where the chance of being right lies, low and high `(g,)`: exact for independent rows (Clopper, Pearson, 1934).
 
-    `right` of `rows`, both `(g,)`; each end is missed with a chance of at most (1 - level)/2.
+    `correct` of `rows`, both `(g,)`; each end is missed with a chance of at most (1 - level)/2.
     """
-    low = np.nan_to_num(betaincinv(right, rows - right + 1, (1 - level) / 2), nan=0.0)
-    high = np.nan_to_num(betaincinv(right + 1, rows - right, (1 + level) / 2), nan=1.0)
+    low = np.nan_to_num(betaincinv(correct, rows - correct + 1, (1 - level) / 2), nan=0.0)
+    high = np.nan_to_num(betaincinv(correct + 1, rows - correct, (1 + level) / 2), nan=1.0)
     return low, high
 
 

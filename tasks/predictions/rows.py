@@ -25,10 +25,10 @@ SHOWN = 10  # names in a message
 LARGEST = 2**31
 MOST_UNNAMED = 1000  # labels that are numbers; more are ids of something
 
-Kind = Literal["logits", "probabilities", "stated"]
+Kind = Literal["logits", "probabilities", "confidence_only"]
 
 
-class Rows(NamedTuple):
+class FileRows(NamedTuple):
     """Rows of a file that follow one another, for messages."""
 
     file: str
@@ -49,7 +49,7 @@ class Rows(NamedTuple):
 class Layout:
     """Which columns of a file hold what; `label` and `group` are None where they are not read."""
 
-    kind: Kind  # stated: a decision and a confidence, no more
+    kind: Kind  # confidence_only: a decision and a confidence, no more
     columns: tuple[str, ...]  # the numbers: one column of lists, K columns of one number each, or the confidence
     decision: str | None
     label: str | None
@@ -66,7 +66,7 @@ class PredictedRows:
     """`n` checked rows; all arrays share the rows."""
 
     logits: np.ndarray | None  # (n, K) float64 finite; log-probabilities where those were given; None if only stated
-    stated: np.ndarray | None  # (n,) float64 in [0, 1]: the stated confidence, where there are no logits
+    confidence: np.ndarray | None  # (n,) float64 in [0, 1]: the stated confidence, where there are no logits
     decision: np.ndarray  # (n,) int64, the fixed decision, 0..K-1
     label: np.ndarray | None  # (n,) int64, the truth, 0..K-1
     group: np.ndarray | None  # (n,) str
@@ -92,7 +92,7 @@ class PredictedRows:
 
 
 def find_layout(
-    names: Sequence[str], file: str, *, labelled: bool, group: str | None = None, stated: bool | None = None
+    names: Sequence[str], file: str, *, labelled: bool, group: str | None = None, confidence_only: bool | None = None
 ) -> Layout:
     """What the columns `names` of `file` hold; `labelled` asks for the truth, `group` names the column of groups.
 
@@ -113,17 +113,19 @@ def find_layout(
             raise BadInput(f"{file} has the columns {', '.join(split)}; {asked}")
         if split:
             layouts.append((kind, split))
-    if len(layouts) > 1 and not stated:
+    if len(layouts) > 1 and not confidence_only:
         both = " and ".join(columns[0] for _, columns in layouts)
         raise BadInput(f"{file} gives its predictions twice: {both}; drop one")
-    if stated is not False and {"decision", "confidence"} <= set(names) and (stated or not layouts):
-        layouts = [("stated", ("confidence",))]
-    elif stated:
+    if confidence_only is not False and {"decision", "confidence"} <= set(names) and (confidence_only or not layouts):
+        layouts = [("confidence_only", ("confidence",))]
+    elif confidence_only:
         layouts = []
     if not layouts:
         whole = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
-        needed = {None: f"{whole}, or decision and confidence", True: "decision and confidence", False: whole}[stated]
-        like = "" if stated is None else ", as the rows had that the map was fitted on"
+        needed = {None: f"{whole}, or decision and confidence", True: "decision and confidence", False: whole}[
+            confidence_only
+        ]
+        like = "" if confidence_only is None else ", as the rows had that the map was fitted on"
         apart = any(re.search(r"[;\t]|^ | $", name) for name in names)
         hint = "; are they separated by commas, without spaces?" if apart else ""
         raise BadInput(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
@@ -155,9 +157,9 @@ def checked_rows(
     BadInput: the file, the row and the column, what was found and what to do.
     """
     n_labels = len(names) if names else n_labels
-    rows, logits, stated = Rows(file, first), None, None
-    if layout.kind == "stated":
-        stated = confidence = numbers(frame["confidence"], rows)
+    rows, logits, confidence_only = FileRows(file, first), None, None
+    if layout.kind == "confidence_only":
+        confidence_only = confidence = numbers(frame["confidence"], rows)
         outside = ~((confidence >= 0) & (confidence <= 1))
         rows.refuse(outside, lambda row: f"confidence is {confidence[row]}; it must lie in [0, 1]")
     else:
@@ -182,10 +184,10 @@ def checked_rows(
         if groups.dtype.is_nested():
             raise BadInput(f"{file}: --group names {layout.group}, which holds lists; name a column of numbers or text")
         group = groups.cast(pl.String).to_numpy()
-    return PredictedRows(logits, stated, decision, label, group)
+    return PredictedRows(logits, confidence_only, decision, label, group)
 
 
-def _matrix(frame: pl.DataFrame, layout: Layout, rows: Rows) -> np.ndarray:
+def _matrix(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray:
     """The numbers of each row, `(n, K)` float64, none so large that a calibrator could overflow."""
     if len(layout.columns) > 1:
         matrix = np.column_stack([numbers(frame[name], rows) for name in layout.columns])
@@ -201,7 +203,7 @@ def _matrix(frame: pl.DataFrame, layout: Layout, rows: Rows) -> np.ndarray:
     return np.ascontiguousarray(matrix)
 
 
-def _log_probabilities(probabilities: np.ndarray, rows: Rows) -> np.ndarray:
+def _log_probabilities(probabilities: np.ndarray, rows: FileRows) -> np.ndarray:
     """The logarithms of probabilities `(n, K)`; BadInput names the first row that are none."""
     total = probabilities.sum(axis=1)
     tolerance = min(MOST_OFF, ROUNDED * probabilities.shape[1]) + 1e-9
@@ -215,7 +217,7 @@ def _log_probabilities(probabilities: np.ndarray, rows: Rows) -> np.ndarray:
     return np.log(np.maximum(probabilities, SMALLEST_PROBABILITY))
 
 
-def label_codes(column: pl.Series, rows: Rows, *, names: Sequence[str] | None, n_labels: int) -> np.ndarray:
+def label_codes(column: pl.Series, rows: FileRows, *, names: Sequence[str] | None, n_labels: int) -> np.ndarray:
     """Labels as numbers 0..K-1, as false and true, or by name where names are known, to `(n,)` int64.
 
     BadInput names the row.
@@ -245,7 +247,7 @@ def label_codes(column: pl.Series, rows: Rows, *, names: Sequence[str] | None, n
 
 def labels_in(frame: pl.DataFrame, columns: Sequence[str], file: str) -> int:
     """The number of labels that whole numbers in `columns` speak of, at least 2: the largest of them plus one."""
-    codes = [label_codes(frame[name], Rows(file), names=None, n_labels=LARGEST) for name in columns]
+    codes = [label_codes(frame[name], FileRows(file), names=None, n_labels=LARGEST) for name in columns]
     most = int(np.concatenate(codes).max(initial=0))
     if most >= MOST_UNNAMED:
         raise BadInput(f"{file}: a label is {most}; labels are 0..K-1, or names that --labels gives in their order")
@@ -261,7 +263,7 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def numbers(column: pl.Series, rows: Rows) -> np.ndarray:
+def numbers(column: pl.Series, rows: FileRows) -> np.ndarray:
     """A column as `(n,)` float64; text is read as numbers. BadInput names the row."""
     name, given = column.name, column
     rows.refuse_missing(column)
@@ -273,7 +275,7 @@ def numbers(column: pl.Series, rows: Rows) -> np.ndarray:
     return column.cast(pl.Float64).to_numpy()
 
 
-def lists_of_numbers(column: pl.Series, rows: Rows) -> np.ndarray:
+def lists_of_numbers(column: pl.Series, rows: FileRows) -> np.ndarray:
     """A column of lists, all as long, as `(n, K)` float64, K at least 2. BadInput names the row."""
     name = column.name
     if isinstance(column.dtype, pl.Array):

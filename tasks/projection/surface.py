@@ -96,9 +96,8 @@ def fit_surfaces(
         values = _values(theta)
         gradient = (turned @ (expit(hats @ values.ravel()) - correct) / max(len(correct), 1)).reshape(shape)
         gradient += np.einsum("ij,kjg->kig", bending[0], values) + np.einsum("gh,kih->kig", bending[1], values)
-        gradient = (
-            gradient[:, ::-1, ::-1].cumsum(axis=1).cumsum(axis=2)[:, ::-1, ::-1]
-        )  # each increment lifts what follows
+        # each increment lifts what follows
+        gradient = gradient[:, ::-1, ::-1].cumsum(axis=1).cumsum(axis=2)[:, ::-1, ::-1]
         factor = expit(theta)
         factor[:, 0, 0] = 1
         theta = theta + adam.step(gradient * factor)

@@ -16,7 +16,7 @@ LOCKS = STATE / "locks"
 
 
 @contextmanager
-def held(name: str, refusal: str | None = None) -> Iterator[datetime]:
+def locked(name: str, refusal: str | None = None) -> Iterator[datetime]:
     """Since when this process holds the lock `name` of this project, and it holds it inside.
 
     While another process has it, say which, and wait for it; or raise BadInput with the words of a `refusal`. Within

@@ -18,7 +18,7 @@ from tasks.protocol.params import PARAMS_FILE
 from tasks.protocol.store import STATE, read_json, write_json
 from tasks.provenance.changes import why
 from tasks.provenance.declared import Declared, declared
-from tasks.provenance.lock import held
+from tasks.provenance.lock import locked
 from tasks.provenance.manifest import Files, Manifest, hashed, hashed_code, manifest_of, read_manifest, write_manifest
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
@@ -67,7 +67,7 @@ def stage_run(name: str) -> Iterator[None]:
     of the new one. `data/.state/stages/` keeps why it ran and how it went: running, finished or failed, and the reason.
     """
     code = hashed_code(declared(name).code)  # before it waits: it runs what Python has imported
-    with held(name) as since:
+    with locked(name) as since:
         stage = declared(name)
         record = Record(stage=name, process=os.getpid(), started=since)
         record.write()

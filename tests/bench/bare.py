@@ -13,14 +13,14 @@ import flows.report
 import tasks.report
 from flows.reliability import cut, with_calibrators
 from tasks import download, train
+from tasks.baselines import baselines
 from tasks.calibrate import calibrate
-from tasks.compare import compare
-from tasks.measure import bound, measure
+from tasks.measure import bootstrap_intervals, measure
 from tasks.project import project
 from tasks.protocol.params import load_params
 from tasks.protocol.store import read_base, runs_folder
-from tasks.validate import known, unchanged
-from tasks.vary import vary
+from tasks.sensitivity import sensitivity
+from tasks.validate import check_inputs, check_invariants
 from tasks.write import write_runs
 
 
@@ -31,19 +31,21 @@ def reliability(dataset: str) -> None:
     base, rivals, few = read_base(dataset), params.rivals.calibrators, params.rivals.rows
     cuts, own = cut(base, params, None), params.calibrator_settings.get(dataset, {})
     steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
-    made = {"gates": [known.fn(dataset)], "projected": [], "metrics": [], "rivals": [], "sensitivity": []}
+    made = {"gates": [check_inputs.fn(dataset)], "projected": [], "metrics": [], "rivals": [], "sensitivity": []}
     for parts in cuts:
         seed = parts.seed
         fits = [calibrate.fn(parts, name, seed, few, own.get(name)) for name in (*params.calibrators, *rivals)]
         twice = tuple(2 * rows for rows in few)
         both = [calibrate.fn(parts.on_both, name, seed, twice, own.get(name)) for name in rivals]
         projected = project.fn(fits, parts, base.test, params, "cpu")
-        gated = unchanged.fn(projected, fits, dataset, params.metrics.ece_bins)
+        gated = check_invariants.fn(projected, fits, dataset, params.metrics.ece_bins)
         made["projected"].append(gated)
         made["metrics"].append(measure.fn(gated, base.test.labels, params.metrics))
-        made["rivals"].append(compare.fn(fits, both, steps, parts, base.test, params, "cpu"))
-        made["sensitivity"].append(vary.fn(gated, fits, parts, base, params, "cpu"))
-    intervals = bound.fn(made["projected"], made["metrics"], base.test, params.calibrators, params.metrics)
+        made["rivals"].append(baselines.fn(fits, both, steps, parts, base.test, params, "cpu"))
+        made["sensitivity"].append(sensitivity.fn(gated, fits, parts, base, params, "cpu"))
+    intervals = bootstrap_intervals.fn(
+        made["projected"], made["metrics"], base.test, params.calibrators, params.metrics
+    )
     write_runs.fn(base, made | {"intervals": [intervals]}, params, {"device": "cpu"}, runs_folder(dataset))
 
 

@@ -80,8 +80,8 @@ SCHEMA = pl.Schema(
 )
 
 
-@task(task_run_name="vary/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
-def vary(
+@task(task_run_name="sensitivity/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
+def sensitivity(
     projected: Projected, calibrated: list[Calibrated], parts: ValidationRows, base: Base, params: Params, device: str
 ) -> pl.DataFrame:
     """Rows of calibrator, seed, option, variant, metric, value: what each alternative of params.yaml makes of it.

@@ -20,8 +20,8 @@ SCHEMA = pl.Schema(
 )
 
 
-@task(task_run_name="compare/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
-def compare(
+@task(task_run_name="baselines/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
+def baselines(
     calibrated: list[Calibrated],
     both_parts: list[Calibrated],
     steps: tuple[int, ...],
