@@ -1,6 +1,7 @@
 """Prefect tasks: the tables, figures and page of the report, from the runs of every data set."""
 
 from collections import defaultdict
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -9,10 +10,10 @@ from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks.figures import figures_of
-from tasks.figures.figure import Figure, pdf, svg
-from tasks.figures.for_paper import paper_figures
-from tasks.figures.overview import overview, picture
+from tasks.calibrators import DRAWN_IN_THE_PAPER
+from tasks.figures import drawn_for
+from tasks.figures.figure import DrawnFigure, pdf, svg
+from tasks.figures.overview import picture
 from tasks.figures.results import Results
 from tasks.page.page import DataSet, Page, dvc_plots_page, html
 from tasks.page.words import Expectation, facts_in_words, gates_of, provenance_in_words, verdict_in_words
@@ -38,6 +39,7 @@ from tasks.tables.runs import FAILED, Runs
 
 SHOWN_ROWS = 200  # of a table in the Prefect UI
 FIGURES = REPORT / "figures"
+Drawn = list[tuple[Results, list[DrawnFigure]]]  # the figures of each data set, and what they were drawn from
 
 
 @task(cache_policy=NO_CACHE)
@@ -80,7 +82,7 @@ def write_headline(runs: Runs) -> str:
 
 
 @task(task_run_name="draw/{dataset}", cache_policy=NO_CACHE)
-def draw(dataset: str, runs: Runs) -> tuple[Results, list[Figure]]:
+def draw(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
     """The figures of one data set, and what they were drawn from."""
     folder, facts = runs_folder(dataset), next(fact for fact in runs.facts if fact["dataset"] == dataset)
     results = Results(
@@ -94,46 +96,42 @@ def draw(dataset: str, runs: Runs) -> tuple[Results, list[Figure]]:
         simplex=read_parquet(folder / "simplex.parquet"),
         test_rows=facts["rows"]["test"],
     )
-    return results, figures_of(results)
+    return results, drawn_for("data set", results)
 
 
 @task(cache_policy=NO_CACHE)
-def write_figures(drawn: list[tuple[Results, list[Figure]]]) -> None:
+def write_figures(drawn: Drawn) -> None:
     """Write the rows behind each figure, of all data sets together, as CSV, and what `dvc plots` shows them in."""
     rows: dict[str, list[pl.DataFrame]] = defaultdict(list)
     for results, figures in drawn:
         for figure in figures:
-            rows[figure.name].append(figure.rows.select(pl.lit(results.shown).alias("dataset"), pl.all()))
+            rows[figure.key].append(figure.rows.select(pl.lit(results.shown).alias("dataset"), pl.all()))
     for name, frames in rows.items():
         write_whole(FIGURES / f"{name}.csv", pl.concat(frames).write_csv)
     write_text(FIGURES / "dvc_plots.html", dvc_plots_page())
 
 
 @task(cache_policy=NO_CACHE)
-def write_paper_figures(drawn: list[tuple[Results, list[Figure]]]) -> None:
+def write_paper_figures(drawn: Drawn) -> None:
     """Write the paper's three figures from our data, each as SVG and PDF, and their captions."""
-    figures = paper_figures([results for results, _ in drawn])
-    captions = "".join(f"**{figure.name}** {figure.caption}\n\n" for figure in figures)
-    write_text(FIGURES / "captions.md", captions)
+    figures = drawn_for("paper", [replace(results, drawn_under=DRAWN_IN_THE_PAPER) for results, _ in drawn])
+    write_text(FIGURES / "captions.md", "".join(f"**{figure.key}** {figure.caption}\n\n" for figure in figures))
     for figure in figures:
-        write_text(FIGURES / f"{figure.name}.svg", svg(figure.spec))
-        write_whole(FIGURES / f"{figure.name}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
+        write_text(FIGURES / f"{figure.key}.svg", svg(figure.spec))
+        write_whole(FIGURES / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
 
 
 @task(cache_policy=NO_CACHE)
 def write_page(
-    runs: Runs,
-    tables: dict[str, pl.DataFrame],
-    drawn: list[tuple[Results, list[Figure]]],
-    sentence: str,
-    reasons: dict[str, str],
+    runs: Runs, tables: dict[str, pl.DataFrame], drawn: Drawn, sentence: str, reasons: dict[str, str]
 ) -> None:
     """Write `index.html`, and link it; `reasons` say why each data set that is missing has failed."""
     names = [display_name(*row) for row in tables["overview"].select("dataset", "source").iter_rows()]
     first = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
-    figure = overview(first)
-    write_whole(FIGURES / "overview.csv", figure.rows.write_csv)
-    write_text(FIGURES / "overview.svg", svg(picture(figure.rows)))
+    headline_figures = drawn_for("all data sets", first)
+    for figure in headline_figures:
+        write_whole(FIGURES / f"{figure.key}.csv", figure.rows.write_csv)
+    write_text(FIGURES / "overview.svg", svg(picture(first)))
     advice = dict(first.select("dataset", "advice").iter_rows())
     facts = {fact["dataset"]: fact for fact in runs.facts}
     data_sets = []
@@ -148,7 +146,7 @@ def write_page(
     page = Page(
         verdict=verdict_in_words(first, sentence),
         simulated=[results.shown for results, _ in drawn if facts[results.name]["source"] == "simulated"],
-        headline=figure,
+        headline=headline_figures,
         tables=tables,
         data_sets=data_sets,
         provenance=provenance_in_words(runs.facts, commit=commit(), versions=versions()),

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit, logit, softmax
 
-from tasks.figures import figures_of
+from tasks.figures import drawn_for
 from tasks.figures.results import Results
 from tasks.metrics.probability import accuracy, ece
 from tasks.metrics.registry import COMPARED, of_reliability
@@ -215,7 +215,8 @@ def together(sets: Sequence[Made], missing: Sequence[str] = ()) -> Runs:
 def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> Path:
     """The page of the report on `sets`, below the current folder; each of `missing` failed, for the reason there.
 
-    It is the flow itself, without Prefect around it and without figures for papers.
+    It is the flow itself, without Prefect around it and without figures for papers. Each data set was asked for the
+    calibrators that ran on it, all others for two.
     """
     from prefect import Task
 
@@ -233,10 +234,9 @@ def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> 
         write_json(base_folder(each.name) / "base.json", each.facts)
     for name in holes:
         write_json(failed_gates_file(name), {"gates": [gate(name, "unchanged rows", passed=False)]})
-    names = [*(each.name for each in sets), *holes]
-    datasets = dict.fromkeys(names, SimpleNamespace(calibrators=None))
-    ran = [name for data_set in sets for name in data_set.scores["calibrator"].unique(maintain_order=True)]
-    params = SimpleNamespace(calibrators=tuple(dict.fromkeys(["uncal", "ts", *ran])), datasets=datasets)
+    ran = {each.name: tuple(each.scores["calibrator"].unique(maintain_order=True)) for each in sets}
+    asked = {name: SimpleNamespace(calibrators=names) for name, names in (ran | dict.fromkeys(holes, ())).items()}
+    params = SimpleNamespace(calibrators=("uncal", "ts"), datasets=asked)
     plain = {name: verb.fn for name, verb in vars(flow).items() if isinstance(verb, Task)}
     plain["write_paper_figures"] = lambda *_: None
     shown = [name for name in vars(verbs) if name.endswith("_artifact")]  # in a UI that is not there
@@ -253,7 +253,7 @@ def write_plotted(first: Made) -> None:
     from tasks.report import write_figures
 
     every = [first.results(), made("mine", source="files").results()]
-    write_figures.fn([(results, figures_of(results)) for results in every])
+    write_figures.fn([(results, drawn_for("data set", results)) for results in every])
 
 
 def contrast(*colours: str) -> float:

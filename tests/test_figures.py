@@ -12,11 +12,9 @@ from jsonschema import Draft7Validator
 from scipy.special import expit
 from scipy.stats import binomtest
 
-from tasks.figures import figures_of
+from tasks.figures import FIGURES, drawn_for
 from tasks.figures.curves import BARS, FEWEST_ROWS, GROUPS, histogram, observed
-from tasks.figures.figure import Figure, pdf, svg
-from tasks.figures.for_paper import paper_figures
-from tasks.figures.overview import overview
+from tasks.figures.figure import DrawnFigure, pdf, svg
 from tasks.figures.ranking import band, retained
 from tasks.figures.results import Results
 from tasks.figures.style import DARK, LIGHT, written_out
@@ -32,6 +30,7 @@ SHAPES = {  # what data sets differ in
     "few groups, one seed, one calibrator": {"groups": 5, "seeds": (7,), "calibrators": ("spline",)},
 }
 NAMES = {key: variant.title for key, variant in VARIANTS.items()}
+VEGA_LITE = Draft7Validator(alt.load_schema())
 every_shape = pytest.mark.parametrize("shape", SHAPES)
 
 
@@ -41,10 +40,8 @@ def results(shape: str) -> Results:
 
 
 @cache
-def figures(shape: str) -> dict[str, Figure]:
-    drawn = figures_of(results(shape))
-    assert len({figure.name for figure in drawn}) == len(drawn)
-    return {figure.name: figure for figure in drawn}
+def figures(shape: str) -> dict[str, DrawnFigure]:
+    return {figure.key: figure for figure in drawn_for("data set", results(shape))}
 
 
 def each_seed(shape: str) -> list[pl.DataFrame]:
@@ -60,18 +57,11 @@ def lines(shape: str, name: str) -> dict[str, pl.DataFrame]:
 # Every figure
 
 
-VEGA_LITE = Draft7Validator(alt.load_schema())
-
-
-def valid(figure: Figure) -> bool:
-    """Is it Vega-Lite, with its rows?"""
-    values = json.loads(figure.rows[:2].fill_nan(None).write_json())
-    return VEGA_LITE.is_valid(figure.spec | {"data": {"values": values}})
-
-
 @pytest.mark.parametrize("shape", ["ten labels of the hub", "one label decided"])
 def test_a_figure_is_valid_vega_lite_with_its_rows(shape):
-    assert all(valid(figure) for figure in figures(shape).values())
+    for figure in figures(shape).values():
+        values = json.loads(figure.rows[:2].fill_nan(None).write_json())
+        assert VEGA_LITE.is_valid(figure.spec | {"data": {"values": values}}), figure.key
 
 
 @every_shape
@@ -82,7 +72,7 @@ def test_a_chart_reads_columns_of_its_rows_has_colours_of_both_themes_and_says_w
         assert not re.search('"data(sets)?":', text)
         computed = set(re.findall(r'"as": "(\w+)"', text))
         read = {*re.findall(r'"field": "(\w+)"', text), *re.findall(r"datum\.(?!label)(\w+)", text)}
-        assert read - computed <= set(figure.rows.columns), figure.name
+        assert read - computed <= set(figure.rows.columns), figure.key
         assert set() < set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(LIGHT)
         assert not re.search(r"#[0-9a-fA-F]{3,8}\b", text)
         alone = json.dumps(written_out(figure.spec))
@@ -90,8 +80,7 @@ def test_a_chart_reads_columns_of_its_rows_has_colours_of_both_themes_and_says_w
         assert set(re.findall(r"#[0-9a-f]{6}", alone)) <= set(LIGHT.values())
         assert figure.title
         assert figure.caption.endswith(".")
-        assert len(figure.rows)
-        assert re.fullmatch(rf"{re.escape(shown)}(, calibrator \w+)?", figure.spec["title"]), figure.name
+        assert re.fullmatch(rf"{re.escape(shown)}(, calibrator \w+)?", figure.spec["title"]), figure.key
 
 
 @pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
@@ -109,9 +98,14 @@ def test_what_was_not_run_has_no_figure():
     whole = made()
     other = pl.col("metric").is_in(["label_spread", "nll_correct", "aurc"]) | (pl.col("variant") == "mrc")
     without = whole.results(rivals=whole.rivals.clear(), metrics=whole.metrics.filter(~other))
-    gone = set(figures("three labels")) - {figure.name for figure in figures_of(without)}
-    assert gone == {"labelled_rows", "simplex_feasibility", "label_spread", "ablation"}
-    assert set(figures("three labels")) - set(figures("one label decided")) == {"label_spread"}
+    every = [key for key, figure in FIGURES.items() if figure.role == "data set"]
+    assert [*figures("three labels")] == every
+    assert set(every) - {figure.key for figure in drawn_for("data set", without)} == {
+        *("labelled_rows", "simplex_feasibility", "label_spread", "ablation")
+    }
+    assert set(every) - set(figures("one label decided")) == {"label_spread"}
+    no_line = whole.results(scores=whole.scores.drop("logit_label_platt"))
+    assert [*retained(no_line).errors] == ["confidence", "label_isotonic", "mrp"]
 
 
 # Ranking
@@ -123,31 +117,35 @@ def test_at_full_coverage_the_risk_is_the_error_rate_whatever_ranks_and_the_gain
     risk = lines(shape, "risk_coverage")
     assert [*risk] == [NAMES[name] for name in ("confidence", "label_isotonic", "label_platt", "mrp")]
     assert [rows["risk"][-1] for rows in risk.values()] == pytest.approx([rate] * 4)
-    gain = figures(shape)["fallback_gain"].rows
+    gain = figures(shape)["accuracy_gain"].rows
     assert gain["coverage"].to_list() == risk["MRP"]["coverage"].to_list()
     assert gain["coverage"][-1] == 1
     assert gain["gain"].to_list() == pytest.approx((risk["confidence"]["risk"] - risk["MRP"]["risk"]).to_list())
 
 
+def share_wrong(variant: str, share: float, *, most_reliable: bool) -> float:
+    """Errors among that share of the rows at one end of an order without ties, a mean over seeds."""
+    ranked = [frame.sort(f"logit_{variant}", descending=most_reliable) for frame in each_seed("three labels")]
+    return np.mean([1 - frame["correct"][: round(share * len(frame))].mean() for frame in ranked])
+
+
 @pytest.mark.parametrize("variant", ["confidence", "label_platt"])  # no two rows tie under these
 def test_the_risk_is_that_of_the_rows_kept(variant):
-    for coverage, risk in lines("three labels", "risk_coverage")[NAMES[variant]].select("coverage", "risk").iter_rows():
-        ranked = [frame.sort(f"logit_{variant}", descending=True) for frame in each_seed("three labels")]
-        kept = [frame["correct"][: round(coverage * len(frame))] for frame in ranked]
-        assert risk == pytest.approx(np.mean([1 - correct.mean() for correct in kept])), coverage
+    rows = lines("three labels", "risk_coverage")[NAMES[variant]]
+    kept = [share_wrong(variant, coverage, most_reliable=True) for coverage in rows["coverage"]]
+    assert rows["risk"].to_list() == pytest.approx(kept)
 
 
 def test_errors_found_agree_with_a_count_and_their_change_with_the_gain():
     reviews = lines("three labels", "errors_found")
-    assert reviews["confidence"]["reviewed"].to_list() == pytest.approx((np.arange(5, 51) / 100).tolist())
-    for reviewed, errors in reviews["confidence"].select("reviewed", "found").iter_rows():
-        ranked = [frame.sort("logit_confidence") for frame in each_seed("three labels")]
-        seen = [frame["correct"][: round(reviewed * len(frame))] for frame in ranked]
-        assert errors == pytest.approx(1000 * np.mean([(~correct).mean() for correct in seen])), reviewed
+    shares = np.arange(5, 51) / 100
+    assert reviews["confidence"]["reviewed"].to_list() == pytest.approx(shares.tolist())
+    counted = [1000 * share_wrong("confidence", share, most_reliable=False) for share in shares]
+    assert reviews["confidence"]["found"].to_list() == pytest.approx(counted)
     change = (reviews["MRP"]["found"] - reviews["confidence"]["found"]).to_list()
     assert reviews["MRP"]["change"].to_list() == reviews["confidence"]["change"].to_list() == pytest.approx(change)
     # found errors and kept errors are all errors: what MRP finds more of 1,000 reviews, it keeps less of
-    gain = figures("three labels")["fallback_gain"].rows
+    gain = figures("three labels")["accuracy_gain"].rows
     for reviewed, more in reviews["MRP"].select("reviewed", "change").iter_rows():
         coverage = 1 - reviewed
         (gained,) = gain.filter((pl.col("coverage") - coverage).abs() < 1e-9)["gain"]
@@ -160,7 +158,7 @@ def test_bands_hold_their_curves_and_close_where_nothing_is_chosen():
     assert [*low, *high] == pytest.approx([5, 195])
     inside = (rows["low"] <= rows["risk"]) & (rows["risk"] <= rows["high"])
     assert inside.mean() > 0.95
-    gain = figures("three labels")["fallback_gain"].rows
+    gain = figures("three labels")["accuracy_gain"].rows
     assert gain.filter(coverage=1.0).select("gain", "low", "high").row(0) == pytest.approx((0, 0, 0))
 
 
@@ -168,7 +166,7 @@ def test_bands_hold_their_curves_and_close_where_nothing_is_chosen():
     ("name", "bounds", "at"),
     [
         ("risk_coverage", ("low", "high"), "coverage"),
-        ("fallback_gain", ("low", "high"), "coverage"),
+        ("accuracy_gain", ("low", "high"), "coverage"),
         ("errors_found", ("change_low", "change_high"), "reviewed"),
     ],
 )
@@ -177,11 +175,6 @@ def test_with_too_few_groups_there_are_curves_without_bands(name, bounds, at):
     assert all(rows[column].is_nan().all() for column in bounds)
     assert rows[at].is_finite().all()
     assert not any(figures("three labels")[name].rows[column].is_nan().any() for column in bounds)
-
-
-def test_what_was_not_projected_is_no_line():
-    without = made().results(scores=made().scores.drop("logit_label_platt"))
-    assert [*retained(without).errors] == ["confidence", "label_isotonic", "mrp"]
 
 
 # Curves and reliability diagrams
@@ -226,9 +219,9 @@ def test_a_drawn_curve_is_read_from_the_knots_of_its_seed(shape):
         drawn = rows.filter(kind="curve")
         assert drawn["seed"].unique(maintain_order=True).to_list() == results(shape).seeds
         for (seed,), part in drawn.group_by("seed"):
-            said = part["confidence"].to_numpy()
-            fitted = curve("", place, int(seed))
-            expected = said if fitted["fallback"] == "identity" else expit(np.interp(said, KNOTS, fitted["values"]))
+            fitted, expected = curve("", place, int(seed)), part["confidence"].to_numpy()
+            if fitted["fallback"] != "identity":
+                expected = expit(np.interp(expected, KNOTS, fitted["values"]))
             assert part["reliability"].to_numpy() == pytest.approx(expected)
 
 
@@ -275,8 +268,8 @@ def test_spreads_are_in_percentage_points_by_calibrator(shape):
 def test_what_is_measured_under_a_rival_alone_is_not_drawn():
     whole = made()
     other = whole.metrics.with_columns(calibrator=pl.lit("matrix"), value=pl.lit(99.0))
-    for figure in figures_of(whole.results(metrics=pl.concat([whole.metrics, other]))):
-        assert figure.rows.equals(figures("three labels")[figure.name].rows), figure.name
+    for figure in drawn_for("data set", whole.results(metrics=pl.concat([whole.metrics, other]))):
+        assert figure.rows.equals(figures("three labels")[figure.key].rows), figure.key
 
 
 def test_the_ablation_is_a_mean_over_seeds_then_over_calibrators():
@@ -303,10 +296,10 @@ def test_the_overview_leaves_out_what_failed_and_keeps_the_order():
         schema=["dataset", "nll_correct_delta", "low", "high", "found_per_1000_conf", "found_per_1000_mrp"],
         orient="row",
     )
-    figure = overview(table)
+    (figure,) = drawn_for("all data sets", table)
     assert figure.rows.select("dataset", "change").rows() == [("b", 0.1), ("a", -0.1)]
     assert '"sort": ["b", "a"]' in json.dumps(figure.spec)
-    assert valid(figure)
+    assert drawn_for("all data sets", table[1:2]) == []
 
 
 # For papers
@@ -315,11 +308,11 @@ PAGE, COLUMN = 504, 252  # points, of a page of two columns
 
 
 @cache
-def for_paper(*shapes: str) -> dict[str, Figure]:
-    return {figure.name: figure for figure in paper_figures([results(shape) for shape in shapes])}
+def for_paper(*shapes: str) -> dict[str, DrawnFigure]:
+    return {figure.key: figure for figure in drawn_for("paper", [results(shape) for shape in shapes])}
 
 
-@pytest.mark.parametrize("name", ["method_overview", "labelwise_curves", "simplex_paths"])
+@pytest.mark.parametrize("name", [key for key, figure in FIGURES.items() if figure.role == "paper"])
 def test_a_figure_for_a_paper_is_small_says_what_is_simulated_and_is_the_same_each_time(name):
     spec = for_paper("two labels", "three labels", "ten labels of the hub")[name].spec
     drawn, printed = svg(spec), pdf(spec)

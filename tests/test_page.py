@@ -64,7 +64,7 @@ def place(tmp_path_factory) -> Path:
         patch.chdir(tmp_path_factory.mktemp("report"))
         sets = [
             made("wands", rows=300, groups=30),
-            made(HOSTILE_NAME, labels=(HOSTILE, "yes"), rows=300, source="hub"),
+            made(HOSTILE_NAME, labels=(HOSTILE, "yes"), rows=300, source="hub", calibrators=("uncal", "ts", "spline")),
             made("few", rows=300, groups=4, changes=dict.fromkeys(BETTER), failing=True),
         ]
         return reported(sets, {"scidocs": REASON, "mine": "it was stopped"})
@@ -96,6 +96,8 @@ def test_every_table_is_there_with_every_row_of_its_csv(page, place):
     for name, rows in page.rows().items():
         assert rows == len(pl.read_csv(place.parent / f"{name}.csv", infer_schema=False)), name
     assert page.rows()["overview"] == 5
+    calibrators = pl.read_csv(place.parent / "main.csv").group_by("dataset").agg("calibrator").rows_by_key("dataset")
+    assert {HOSTILE_NAME: [(["uncal", "ts", "spline"],)], "few": [(["uncal", "ts"],)]}.items() <= calibrators.items()
 
 
 def test_every_figure_holds_the_rows_that_its_csv_has(page, place):

@@ -41,10 +41,9 @@ NEW = {  # what is added -> its file, what stands in it, the registry, and its l
     ),
     "figure": (
         "tasks/figures/all_scores.py",
-        "from tasks.figures.figure import Figure\n\n\n"
-        "def all_scores(results):\n"
-        '    rows = results.scores.select("confidence")\n'
-        '    return Figure("all_scores", "All the scores", "No chart.", rows, {"mark": "point"})\n',
+        "from tasks.figures.figure import figure\n\n\n"
+        '@figure("all_scores", "All the scores", "No chart.")\n'
+        'def all_scores(results):\n    return results.scores.select("confidence"), {"mark": "point"}, ""\n',
         "tasks/figures/__init__.py",
         "all_scores,",
     ),
@@ -54,7 +53,7 @@ LAST_LINES = {  # of each registry, behind which the new one stands
     "variant": "    for variant in (\n",
     "metric": "_METRICS = (\n",
     "table": "        verdict_table,\n",
-    "figure": "FIGURES = (\n",
+    "figure": "        simplex_paths,\n",
 }
 SEEN = """
 import json, typing
@@ -82,13 +81,11 @@ def seen(tmp_path_factory):
     copy_project(folder)
     for kind, (file, content, registry, line) in NEW.items():
         (folder / file).write_text(content)
-        module, name = file.removesuffix(".py").replace("/", "."), line.strip(",").rpartition("fit_")[2]
-        defined = content.partition("def ")[2].partition("(")[0]
-        place = folder / registry
-        before = place.read_text()
-        assert LAST_LINES[kind] in before, name
-        after = before.replace(LAST_LINES[kind], f"{LAST_LINES[kind]}        {line}\n")
-        docstring, quotes, rest = after.removeprefix('"""').partition('"""')
+        module, defined = file.removesuffix(".py").replace("/", "."), content.partition("def ")[2].partition("(")[0]
+        place, last = folder / registry, LAST_LINES[kind]
+        before, found, behind = place.read_text().partition(last)
+        assert found, kind
+        docstring, quotes, rest = f"{before}{last}        {line}\n{behind}".removeprefix('"""').partition('"""')
         place.write_text(f'"""{docstring}{quotes}\n\nfrom {module} import {defined}{rest}')
     (folder / "tests").mkdir()
     (folder / "tests/report_data.py").write_bytes((ROOT / "tests/report_data.py").read_bytes())
@@ -103,18 +100,20 @@ def report(seen: dict, name: str) -> pl.DataFrame:
     return pl.read_csv(Path(seen["page"]).parent / f"{name}.csv")
 
 
-def test_a_new_calibrator_is_in_the_tables_the_help_and_the_forms(seen):
-    assert "doubled" in report(seen, "main")["calibrator"].to_list()
-    assert "doubled" in report(seen, "intervals")["calibrator"].to_list()
-    assert "doubled" in seen["help"]
-    assert "doubled" in seen["forms"]
-
-
-def test_a_new_variant_is_in_the_tables_the_figures_the_help_and_the_forms(seen):
-    assert "as_it_was" in report(seen, "ablation_by_dataset")["variant"].to_list()
-    assert "as it was" in report(seen, "figures/ablation")["variant"].to_list()
-    assert "as_it_was" in seen["help"]
-    assert "as_it_was" in seen["forms"]
+@pytest.mark.parametrize(
+    ("file", "column", "name"),
+    [
+        ("main", "calibrator", "doubled"),
+        ("intervals", "calibrator", "doubled"),
+        ("ablation_by_dataset", "variant", "as_it_was"),
+        ("figures/ablation", "variant", "as it was"),
+    ],
+)
+def test_a_new_calibrator_or_variant_is_in_the_tables_the_figures_the_help_and_the_forms(seen, file, column, name):
+    assert name in report(seen, file)[column].to_list()
+    key = name.replace(" ", "_")
+    assert key in seen["help"]
+    assert key in seen["forms"]
 
 
 def test_a_new_metric_is_in_the_tables_the_headline_and_the_bootstrap(seen):
@@ -124,11 +123,9 @@ def test_a_new_metric_is_in_the_tables_the_headline_and_the_bootstrap(seen):
     assert "errors_left" in seen["bounded"]
 
 
-def test_a_new_table_is_a_file_and_on_the_page(seen):
-    assert report(seen, "rows_measured")["len"].to_list()
-    assert "How many numbers were measured." in Path(seen["page"]).read_text()
-
-
-def test_a_new_figure_is_a_file_and_on_the_page(seen):
-    assert len(report(seen, "figures/all_scores"))
-    assert "All the scores" in Path(seen["page"]).read_text()
+@pytest.mark.parametrize(
+    ("file", "title"), [("rows_measured", "How many numbers were measured."), ("figures/all_scores", "All the scores")]
+)
+def test_a_new_table_or_figure_is_a_file_and_on_the_page(seen, file, title):
+    assert len(report(seen, file))
+    assert title in Path(seen["page"]).read_text()

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Figure, drawn, hover
+from tasks.figures.figure import ROWS, Drawing, drawn, figure, hover
 from tasks.figures.results import Results
 from tasks.figures.style import colour
 from tasks.protocol.results import SIMPLEX
@@ -13,12 +13,17 @@ from tasks.protocol.results import SIMPLEX
 ROW_HEIGHT = 34
 
 
-def label_spread(results: Results) -> Figure | None:
+@figure(
+    "label_spread",
+    "How far labels are apart at equal confidence",
+    "Among decisions of about the same confidence, how far are the labels apart in how often they are right (dot)? The "
+    "bar is what shuffled labels reach by chance in one of twenty cases: a dot to its left does not stand out from "
+    "chance. Means over protocol seeds.",
+)
+def label_spread(results: Results) -> Drawing:
     """The spread between labels at equal confidence, beside that of shuffled labels, in percentage points."""
     metrics = {"spread": "label_spread", "shuffled": "label_spread_null_p95"}
     rows = _measured(results, "confidence", metrics).with_columns(pl.col(*metrics) * 100)
-    if rows.is_empty():
-        return None  # one label alone is decided: nothing to compare
     base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", spread=".1f", shuffled=".1f"))
     chart = alt.layer(
         base.mark_rule(color=colour("grid"), strokeWidth=3).encode(
@@ -27,38 +32,26 @@ def label_spread(results: Results) -> Figure | None:
         base.mark_tick(color=colour("quiet"), thickness=3, size=20).encode(x="shuffled:Q"),
         base.mark_point(color=colour("mrp"), filled=True, size=110, opacity=1).encode(x="spread:Q"),
     )
-    return Figure(
-        "label_spread",
-        "How far labels are apart at equal confidence",
-        "Among decisions of about the same confidence, how far are the labels apart in how often they are right "
-        "(dot)? The bar is what shuffled labels reach by chance in one of twenty cases: a dot to its left does "
-        "not stand out from chance. Means over protocol seeds.",
-        rows,
-        drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)),
-    )
+    return rows, drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)), ""
 
 
-def simplex_feasibility(results: Results) -> Figure | None:
+@figure(
+    "simplex_feasibility",
+    "Can the probability vector follow? (MRC)",
+    "Blue: rows that are solved, as a vector with the same decision on top states MRP's reliability, or comes as near "
+    "as it can. Orange: rows whose reliability is below 1/K, where no decision on top can say so little: they become "
+    "uniform. Rows whose decision is not on top after calibration keep their vector. Means over protocol seeds.",
+)
+def simplex_feasibility(results: Results) -> Drawing:
     """Rows whose whole probability vector can take MRP's reliability as that of its decision, and rows that cannot."""
     rows = _measured(results, SIMPLEX, {"solved": "solved_share", "infeasible": "infeasible_share"})
-    if rows.is_empty():
-        return None
     share = alt.X(title="share of test rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", solved=".2%", infeasible=".2%"))
     chart = alt.layer(
         base.mark_point(color=colour("mrp"), filled=True, size=110, opacity=1).encode(x="solved:Q"),
         base.mark_point(color=colour("fifth"), filled=True, size=110, opacity=1).encode(x="infeasible:Q"),
     ).encode(x=share)
-    return Figure(
-        "simplex_feasibility",
-        "Can the probability vector follow? (MRC)",
-        "Blue: rows that are solved, as a vector with the same decision on top states MRP's reliability, or comes as "
-        "near as it can. Orange: rows whose reliability is below 1/K, where no decision on top can say so little: they "
-        "become uniform. Rows whose decision is not on top after calibration keep their vector. Means over protocol "
-        "seeds.",
-        rows,
-        drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)),
-    )
+    return rows, drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)), ""
 
 
 def _measured(results: Results, variant: str, metrics: Mapping[str, str]) -> pl.DataFrame:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from tasks.figures.figure import ROWS, Figure, drawn, hover, of_kind
+from tasks.figures.figure import ROWS, Drawing, drawn, figure, hover, of_kind
 from tasks.figures.results import Results
 from tasks.figures.style import colour
 from tasks.metrics.intervals import interval_of_share
@@ -28,7 +28,15 @@ SCHEMA = pl.Schema(
 )
 
 
-def label_curves(results: Results) -> Figure:
+@figure(
+    "curves",
+    "The learned curves",
+    "A panel for each predicted label. The blue curves (one for each protocol seed) say how often a decision of that "
+    "label is right at a calibrated confidence; on the dashed line it would be as often as the confidence says. Dots "
+    "are test rows, which no fit has seen, in up to eight groups under the first seed, with 95% intervals as if rows "
+    "were independent; bars show where test rows lie. Curves that differ between panels are what MRP uses.",
+)
+def label_curves(results: Results) -> Drawing:
     """Each label's curves under every protocol seed, what test rows say, and how many of them there are."""
     rows = curve_rows(results)
     bars = of_kind("histogram").mark_bar(color=colour("bars"))
@@ -42,17 +50,7 @@ def label_curves(results: Results) -> Figure:
         ),
         *_dots("test rows", colour("fifth")),
     ]
-    return Figure(
-        "curves",
-        "The learned curves",
-        "A panel for each predicted label. The blue curves (one for each protocol seed) say how often a decision of "
-        "that label is right at a calibrated confidence; on the dashed line it would be as often as the confidence "
-        "says. Dots are test rows, which no fit has seen, in up to eight groups under the first seed, with 95% "
-        "intervals as if rows were independent; bars show where test rows lie. Curves that differ between "
-        "panels are what MRP uses.",
-        rows,
-        _panels(rows, layers, results.lowest(), results),
-    )
+    return rows, _panels(rows, layers, results.lowest(), results), ""
 
 
 def curve_rows(results: Results) -> pl.DataFrame:
@@ -82,7 +80,15 @@ def _drawn(curve: Mapping[str, Any], lowest: float) -> Rows:
     return pl.DataFrame(columns).to_dicts()
 
 
-def reliability_by_label(results: Results) -> Figure:
+@figure(
+    "reliability_by_label",
+    "Is the stated probability right, for each predicted label?",
+    "Grey: the calibrated confidence. Blue: the reliability after MRP. Test rows in up to eight groups of equal size; "
+    "on the dashed line decisions are right as often as is said, below it less often. Confidence that leaves the line "
+    "in different directions for different labels is what calibration on average cannot see. First protocol seed; "
+    "intervals are as if rows were independent.",
+)
+def reliability_by_label(results: Results) -> Drawing:
     """Confidence and reliability beside the share of right decisions, for each predicted label."""
     first = results.scored(results.seeds[0])
     lowest = float(min(results.lowest(), np.floor(10 * np.min(first["reliability"].to_numpy())) / 10))
@@ -100,16 +106,7 @@ def reliability_by_label(results: Results) -> Figure:
         line = of_kind(VARIANTS[name].title).mark_line(color=colour(name))
         layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(VARIANTS[name].title, colour(name))]
     frame = pl.DataFrame(rows, schema=SCHEMA).drop("seed", "to")
-    return Figure(
-        "reliability_by_label",
-        "Is the stated probability right, for each predicted label?",
-        "Grey: the calibrated confidence. Blue: the reliability after MRP. Test rows in up to eight groups of equal "
-        "size; on the dashed line decisions are right as often as is said, below it less often. Confidence that leaves "
-        "the line in different directions for different labels is what calibration on average cannot see. First "
-        "protocol seed; intervals are as if rows were independent.",
-        frame,
-        _panels(frame, layers, lowest, results, said="what is said"),
-    )
+    return frame, _panels(frame, layers, lowest, results, said="what is said"), ""
 
 
 def fitted(results: Results, place: int) -> Rows:

@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import altair as alt
 import polars as pl
@@ -16,15 +18,44 @@ ROWS = alt.NamedData(name="rows")  # a chart holds no data; who shows it puts in
 RESOURCES = re.compile(rb"(/(?:XObject|ExtGState|Font|Pattern|Shading) <<\n)(.*?)(\n *>>)", re.DOTALL)
 
 
-@dataclass(frozen=True, eq=False)
-class Figure:
-    """One figure. `spec` is Vega-Lite without data: whoever draws it adds `rows`."""
+Drawing = tuple[pl.DataFrame, dict[str, Any], str]  # rows, Vega-Lite, and what these rows add to the caption
+Role = Literal["data set", "all data sets", "paper"]
 
-    name: str  # of its CSV
+
+@dataclass(frozen=True, eq=False)
+class DrawnFigure:
+    """One figure as it was drawn. `spec` is Vega-Lite without data: whoever shows it adds `rows`."""
+
+    key: str  # of its files
     title: str
     caption: str  # how to read it
     rows: pl.DataFrame
     spec: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of the report."""
+
+    key: str
+    title: str
+    caption: str
+    role: Role  # made of the `Results` of a data set, of the table `overview`, or of all Results, for print
+    make: Callable[[Any], Drawing | None]
+
+    def __call__(self, source: Any) -> DrawnFigure | None:
+        """The figure of what its role says it is made of; None where what it shows was not run."""
+        rows, spec, more = self.make(source) or (pl.DataFrame(), {}, "")
+        return (
+            None if rows.is_empty() else DrawnFigure(self.key, self.title, f"{self.caption} {more}".strip(), rows, spec)
+        )
+
+
+def figure(
+    key: str, title: str, caption: str, role: Role = "data set"
+) -> Callable[[Callable[[Any], Drawing | None]], Figure]:
+    """Make a figure of the function that is decorated."""
+    return partial(Figure, key, title, caption, role)
 
 
 def drawn(chart: Any, *, subtitle: str, height: int | None = 260) -> dict[str, Any]:

@@ -5,7 +5,6 @@ under the headline's calibrator, from the first protocol seed.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -13,9 +12,8 @@ import numpy as np
 import polars as pl
 from scipy.special import softmax
 
-from tasks.calibrators import DRAWN_IN_THE_PAPER
 from tasks.figures.curves import axes, curve_rows, identity
-from tasks.figures.figure import Figure, for_print, of_kind
+from tasks.figures.figure import Drawing, figure, for_print, of_kind
 from tasks.figures.results import Results
 from tasks.figures.style import LABELS, POINTS, colour
 
@@ -26,16 +24,17 @@ HEIGHT = np.sqrt(3) / 2  # of a triangle of width 1
 CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, HEIGHT]])
 
 
-def paper_figures(every: Sequence[Results]) -> list[Figure]:
-    """Overview of the set whose labels differ most, curves of all sets, the simplex of a set with three labels."""
-    every = [replace(results, drawn_under=DRAWN_IN_THE_PAPER) for results in every]
-    figures = [overview_of_method(max(every, key=_apart)), labelwise_curves(every)]
-    of_three = [results for results in every if len(results.labels) == len(CORNERS) and len(_moved(results))]
-    return figures + ([simplex_paths(max(of_three, key=_apart))] if of_three else [])
-
-
-def overview_of_method(results: Results) -> Figure:
-    """What calibration leaves, the curves that MRP learns from it, and the order that comes of them."""
+@figure(
+    "method_overview",
+    "Overview of MRP",
+    "Left: at equal calibrated confidence, how often a decision is right depends on its label. Middle: the curve that "
+    "MRP learns for each label. Right: decisions in the order of confidence and of reliability, highest on top; hollow "
+    "ones are wrong. No decision changes its label.",
+    "paper",
+)
+def method_overview(every: Sequence[Results]) -> Drawing:
+    """What calibration leaves where labels differ most, the curves that MRP learns from it, and the order of these."""
+    results = max(every, key=_apart)
     rows = pl.concat([_of_first_seed(results), _reranked(results)], how="diagonal")
     size = {"width": 124, "height": 116}
     dots = of_kind("test rows").encode(x="confidence:Q", color=_by_label(results))
@@ -55,16 +54,17 @@ def overview_of_method(results: Results) -> Figure:
         order.transform_filter(~alt.datum.correct).mark_point(fill=colour("paper"), size=24, opacity=1),
     ).properties(title="the same decisions, reranked", **size)
     panels = left, _learned(results).properties(title="what MRP learns", **size), right
-    caption = (
-        "Left: at equal calibrated confidence, how often a decision is right depends on its label. Middle: the curve "
-        "that MRP learns for each label. Right: decisions in the order of confidence and of reliability, highest on "
-        "top; hollow ones are wrong. No decision changes its label."
-    )
     chart = alt.hconcat(*panels, spacing=26).properties(title=results.subtitle)
-    return Figure("method_overview", "Overview of MRP", caption, rows, for_print(chart, rows))
+    return rows, for_print(chart, rows), ""
 
 
-def labelwise_curves(every: Sequence[Results]) -> Figure:
+@figure(
+    "labelwise_curves",
+    "Label-wise curves",
+    "Learned label-wise reliability curves; on the dashed line the reliability is the confidence.",
+    "paper",
+)
+def labelwise_curves(every: Sequence[Results]) -> Drawing:
     """The curves T_k of each data set in a panel of its own; the dashed line is the confidence itself."""
     rows = pl.concat(_of_first_seed(results).with_columns(panel=place) for place, results in enumerate(every))
     panels = [
@@ -74,15 +74,23 @@ def labelwise_curves(every: Sequence[Results]) -> Figure:
         for place, results in enumerate(every)
     ]
     chart = alt.concat(*panels, columns=3, spacing=14).resolve_scale(color="independent")
-    caption = (
-        f"Learned label-wise reliability curves under {every[0].calibrator}, first protocol seed; on the dashed line "
-        "the reliability is the confidence."
-    )
-    return Figure("labelwise_curves", "Label-wise curves", caption, rows, for_print(chart, rows))
+    return rows, for_print(chart, rows), f"Under {every[0].calibrator}, first protocol seed."
 
 
-def simplex_paths(results: Results) -> Figure:
-    """From calibrated vectors (1) along their power paths to MRC's (2), where the decision has MRP's reliability."""
+@figure(
+    "simplex_paths",
+    "MRC on the simplex",
+    "Each line leads from a calibrated probability vector to that of MRC. For one row of each decision: the vector "
+    "(1), the contour on which the decision has MRP's reliability (dashed), and MRC (2), where the power path meets "
+    "it. Rows whose reliability is below 1/K, which become uniform, are left out.",
+    "paper",
+)
+def simplex_paths(every: Sequence[Results]) -> Drawing | None:
+    """From calibrated vectors (1) along their power paths to MRC's (2), of the set of three labels that differ most."""
+    of_three = [results for results in every if len(results.labels) == len(CORNERS) and len(_moved(results))]
+    if not of_three:
+        return None
+    results = max(of_three, key=_apart)
     moved = _moved(results)
     start, end = (np.array(moved[name].to_list()) @ CORNERS for name in ("base", "mrc"))
     moves = _points("move", start).with_columns(
@@ -112,12 +120,7 @@ def simplex_paths(results: Results) -> Figure:
         _placed("end").mark_point(filled=True, color=colour("ink"), size=14, opacity=1),
         _placed("end").mark_text(dx=6, dy=-4, **texts).encode(text="text:N"),
     ).properties(width=COLUMN_WIDTH - 30, height=(COLUMN_WIDTH - 30) * HEIGHT, title=results.subtitle)
-    caption = (
-        "Each line leads from a calibrated probability vector to that of MRC. For one row of each decision: the "
-        "vector (1), the contour on which the decision has MRP's reliability (dashed), and MRC (2), where the power "
-        "path meets it. Rows whose reliability is below 1/K, which become uniform, are left out."
-    )
-    return Figure("simplex_paths", "MRC on the simplex", caption, rows, for_print(chart, rows))
+    return rows, for_print(chart, rows), ""
 
 
 def _moved(results: Results) -> pl.DataFrame:

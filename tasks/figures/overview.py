@@ -5,30 +5,37 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Figure, drawn, for_print, hover
+from tasks.figures.figure import ROWS, Drawing, drawn, figure, for_print, hover
 from tasks.figures.style import colour
 
 ROW_HEIGHT = 30
 PICTURE_TEXT = 11
-TITLE = "Does the reliability predict better than the confidence?"
-CAPTION = (
+
+
+@figure(
+    "overview",
+    "Does the reliability predict better than the confidence?",
     "Change of the correctness NLL, MRP minus confidence, with its 95% interval. Left of zero MRP is better; an "
     "interval that reaches zero says that the test rows do not tell. Means over calibrators and protocol seeds. The "
-    "intervals are not corrected over data sets; the advice is."
+    "intervals are not corrected over data sets; the advice is.",
+    "all data sets",
 )
-
-
-def overview(table: pl.DataFrame) -> Figure:
+def overview(table: pl.DataFrame) -> Drawing:
     """From the rows of the table `overview`, with `dataset` as people read it; failed data sets are left out."""
+    rows = measured(table)
+    return rows, drawn(changes(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10), ""
+
+
+def measured(table: pl.DataFrame) -> pl.DataFrame:
+    """Change, interval and errors found of the data sets in the table `overview` whose change is known."""
     columns = {"change": "nll_correct_delta", "low": "low", "high": "high"}
     columns |= {"found_conf": "found_per_1000_conf", "found_mrp": "found_per_1000_mrp"}
-    rows = table.select("dataset", **columns).filter(pl.col("change").is_not_null())
-    spec = drawn(changes(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10)
-    return Figure("overview", TITLE, CAPTION, rows, spec)
+    return table.select("dataset", **columns).filter(pl.col("change").is_not_null())
 
 
-def picture(rows: pl.DataFrame) -> dict[str, Any]:
+def picture(table: pl.DataFrame) -> dict[str, Any]:
     """The same for where no page surrounds it, with the errors that 1,000 reviews find, before and after."""
+    rows = measured(table)
     base = alt.Chart(ROWS).encode(y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), axis=None))
     ways = {"by confidence": ("found_conf:Q", "confidence"), "by reliability": ("found_mrp:Q", "mrp")}
     tones = alt.Scale(domain=[*ways], range=[colour(tone) for _, tone in ways.values()])

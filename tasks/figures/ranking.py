@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from tasks.figures.figure import ROWS, Figure, drawn, hover
+from tasks.figures.figure import ROWS, Drawing, drawn, figure, hover
 from tasks.figures.results import Results
 from tasks.figures.style import colour
 from tasks.metrics.comparison import Estimate, found_per_1000
@@ -53,7 +53,13 @@ def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
     return {"low": np.array([at.low for at in places]), "high": np.array([at.high for at in places])}
 
 
-def risk_coverage(results: Results) -> Figure:
+@figure(
+    "risk_coverage",
+    "Errors among the decisions that are kept",
+    "Decisions are kept in the order of each score. Lower is better: at the same coverage, fewer of the kept decisions "
+    "are wrong. All curves meet at full coverage, where nothing is chosen.",
+)
+def risk_coverage(results: Results) -> Drawing:
     """Error rate of the decisions kept, by coverage, for each way of ranking them."""
     ranked = retained(results)
     rows = _of_variants(
@@ -69,17 +75,16 @@ def risk_coverage(results: Results) -> Figure:
         _line(base).encode(y=alt.Y("risk:Q", axis=alt.Axis(format="%"), title="errors among them")),
         base.mark_point(size=120, opacity=0).encode(y="risk:Q", tooltip=shown),
     )
-    return Figure(
-        "risk_coverage",
-        "Errors among the decisions that are kept",
-        "Decisions are kept in the order of each score. Lower is better: at the same coverage, fewer of the kept "
-        f"decisions are wrong. All curves meet at full coverage, where nothing is chosen. {_what_the_band_is(rows)}",
-        rows,
-        drawn(chart, subtitle=results.subtitle, height=300),
-    )
+    return rows, drawn(chart, subtitle=results.subtitle, height=300), _what_the_band_is(rows)
 
 
-def fallback_gain(results: Results) -> Figure:
+@figure(
+    "accuracy_gain",
+    "Accuracy gained among the decisions that are kept",
+    "MRP's ranking beside that of the confidence, the rest going to review. Above zero MRP keeps better decisions; "
+    "where the band crosses zero, the test rows do not tell.",
+)
+def accuracy_gain(results: Results) -> Drawing:
     """What MRP adds to the accuracy of the decisions kept, by coverage."""
     ranked = retained(results)
     gain = (ranked.errors["confidence"] - ranked.errors["mrp"]) / COVERAGE
@@ -94,17 +99,16 @@ def fallback_gain(results: Results) -> Figure:
         base.mark_line(strokeWidth=2).encode(y=alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")),
         base.mark_point(size=120, opacity=0).encode(y="gain:Q", tooltip=shown),
     )
-    return Figure(
-        "fallback_gain",
-        "Accuracy gained among the decisions that are kept",
-        "MRP's ranking beside that of the confidence, the rest going to a fallback. Above zero MRP keeps better "
-        f"decisions; where the band crosses zero, the test rows do not tell. {_what_the_band_is(rows)}",
-        rows,
-        drawn(chart, subtitle=results.subtitle),
-    )
+    return rows, drawn(chart, subtitle=results.subtitle), _what_the_band_is(rows)
 
 
-def errors_found(results: Results) -> Figure:
+@figure(
+    "errors_found",
+    "Errors found per 1,000 reviews",
+    "Reviewers see the least reliable decisions first. The distance between the lines is what MRP saves or costs: "
+    "errors that the same number of reviews finds besides.",
+)
+def errors_found(results: Results) -> Drawing:
     """Errors found for each 1,000 reviews, by the share of decisions that is reviewed."""
     ranked = retained(results)
     reviewed = 1 - COVERAGE[:-1]
@@ -126,14 +130,7 @@ def errors_found(results: Results) -> Figure:
     chart = alt.layer(_line(base), base.mark_point(size=120, opacity=0).encode(tooltip=shown))
     none, some = "There are too few test groups for an interval.", "Hover for the change and its 95% interval."
     hint = some if rows["change_low"].is_not_null().any() else none
-    return Figure(
-        "errors_found",
-        "Errors found per 1,000 reviews",
-        "Reviewers see the least reliable decisions first. The distance between the lines is what MRP saves or costs: "
-        f"errors that the same number of reviews finds besides. {hint} Means over protocol seeds.",
-        rows,
-        drawn(chart, subtitle=results.subtitle),
-    )
+    return rows, drawn(chart, subtitle=results.subtitle), f"{hint} Means over protocol seeds."
 
 
 def _of_variants(columns: Mapping[str, Mapping[str, np.ndarray]]) -> pl.DataFrame:

@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Figure, drawn, hover
+from tasks.figures.figure import ROWS, Drawing, drawn, figure, hover
 from tasks.figures.results import Results
 from tasks.figures.style import colour
 from tasks.metrics.registry import METRICS
@@ -22,14 +22,18 @@ WAYS = {  # of using labelled rows: calibrator (of `Results.calibrator`, if None
 }
 
 
-def ablation(results: Results) -> Figure | None:
+@figure(
+    "ablation",
+    "Which curve?",
+    "Rings: one calibrator each; bar: their mean. Further left is better. Where label Platt, two numbers a label, "
+    "stands as far left as MRP, it does as well; where all stand together, keep your confidence.",
+)
+def ablation(results: Results) -> Drawing:
     """Each variant under each calibrator, and the mean over them."""
     chosen = pl.col("metric").is_in([*SHOWN]) & pl.col("calibrator").is_in(results.calibrators)
     mine = results.metrics.filter(chosen, ~pl.col("variant").is_in([*variants_for("sensitivity"), SIMPLEX]))
     cells = mine.group_by("metric", "variant", "calibrator", maintain_order=True).agg(pl.col("value").mean())
     cells = cells.filter(pl.col("value").is_not_nan())
-    if cells.is_empty():
-        return None
     ran = cells["variant"].unique().to_list()
     names = {key: variant.title for key, variant in VARIANTS.items() if key in ran}
     rows = cells.select(
@@ -49,17 +53,17 @@ def ablation(results: Results) -> Figure | None:
         base.mark_point(color=colour("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=told),
         base.mark_tick(color=colour("mrp"), thickness=3, size=18).encode(x="mean:Q", tooltip=mean),
     ).properties(width=PANEL, height=190)
-    return Figure(
-        "ablation",
-        "Which curve?",
-        "Rings: one calibrator each; bar: their mean. Further left is better. Where label Platt, two numbers a label, "
-        "stands as far left as MRP, it does as well; where all stand together, keep your confidence.",
-        rows,
-        drawn(_by_metric(panel).resolve_scale(x="independent"), subtitle=results.shown, height=None),
-    )
+    return rows, drawn(_by_metric(panel).resolve_scale(x="independent"), subtitle=results.shown, height=None), ""
 
 
-def labelled_rows(results: Results) -> Figure | None:
+@figure(
+    "labelled_rows",
+    "How many labelled rows does it take?",
+    "Lower is better. Each part has as many labelled rows: one fits the calibrator, one the curves of MRP. Matrix "
+    "scaling fits every label's probabilities on the first part, or on both; it needs all logits, and changes "
+    "probabilities. Where it is as low as MRP, recalibrating does as well, if your probabilities may change.",
+)
+def labelled_rows(results: Results) -> Drawing:
     """What more labelled rows buy: MRP on a calibrator, beside a calibrator that sees each label."""
     frames = []
     for way, (calibrator, variant, both, _) in WAYS.items():
@@ -76,8 +80,6 @@ def labelled_rows(results: Results) -> Figure | None:
         )
         frames.append(cells.select(pl.lit(shown).alias("way"), pl.col("metric").replace_strict(SHOWN), "rows", "value"))
     rows = pl.concat(frames).filter(pl.col("value").is_not_nan())
-    if rows.is_empty():
-        return None
     names = [frame["way"][0] for frame in frames if len(frame)]
     tones = [colour(tone) for frame, (*_, tone) in zip(frames, WAYS.values(), strict=True) if len(frame)]
     base = alt.Chart(ROWS).encode(
@@ -94,15 +96,7 @@ def labelled_rows(results: Results) -> Figure | None:
     panel = alt.layer(
         base.mark_line(strokeWidth=2), base.mark_point(filled=True, size=50, opacity=1).encode(tooltip=told)
     ).properties(width=PANEL, height=200)
-    return Figure(
-        "labelled_rows",
-        "How many labelled rows does it take?",
-        "Lower is better. Each part has as many labelled rows: one fits the calibrator, one the curves of MRP. Matrix "
-        "scaling fits every label's probabilities on the first part, or on both; it needs all logits, and changes "
-        "probabilities. Where it is as low as MRP, recalibrating does as well, if your probabilities may change.",
-        rows,
-        drawn(_by_metric(panel).resolve_scale(y="independent"), subtitle=results.shown, height=None),
-    )
+    return rows, drawn(_by_metric(panel).resolve_scale(y="independent"), subtitle=results.shown, height=None), ""
 
 
 def _by_metric(panel: Any) -> Any:

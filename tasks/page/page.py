@@ -11,7 +11,7 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks.figures.figure import Figure
+from tasks.figures.figure import DrawnFigure
 from tasks.figures.style import DARK, FONT, LIGHT
 from tasks.page.words import Expectation
 from tasks.tables import TABLES
@@ -32,7 +32,7 @@ class DataSet:
     gates: Sequence[Expectation]
     advice: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)  # what to know before reading on, by what it is
-    figures: Sequence[Figure] = ()
+    figures: Sequence[DrawnFigure] = ()
     failed: str = ""
 
 
@@ -42,7 +42,7 @@ class Page:
 
     verdict: Sequence[str]  # in words; the first sentence is the answer
     simulated: Sequence[str]  # data sets of our own making
-    headline: Figure
+    headline: Sequence[DrawnFigure]  # of all data sets
     tables: Mapping[str, pl.DataFrame]
     data_sets: Sequence[DataSet]
     provenance: Mapping[str, str]
@@ -74,7 +74,7 @@ def library() -> str:
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
 
 
-def embedded(figure: Figure) -> Markup:
+def embedded(figure: DrawnFigure) -> Markup:
     """The figure as JSON for the script: its chart, its rows as the CSV that is beside the page, and their types."""
     types = {name: "number" if kind.is_numeric() else "string" for name, kind in figure.rows.schema.items()}
     content = {"spec": figure.spec, "csv": figure.rows.write_csv(), "types": types}
