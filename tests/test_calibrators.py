@@ -28,18 +28,14 @@ def fit(name: str, logits: np.ndarray, labels: np.ndarray) -> Calibrator:
     return fit_on_first(name, logits, labels, [len(labels)], seed=1, chosen=QUICK.get(name))[0]
 
 
-def absent_label() -> tuple[np.ndarray, np.ndarray]:
-    logits, labels = simulated(400, 4)
-    return logits[labels != 2], labels[labels != 2]
-
-
+FOUR = simulated(400, 4)
 CASES = {
     **{f"{K} labels": simulated(300, K) for K in (2, 3, 4, 5, 7, 10)},
     **{f"{n} rows": simulated(n, 3) for n in (1, 2, 5, 29)},
     **{
         f"{n} rows of one of {K} labels": (simulated(n, K)[0], np.zeros(n, dtype=int)) for n in (1, 30) for K in (2, 10)
     },
-    "an absent label": absent_label(),
+    "an absent label": tuple(values[FOUR[1] != 2] for values in FOUR),
     "a constant confidence": (np.tile([2.0, 1.0, 0.0], (80, 1)), np.array([0, 0, 1, 2] * 20)),
     "saturated logits": simulated(200, 3, overconfidence=2000.0),
 }
@@ -115,15 +111,14 @@ def test_the_scale_of_the_logits_does_not_matter(name, scale):
 
 
 def test_uncal_is_the_softmax():
-    logits, labels = simulated(100, 3)
-    assert fit("uncal", logits, labels) == Identity()
-    np.testing.assert_allclose(np.exp(Identity()(logits)), softmax(logits, axis=1), atol=1e-15)
+    assert fit("uncal", *FOUR) == Identity()
+    np.testing.assert_allclose(np.exp(Identity()(FOUR[0])), softmax(FOUR[0], axis=1), atol=1e-15)
 
 
 # Temperature
 
 
-def slope(logits: np.ndarray, labels: np.ndarray, beta: float) -> float:
+def derivative(logits: np.ndarray, labels: np.ndarray, beta: float) -> float:
     expected = (softmax(beta * logits, axis=1) * logits).sum(axis=1)
     return float((expected - logits[np.arange(len(labels)), labels]).mean())
 
@@ -143,15 +138,11 @@ def test_the_gradient_vanishes_at_beta_or_beta_is_a_bound(n, n_labels, seed, ove
     assert np.isfinite(fitted(logits)).all()
     assert fitted.beta == high or not certain
     if fitted.beta == low:
-        assert slope(logits, labels, low) >= 0
+        assert derivative(logits, labels, low) >= 0
     elif fitted.beta == high:
-        assert slope(logits, labels, high) <= 0
+        assert derivative(logits, labels, high) <= 0
     else:
-        assert abs(slope(logits, labels, fitted.beta)) < 1e-10
-
-
-def test_logits_that_say_nothing_leave_beta_at_one():
-    assert fit_temperature(np.full((10, 3), 4.2), np.zeros(10, dtype=int), seed=1) == Temperature(1.0)
+        assert abs(derivative(logits, labels, fitted.beta)) < 1e-10
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
@@ -159,14 +150,15 @@ def test_few_passes_over_the_rows_find_beta(monkeypatch, scale):
     logits, labels = simulated(2000, 5)
     passes: list[float] = []
 
-    def counted(slope, start):
-        return rising_root(lambda log_beta: passes.append(log_beta) or slope(log_beta), start)
+    def counted(derivatives, start):
+        return rising_root(lambda log_beta: passes.append(log_beta) or derivatives(log_beta), start)
 
     monkeypatch.setattr(temperature, "rising_root", counted)
     fit_temperature(scale * logits, labels, seed=1)
     assert 0 < len(passes) <= 5
 
 
-def test_a_slope_that_jumps_past_zero_is_found_by_halving():
+def test_a_derivative_that_jumps_past_zero_is_found_by_halving_and_logits_that_say_nothing_leave_beta_at_one():
     root = rising_root(lambda at: (1.0 if at > np.pi else -1.0, 0.0), start=0.0)
     np.testing.assert_allclose(root, np.pi, rtol=1e-13)
+    assert fit_temperature(np.full((10, 3), 4.2), np.zeros(10, dtype=int), seed=1) == Temperature(1.0)

@@ -76,15 +76,12 @@ def test_the_spline_is_scikit_learns_pipeline_whatever_the_order_of_the_rows():
         np.testing.assert_allclose(fitted.of_confidence(at), expected, rtol=0, atol=1e-9)
 
 
-def test_the_other_labels_keep_their_proportions():
+def test_the_other_labels_keep_their_proportions_and_the_decision_may_lose_its_place_at_the_top():
     logits, labels = simulated(400, 5)
-    calibrated, decision = fit_spline(logits, labels, seed=1)(logits), decide(logits)
-    others = np.arange(5) != decision[:, None]
-    before = log_softmax(logits[others].reshape(400, 4), axis=1)
-    np.testing.assert_allclose(log_softmax(calibrated[others].reshape(400, 4), axis=1), before, atol=1e-9)
-
-
-def test_the_decision_may_lose_its_place_at_the_top():
+    others = np.arange(5) != decide(logits)[:, None]
+    calibrated = fit_spline(logits, labels, seed=1)(logits)
+    after, before = (log_softmax(values[others].reshape(400, 4), axis=1) for values in (calibrated, logits))
+    np.testing.assert_allclose(after, before, atol=1e-9)
     logits = np.tile(np.log([0.9, 0.1]), (40, 1))
     calibrated = fit_spline(logits, np.array([1] * 30 + [0] * 10), seed=1)(logits)
     assert (decide(calibrated) == 1).all()
@@ -121,14 +118,10 @@ def test_newton_finds_the_bottom_from_afar(loss, start):
     np.testing.assert_allclose(newton(loss, np.array([start, -start / 3]), 1e-12), 0, atol=1e-12)
 
 
-def test_newton_never_ends_higher_than_it_started():
-    def kinked(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        return float(np.abs(at).sum()), np.sign(at), np.eye(1) * 1e-3  # a slope that promises what the loss breaks
-
-    assert kinked(newton(kinked, np.array([0.3]), 1e-3))[0] <= 0.3
-
-
-def test_a_direction_to_which_rounding_leaves_no_curvature_is_not_taken():
+def test_newton_never_ends_higher_than_it_started_nor_goes_where_rounding_leaves_no_curvature():
+    # a gradient that promises what the loss breaks
+    end = newton(lambda x: (float(np.abs(x).sum()), np.sign(x), np.eye(1) * 1e-3), np.array([0.3]), 1e-3)
+    assert abs(end.item()) <= 0.3
     bottom = newton(lambda x: (x[0] ** 2, np.array([2 * x[0], 0]), np.diag([2.0, 0])), np.array([3.0, 1]), 1e-6)
     assert bottom == pytest.approx([0, 1])
 
@@ -138,46 +131,45 @@ def test_a_direction_to_which_rounding_leaves_no_curvature_is_not_taken():
 
 @given(n=st.integers(1, 30), n_labels=st.integers(2, 5), seed=st.integers(0, 1000))
 @settings(deadline=None, max_examples=15, derandomize=True)
-def test_slope_and_hessian_of_the_log_loss_are_those_of_finite_differences(n, n_labels, seed):
+def test_gradient_and_hessian_of_the_log_loss_are_those_of_finite_differences(n, n_labels, seed):
     rng = np.random.default_rng(seed)
     features, labels = rng.normal(size=(3, n)), rng.integers(0, n_labels, n)
     loss, table = multinomial_loss(features, labels, n_labels), rng.normal(size=3 * n_labels)
-    value, slope, hessian = loss(table)
+    value, gradient, hessian = loss(table)
     log_probabilities = log_softmax(features.T @ table.reshape(n_labels, 3).T, axis=1)
     assert value == pytest.approx(nll_of_rows(log_probabilities, labels, 0).mean())
-    np.testing.assert_allclose(slope, approx_fprime(table, lambda at: loss(at)[0], 1e-7), atol=1e-5)
+    np.testing.assert_allclose(gradient, approx_fprime(table, lambda at: loss(at)[0], 1e-7), atol=1e-5)
     np.testing.assert_allclose(hessian, approx_fprime(table, lambda at: loss(at)[1], 1e-7), atol=1e-5)
 
 
-def slope_left(fitted: Matrix, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Slope `(K, K + 1)` of log loss and ridge at a fit, row by row, in weights and bias of logits of spread 1."""
+def gradient_left(fitted: Matrix, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Gradient `(K, K + 1)` of log loss and ridge at a fit, row by row, in weights and bias of logits of spread 1."""
     n_labels, unit = logits.shape[1], typical_spread(logits)
     start = fit_temperature(logits, labels, seed=1).beta * unit * np.eye(n_labels, n_labels + 1)
-    slope = 2e-6 * (np.column_stack([fitted.weights * unit, fitted.bias]) - start)
+    gradient = 2e-6 * (np.column_stack([fitted.weights * unit, fitted.bias]) - start)
     for row, probability, label in zip(centred(logits) / unit, np.exp(fitted(logits)), labels, strict=True):
-        slope += np.outer(probability - np.eye(n_labels)[label], np.append(row, 1)) / len(labels)
-    return slope
+        gradient += np.outer(probability - np.eye(n_labels)[label], np.append(row, 1)) / len(labels)
+    return gradient
+
+
+CASES = {
+    "plain": lambda logits, labels: (logits, labels),
+    "contrary": lambda logits, labels: (-logits, labels),
+    "absent": lambda logits, labels: (logits[labels != 1], labels[labels != 1]),
+    "few": lambda logits, labels: (logits[:4], labels[:4]),
+    "one label": lambda logits, labels: (logits, 0 * labels),
+    "outliers": lambda logits, labels: (np.append(logits[40:], 1e3 * logits[:5], axis=0), labels[:165]),
+    "equal": lambda logits, labels: (np.ones_like(logits), labels),
+}
 
 
 @pytest.mark.parametrize("n_labels", [2, 3, 5])
-@pytest.mark.parametrize("case", ["plain", "contrary", "absent", "few", "one label", "outliers", "equal"])
-def test_no_slope_is_left_at_the_fitted_weights(n_labels, case):
-    logits, labels = simulated(200, n_labels, shift=np.linspace(0, 2, n_labels))
-    if case == "contrary":
-        logits = -logits
-    elif case == "absent":
-        logits, labels = logits[labels != 1], labels[labels != 1]
-    elif case == "few":
-        logits, labels = logits[:4], labels[:4]
-    elif case == "one label":
-        labels = np.zeros_like(labels)
-    elif case == "outliers":
-        logits[::40] *= 1e3
-    elif case == "equal":
-        logits = np.ones_like(logits)
+@pytest.mark.parametrize("case", CASES)
+def test_no_gradient_is_left_at_the_fitted_weights(n_labels, case):
+    logits, labels = CASES[case](*simulated(200, n_labels, shift=np.linspace(0, 2, n_labels)))
     matrix, vector = (fit(logits, labels, seed=1) for fit in (fit_matrix, fit_vector))
-    np.testing.assert_allclose(slope_left(matrix, logits, labels), 0, atol=1e-10)
+    np.testing.assert_allclose(gradient_left(matrix, logits, labels), 0, atol=1e-10)
     free = np.eye(n_labels, n_labels + 1, dtype=bool)
     free[:, -1] = True
-    np.testing.assert_allclose(slope_left(vector, logits, labels)[free], 0, atol=1e-10)
+    np.testing.assert_allclose(gradient_left(vector, logits, labels)[free], 0, atol=1e-10)
     np.testing.assert_array_equal(vector.weights, np.diag(np.diag(vector.weights)))

@@ -42,17 +42,13 @@ def test_the_loss_is_that_of_a_naive_double_loop_and_its_slope_that_of_finite_di
     assert slope.ravel() == pytest.approx(approx_fprime(p.ravel(), loss, 1e-10), rel=1e-4, abs=1e-6)
 
 
-def test_factors_of_one_are_the_identity_and_equal_ones_an_inverse_temperature():
-    logits, _ = simulated(50, 4)
-    start = floored(logits)
-    assert HCalibration(np.ones(50))(logits) == pytest.approx(log_softmax(start, axis=1))
-    assert HCalibration(np.full(50, 0.4))(logits) == pytest.approx(log_softmax(0.4 * start, axis=1))
-
-
-def test_each_segment_has_its_own_factor():
+def test_each_segment_has_its_own_factor_and_equal_ones_are_an_inverse_temperature():
     logits = np.log([[0.9, 0.1]])  # -log p is .105, in the first of segments of length 2, and 2.303, in the second
     moved = HCalibration(np.r_[0.5, 2.0, np.ones(48)])(logits)
     assert moved == pytest.approx(log_softmax([[0.5 * np.log(0.9), 2 * np.log(0.1)]], axis=1))
+    logits, _ = simulated(50, 4)
+    for factor in (1, 0.4):
+        assert HCalibration(np.full(50, factor))(logits) == pytest.approx(log_softmax(factor * floored(logits), axis=1))
 
 
 @pytest.mark.parametrize("n", [300, 1300])  # one batch; three
@@ -61,12 +57,10 @@ def test_hcal_lowers_its_own_loss_and_draws_by_its_seed(n):
     settings = HCalibrationSettings(window=51, epochs=15, batch=500)
     first, second = (fit_hcal(logits, labels, seed=1, settings=settings) for _ in range(2))
     assert (first.factors == second.factors).all()
-    before, after = (
-        residual_loss(np.exp(values), labels=labels, window=51)[0]
-        for values in (log_softmax(logits, axis=1), first(logits))
-    )
-    assert after < before
     assert (first.factors > 0).all()
+    values = log_softmax(logits, axis=1), first(logits)
+    before, after = (residual_loss(np.exp(of), labels=labels, window=51)[0] for of in values)
+    assert after < before
 
 
 def test_the_slope_of_the_loss_in_the_factors_is_that_of_finite_differences():
@@ -74,11 +68,9 @@ def test_the_slope_of_the_loss_in_the_factors_is_that_of_finite_differences():
     surprise = -floored(logits)
     segment = (surprise / 10).astype(int)  # ten segments
 
-    def loss(log_factors: np.ndarray) -> tuple[float, np.ndarray]:
-        return mapped_loss(log_factors, surprise, segment, labels, 11)
-
-    at = np.linspace(-0.5, 0.5, 10)
-    assert loss(at)[1] == pytest.approx(approx_fprime(at, lambda x: loss(x)[0], 1e-9), abs=1e-5)
+    rows, at = (surprise, segment, labels, 11), np.linspace(-0.5, 0.5, 10)
+    expected = approx_fprime(at, lambda log_factors: mapped_loss(log_factors, *rows)[0], 1e-9)
+    assert mapped_loss(at, *rows)[1] == pytest.approx(expected, abs=1e-5)
 
 
 def test_with_two_labels_hcal_corrects_too_little():

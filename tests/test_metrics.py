@@ -53,9 +53,8 @@ def scored(n: int, seed: int = 0, levels: int | None = None) -> tuple[np.ndarray
 
 @pytest.mark.parametrize("bins", [2, 15])
 def test_ece_equals_binned_means_away_from_edges(bins):
-    generator = np.random.default_rng(0)
-    confidence = generator.random(5000)
-    correct = generator.random(5000) < confidence**2
+    confidence, chance = np.random.default_rng(0).random((2, 5000))
+    correct = chance < confidence**2
     counts = np.histogram(confidence, bins, (0, 1))[0]
     means = [binned_statistic(confidence, x, "mean", bins, (0, 1)).statistic for x in (confidence, correct * 1.0)]
     assert ece(confidence, correct, bins) == pytest.approx(counts @ np.abs(means[0] - means[1]) / 5000, abs=1e-14)
@@ -68,16 +67,12 @@ def test_an_edge_belongs_to_the_bin_above_it_and_1_to_the_last(bins):
     assert confidence_bins(np.nextafter(edges[1:], 0), bins).tolist() == list(range(bins - 1))
 
 
-def test_probability_metrics_agree_with_scikit_learn(decisions):
+def test_probability_metrics_agree_with_scikit_learn_and_the_top_label_is_the_first_of_equals(decisions):
     log_p, labels = log_softmax(decisions.logits, axis=1), decisions.labels
     assert accuracy(decisions.decision, labels) == accuracy_score(labels, decisions.decision)
     assert nll_of_rows(log_p, labels).mean() == pytest.approx(log_loss(labels, np.exp(log_p)), abs=1e-12)
     reference = brier_score_loss(labels, np.exp(log_p), labels=range(3), scale_by_half=False)
     assert brier_of_rows(log_p, labels).mean() == pytest.approx(reference, abs=1e-12)
-
-
-def test_the_top_label_is_the_first_of_equals(decisions):
-    log_p = log_softmax(decisions.logits, axis=1)
     top, correct = top_of_rows(log_p, decisions.labels)
     assert (top == np.exp(log_p.max(axis=1))).all()
     assert (correct == decisions.correct).all()
@@ -118,7 +113,7 @@ def test_a_number_that_is_none_is_named_with_its_row(what, metric):
 @pytest.mark.parametrize("outside", [-0.1, 1.1])
 def test_a_confidence_outside_0_and_1_is_named_with_its_row(outside):
     with pytest.raises(ValueError, match="row 1 "):
-        ece(np.array([0.5, outside, 0.5]), np.ones(3, dtype=bool))
+        ece(np.array([0.5, outside, 0.5, 0.5]), RIGHT)
 
 
 def test_metrics_of_no_rows_are_nan():
@@ -179,7 +174,6 @@ def test_all_ranking_metrics_share_one_sort(monkeypatch):
     sorts = counted_sorts(monkeypatch, "argsort")
     t, correct = scored(500)
     of_reliability(t, correct)
-    ece(expit(t), correct)  # bins of equal width need none
     assert sorts == [500]
 
 
@@ -190,8 +184,6 @@ def test_one_threshold_for_a_tie_group_is_the_reading_of_scikit_learn(levels):
     assert found.pop("aupr_error") == pytest.approx(average_precision_score(~correct, -t), abs=1e-12)
     expected = of_reliability(t, correct)
     assert found == {name: expected[name] for name in found}  # and of no other metric
-    gained = expected["aupr_error"] - average_precision_score(~correct, -t)
-    assert gained > 0.01 if levels else gained == pytest.approx(0, abs=1e-12)
     all_right = of_reliability(t, np.full(700, True), MetricParams(ties="threshold"))
     assert np.isnan(all_right["aupr_error"])
 
@@ -205,7 +197,7 @@ def test_a_perfect_order_is_best_and_its_reverse_worst():
         assert scores[0] > scores[2]
 
 
-@pytest.mark.parametrize("smallest", [1e-3, 1e-6, 1e-12])
+@pytest.mark.parametrize("smallest", [1e-3, 1e-12])
 def test_what_an_infinite_logit_counts_as_is_a_choice(smallest):
     t = np.array([np.inf, -np.inf, np.inf, -np.inf, 50.0])
     correct = np.array([True, False, False, True, False])
@@ -214,12 +206,9 @@ def test_what_an_infinite_logit_counts_as_is_a_choice(smallest):
     assert losses[:2] == pytest.approx(-np.log1p(-smallest), rel=1e-9)
     assert losses[2:] == pytest.approx([most, most, min(50, most)])
     assert of_reliability(t, correct, MetricParams(smallest_reliability=smallest))["nll_correct"] == losses.mean()
-
-
-@pytest.mark.parametrize("smallest", [0, 0.5, np.nan])
-def test_a_reliability_that_nothing_can_count_as_is_an_error(smallest):
-    with pytest.raises(ValueError, match="smallest"):
-        nll_correct(*scored(10), smallest)
+    for nothing in (0, 0.5, np.nan):
+        with pytest.raises(ValueError, match="smallest"):
+            nll_correct(t, correct, nothing)
 
 
 @pytest.mark.parametrize(("n", "kept"), [(10, 7), (11, 8), (19, 14), (90, 63), (170, 119), (180, 126), (1, 1)])

@@ -14,7 +14,6 @@ import pytest
 from tasks.figures.style import DARK, LIGHT
 from tasks.page.words import gates_of
 from tasks.tables import TABLES
-from tasks.tables.runs import Runs, table
 from tests.report_data import BETTER, gate, made, reported
 
 HOSTILE = "</script><b>\"'&{{ 1 }}</style>"
@@ -79,8 +78,8 @@ def test_a_browser_has_nothing_to_ask_for(page, place):
     fetching = {"src", "srcset", "data", "poster", "action", "formaction", "background", "manifest", "ping"}
     assert not [tag for tag, attributes in page.tags if fetching & set(attributes)]
     assert not {tag for tag, _ in page.tags} & {"link", "base", "iframe", "object", "embed", "img", "form"}
-    assert not re.search(r"url\(|@import", "".join(page.raw["style"]))
-    assert not [tag for tag, attributes in page.tags if "url(" in (attributes.get("style") or "")]
+    styles = [*page.raw["style"], *(attributes.get("style") or "" for _, attributes in page.tags)]
+    assert not re.search(r"url\(|@import", "".join(styles))
     ids = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
     for link in (attributes["href"] for attributes in page.all("a")):
         assert link[1:] in ids if link.startswith("#") else (place.parent / link).is_file(), link
@@ -118,8 +117,7 @@ def test_nothing_that_data_say_becomes_part_of_the_page(page):
     assert page.text.count("</script><b>") >= 2  # the label and the reason, as they are
     assert HOSTILE in page.text
     assert HOSTILE_NAME in page.text
-    # scripts end only where the page ends them
-    assert page.source.count("</script>") == len(page.raw["script"])
+    assert page.source.count("</script>") == len(page.raw["script"])  # they end only where the page ends them
     assert page.source.count("</style>") == len(page.raw["style"]) == 1
     assert any(HOSTILE.replace('"', '""') in json.loads(script)["csv"] for script in page.raw["script"][:-2])
 
@@ -134,8 +132,7 @@ def test_numbers_of_twins_are_named_as_such(page):
 
 def test_a_failed_set_is_named_with_its_reason_and_the_gate_that_failed(page):
     for name, reason in (("scidocs", REASON), ("mine", "it was stopped")):
-        (section,) = [attributes for attributes in page.all("section") if attributes.get("id") == f"set-{name}"]
-        assert section["class"] == "data-set"
+        assert f"set-{name}" in [section.get("id") for section in page.with_class("data-set")]
         assert f"{name} (failed) This data set did not finish. {reason}" in page.text
         assert not [figure for figure in page.all("figure") if figure["id"].startswith(f"set-{name}")]
     assert re.search(r"no decision changes mine, 1: 7 rows.{0,20} FAILED, 0 of 1", page.text)
@@ -164,43 +161,18 @@ def test_every_colour_that_the_page_names_is_set_in_both_themes(page):
         assert all(f"--{name}: {value};" in style for name, value in theme.items())
 
 
-@table("newest", "The newest table.", "A note on it.", digits=2)
-def newest_table(runs: Runs) -> pl.DataFrame:
-    return pl.DataFrame({"dataset": ["shop"], "aurc_delta": [-0.125], "source": ["hub"]})
-
-
-@pytest.fixture(scope="module")
-def twice(tmp_path_factory) -> list[Path]:
-    """The pages on the same set, without any interval and with a table more, of two commits."""
-    places = []
+def test_the_same_runs_give_the_same_page_but_for_the_commit_and_it_reads_without_any_interval(tmp_path, monkeypatch):
+    pages = []
     for commit in ("0123abc", "4567def"):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(tmp_path_factory.mktemp(commit))
-            patch.setattr("tasks.report.commit", lambda commit=commit: commit)
-            patch.setitem(TABLES, "newest", newest_table)
-            places.append(reported([made(source="hub", rows=200, groups=4, changes={})]))
-    return places
-
-
-def test_the_same_runs_give_the_same_page_but_for_the_commit(twice):
-    first, later = (place.read_text(encoding="utf-8") for place in twice)
-    assert first.replace("0123abc", "4567def") == later != first
-    assert not Read(twice[0]).with_class("banner")  # nothing is simulated
-
-
-def test_a_page_without_any_interval_still_reads(twice):
-    page = Read(twice[0])
-    assert "No interval was computed" in page.text
-    assert "None" not in page.text
-
-
-def test_a_table_that_is_registered_appears_in_every_list(twice):
-    page, folder = Read(twice[0]), twice[0].parent
-    assert page.rows()["newest"] == 1
-    assert "The newest table. (1 row)" in page.text
-    assert "-0.12" in page.text
-    assert {path.suffix for path in folder.glob("newest.*")} == {".csv", ".md", ".tex"}
-    assert r"AURC$\downarrow$" in (folder / "newest.tex").read_text()
+        (tmp_path / commit).mkdir()
+        monkeypatch.chdir(tmp_path / commit)
+        monkeypatch.setattr("tasks.report.commit", lambda commit=commit: commit)
+        pages.append(Read(reported([made(source="hub", rows=200, groups=4, changes={})])))
+    first, later = pages
+    assert first.source.replace("0123abc", "4567def") == later.source != first.source
+    assert not first.with_class("banner")  # nothing is simulated
+    assert "No interval was computed" in first.text
+    assert "None" not in first.text
 
 
 def test_gates_count_what_was_asked_over_all_places():

@@ -129,3 +129,5 @@ def test_a_new_metric_is_in_the_tables_the_headline_and_the_bootstrap(seen):
 def test_a_new_table_or_figure_is_a_file_and_on_the_page(seen, file, title):
     assert len(report(seen, file))
     assert title in Path(seen["page"]).read_text()
+    suffixes = {path.suffix for path in Path(seen["page"]).parent.glob(f"{file}.*")}
+    assert suffixes == ({".csv"} if "figures" in file else {".csv", ".md", ".tex"})

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.metrics.registry import COMPARED
+from tasks.metrics.registry import COMPARED, ByLabel, Probabilities, Reliability, Simplex, View, metrics_of
 from tasks.projection.variants import variants_for
 from tasks.tables import TABLES
 from tasks.tables.ablation import OURS
@@ -20,12 +20,9 @@ from tasks.tables.verdict import TABLES as PAPER_TABLES
 from tests.report_data import frame, runs_of
 
 PRINTED = [table.key for table in PAPER_TABLES]
-RELIABILITY = ("nll_correct", "aupr_error", "aurc", "augrc", "selacc_10", "selacc_50", "selacc_70", "selacc_90")
-PROBABILITY = ("ece", "top_ece", "nll", "brier")
-MEASURED = {
-    **dict.fromkeys([*variants_for("paper"), *OURS], RELIABILITY),
-    "confidence": ("accuracy", *PROBABILITY, *RELIABILITY, "label_spread", "label_spread_null_p95"),
-    "mrc": (*PROBABILITY, "infeasible_share", "solved_share"),
+MEASURED = dict.fromkeys([*variants_for("paper"), *OURS], metrics_of(Reliability)) | {
+    "confidence": metrics_of(View, Probabilities, ByLabel, Reliability),
+    "mrc": metrics_of(Probabilities, Simplex),
 }
 
 
@@ -41,7 +38,7 @@ def as_runs(
 ) -> Runs:
     """Runs of three seeds with everything measured, at the values of `value_of`; `others` are fields of `Runs`."""
     values = {
-        (dataset, calibrator, variant, metric): [value_of(place, other, seed, variant, metric) for seed in (1, 2, 3)]
+        (dataset, calibrator, variant, metric.key): [value_of(place, other, s, variant, metric.key) for s in (1, 2, 3)]
         for (place, dataset), (other, calibrator) in product(enumerate(datasets), enumerate(ran))
         for variant, metrics in MEASURED.items()
         for metric in metrics
@@ -77,20 +74,15 @@ def runs() -> Runs:
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_columns_are_the_papers_then_what_is_said_to_be_ours_then_the_source(runs, name):
-    paper = pl.read_csv(FOLDER / f"{name}.csv").columns
-    ours = ["ours"] if name == "ablation" else []
-    assert TABLES[name](runs).columns == [*paper, *ours, "source"]
-
-
-@pytest.mark.parametrize("name", ["main", "label_spread", "simplex_projection", "budgeted_fallback"])
-def test_the_papers_rows_stand_in_one_order_whatever_the_order_of_the_runs(runs, name):
-    table = TABLES[name](runs)
+def test_columns_and_rows_are_the_papers_in_one_order_whatever_the_order_of_the_runs(runs, name):
+    table, paper = TABLES[name](runs), pl.read_csv(FOLDER / f"{name}.csv")
+    assert table.columns == [*paper.columns, *(["ours"] if name == "ablation" else []), "source"]
     shuffled = dataclasses.replace(runs, metrics=runs.metrics.sample(fraction=1, shuffle=True, seed=0))
     assert TABLES[name](shuffled).equals(table)
-    keys = [key for key in ("dataset", "calibrator") if key in table.columns]
-    assert sorted(table.select(keys).rows()) == sorted(pl.read_csv(FOLDER / f"{name}.csv").select(keys).rows())
-    assert table["dataset"].unique(maintain_order=True).to_list()[: len(PAPER_DATASETS)] == [*PAPER_DATASETS]
+    if name not in ("ablation", "robustness"):  # which have other rows
+        keys = [key for key in ("dataset", "calibrator") if key in table.columns]
+        assert sorted(table.select(keys).rows()) == sorted(paper.select(keys).rows())
+        assert table["dataset"].unique(maintain_order=True).to_list()[: len(PAPER_DATASETS)] == [*PAPER_DATASETS]
 
 
 def test_a_cell_is_the_mean_over_seeds_with_the_deviation_over_seeds(runs):
@@ -101,6 +93,7 @@ def test_a_cell_is_the_mean_over_seeds_with_the_deviation_over_seeds(runs):
     text = as_shown("main", runs).markdown()
     assert "3.000 ± 1.000" in text
     assert "each a split of the validation rows; it is no confidence interval" in text
+    assert r"AURC$\downarrow$" in as_latex("main", runs)
 
 
 def test_the_fallback_is_a_mean_over_calibrators_then_over_data_sets():
@@ -119,18 +112,15 @@ def test_the_fallback_is_a_mean_over_calibrators_then_over_data_sets():
 
 def test_the_papers_averages_are_the_means_of_its_own_rows():
     main, ablation = (pl.read_csv(FOLDER / f"{name}.csv") for name in ("main", "ablation"))
+    shown = {"confidence": "conf", "mrp": "mrp"}
     values = {
-        (row["dataset"], row["calibrator"], variant, metric): [row[f"{metric}_{short}"]]
-        * (1 + (row["calibrator"] == "ts"))
-        for row, (variant, short), metric in product(
-            main.to_dicts(), (("confidence", "conf"), ("mrp", "mrp")), COMPARED
-        )
+        (row["dataset"], row["calibrator"], variant, metric): [row[f"{metric}_{shown[variant]}"]] * seeds
+        for row, variant, metric in product(main.to_dicts(), shown, COMPARED)
+        for seeds in [1 + (row["calibrator"] == "ts")]  # two seeds count as one cell
     }
     table = TABLES["ablation"](runs_of(values, dict.fromkeys(PAPER_DATASETS, "hub")))
-    ours, printed = (rows.filter(pl.col("variant").is_in(["confidence", "mrp"])) for rows in (table, ablation))
-    assert np.allclose(
-        ours.select(COMPARED), printed.select(COMPARED), rtol=0, atol=0.0003
-    )  # of three decimals; two seeds count as one cell
+    ours, printed = (rows.filter(pl.col("variant").is_in(shown)).select(COMPARED) for rows in (table, ablation))
+    assert np.allclose(ours, printed, rtol=0, atol=0.0003)  # of three decimals
 
 
 def test_the_label_spread_counts_runs_over_seeds_and_calibrators(runs):
@@ -144,8 +134,11 @@ def test_the_label_spread_counts_runs_over_seeds_and_calibrators(runs):
 
 
 @pytest.mark.parametrize("undefined", [float("nan"), None])
-def test_an_undefined_label_spread_is_above_nothing(undefined):
-    row = TABLES["label_spread"](with_value(as_runs(("wands",), ("smart",)), "label_spread", undefined)).row(0)
+def test_undefined_numbers_are_empty_in_csv_dashes_for_people_and_above_nothing(undefined):
+    runs = with_value(as_runs(("wands",), ("ts",)), "aupr_error", undefined)
+    assert TABLES["main"](runs)["aupr_error_conf"].to_list() == [None]
+    assert "| – | – | – |" in as_shown("main", runs).markdown()
+    row = TABLES["label_spread"](with_value(runs, "label_spread", undefined)).row(0)
     assert (row[1], row[3], row[4]) == (None, None, "0/3")
 
 
@@ -180,6 +173,9 @@ def test_own_sets_stand_in_the_main_table_and_in_no_average(runs):
     assert each["dataset"].unique(maintain_order=True).to_list() == [*PAPER_DATASETS, "tickets"]
     means = each.filter(pl.col("dataset") != "tickets").group_by("variant", maintain_order=True).agg(pl.mean(COMPARED))
     assert np.allclose(means.select(COMPARED), TABLES["ablation"](own).select(COMPARED), rtol=0, atol=1e-12)
+    above, below = as_shown("main", own).markdown().split("**Own data sets**")
+    assert ("tickets" in above, "wands" in below, "| dataset | calibrator |" in below) == (False, False, True)
+    assert "\\emph{Own data sets}" in as_latex("main", own)
 
 
 @pytest.mark.parametrize("wide", [True, False], ids=["of all sets", "of one set"])
@@ -223,7 +219,7 @@ def test_rivals_are_means_over_seeds_for_each_number_of_rows():
         for seed in (1, 2, 3)
     ]  # fmt: skip
     more = ("wands", "official", "ts", 1, 900, 900, 900, "mrp", "aurc", 0.0)
-    table = TABLES["rivals"](Runs(METRICS.to_frame(), rivals=frame(RIVALS, *rows, more)))
+    table = TABLES["rivals"](dataclasses.replace(NOTHING, rivals=frame(RIVALS, *rows, more)))
     assert table["calibrator"].to_list() == ["ts", "matrix", "matrix", "ts"]
     assert table["calibrator_fit_rows"].to_list() == [500, 500, 1000, 900]
     whole = table.row(2, named=True)
@@ -264,14 +260,10 @@ def test_holm_is_over_the_papers_data_sets_and_over_ones_own_apart():
 
 
 def test_the_headline_is_the_mean_change_over_calibrators_and_counts_data_sets():
+    covers_zero, two_left = ("amazon_esci", -0.05, 0.001), ("mslr_web10k", -0.5, 0.02)  # so that its p is .04
+    others = ("wands", -0.5, 0.001), ("scidocs", 0.5, 0.001), ("alloprof_rerank", -0.5, 0.06)
     intervals = [
-        changes(
-            ("wands", -0.5, 0.001),
-            ("scidocs", 0.5, 0.001),
-            ("amazon_esci", -0.05, 0.001),  # its interval covers zero
-            ("mslr_web10k", -0.5, 0.02),  # .02 * 2 data sets are left: .04
-            ("alloprof_rerank", -0.5, 0.06),
-        ),
+        changes(*others, covers_zero, two_left),
         changes(("wands", 0.5, 0.001), metric="aupr_error"),
         changes(("wands", -0.5, 0.001), calibrator="ts"),
     ]
@@ -301,16 +293,14 @@ def test_a_data_set_that_failed_is_a_marked_hole_in_its_place():
     assert not [name for name in headline(runs) if "scidocs" in name]
 
 
+NOTHING = Runs(METRICS.to_frame())
+
+
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize(
     "runs",
-    [
-        Runs(METRICS.to_frame()),
-        Runs(METRICS.to_frame(), missing=("wands",)),
-        as_runs(("tickets",), ("ts",)),
-        as_runs(("wands",), ("ts",)),
-    ],
-    ids=["nothing", "all failed", "own set only", "one calibrator"],
+    [NOTHING, dataclasses.replace(NOTHING, missing=("wands",)), as_runs(("tickets",), ("ts",)), as_runs(("wands",))],
+    ids=["nothing", "all failed", "own set only", "one data set"],
 )
 def test_what_was_not_run_makes_no_table_fail(name, runs):
     table = as_shown(name, runs)
@@ -319,31 +309,21 @@ def test_what_was_not_run_makes_no_table_fail(name, runs):
     assert f"tab:{name}" in latex(table, TABLES[name](runs).schema)
 
 
-def test_undefined_numbers_are_empty_in_csv_and_dashes_for_people():
-    runs = with_value(as_runs(("wands",), ("ts",)), "aupr_error", float("nan"))
-    table = TABLES["main"](runs)
-    assert table["aupr_error_conf"].to_list() == [None]
-    assert "NaN" not in table.write_csv()
-    assert "| – | – | – |" in as_shown("main", runs).markdown()
-
-
 @pytest.mark.parametrize(
-    ("value", "digits", "signed", "text"),
+    ("value", "signed", "text"),
     [
-        (0.12345, 3, False, "0.123"),
-        (0.25, 1, True, "+0.2"),
-        (-0.0001, 3, True, "0.000"),
-        (True, 3, False, "yes"),
-        (float("nan"), 3, False, "–"),
-        (None, 3, False, "–"),
+        (0.1235, False, "0.12"),
+        (0.125, True, "+0.12"),
+        (-0.0001, True, "0.00"),
+        (True, False, "yes"),
+        (np.nan, True, "–"),
     ],
 )
-def test_numbers_are_rounded_for_people_alone(value, digits, signed, text):
-    assert cell(value, digits, signed=signed) == text
+def test_numbers_are_rounded_for_people_alone(value, signed, text):
+    assert cell(value, 2, signed=signed) == text
 
 
 def test_a_simulated_set_is_named_so_wherever_people_read():
-    assert display_name("wands", "simulated") == "wands (simulated)"
     assert display_name("average", "hub+simulated") == "average (hub+simulated)"
     assert display_name("wands", "hub") == "wands"
     runs = as_runs(intervals=changes(("wands", -0.5, 0.01)))
@@ -360,13 +340,6 @@ def test_improvements_are_bold_in_the_direction_of_their_metric_unless_their_int
     changed = as_runs(intervals=changes(("wands", -0.05, 0.5), ("scidocs", -0.5, 0.001), ("amazon_esci", 0.5, 0.01)))
     text = as_shown("overview", changed).markdown()
     assert [part in text for part in ("| -0.050 |", "| **-0.500** |", "| +0.500 |")] == [True] * 3
-
-
-def test_own_sets_have_a_section_of_their_own():
-    own = as_runs((*PAPER_DATASETS, "tickets"), ("ts",))
-    above, below = as_shown("main", own).markdown().split("**Own data sets**")
-    assert ("tickets" in above, "wands" in below, "| dataset | calibrator |" in below) == (False, False, True)
-    assert "\\emph{Own data sets}" in as_latex("main", own)
 
 
 @pytest.mark.parametrize("name", TABLES)
