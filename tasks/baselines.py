@@ -30,7 +30,7 @@ def baselines(
     params: Params,
     device: str,
 ) -> pl.DataFrame:
-    """Rows of seed, rows asked for (`steps`) and true numbers of fit rows, calibrator, variant, metric, value.
+    """Return rows of seed, rows asked for (`steps`) and true numbers of fit rows, calibrator, variant, metric, value.
 
     MRP takes as many projection-fit rows as its calibrator takes calibrator-fit rows. So that no rival lacks a label,
     `both_parts` were fitted on as many rows of each; that leaves MRP none, and only confidence is measured.

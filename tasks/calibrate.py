@@ -21,14 +21,14 @@ LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}  # t
 
 @cache
 def code_of(calibrator: str) -> list[str]:
-    """The code that a calibrator's own file reaches, and the versions of the libraries that it computes with."""
+    """Return the code that a calibrator's own file reaches, and the versions of the libraries that it computes with."""
     file = Path(*CALIBRATORS[calibrator].fit.__module__.split(".")).with_suffix(".py")
     used = {name.split(".")[0] for reached in reached_files(file, packages=False) for name in imports(reached)}
     return [code_fingerprint(file), *(f"{name}{version(LIBRARIES[name])}" for name in sorted(used & LIBRARIES.keys()))]
 
 
 def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
-    """Everything that a fit depends on: its rows, name and seed, the code it reaches, the libraries it uses."""
+    """Return everything that a fit depends on: its rows, name and seed, the code it reaches, the libraries it uses."""
     parts: ValidationRows = arguments["parts"]
     rows = parts.fit_rows(arguments["calibrator"])
     return "-".join(
@@ -50,12 +50,16 @@ class SealedPickle(PickleSerializer[Any]):
     type: Literal["sealed_pickle"] = "sealed_pickle"
 
     def dumps(self, obj: Any) -> bytes:
-        """The seal, a line end, and the pickle."""
+        """Return the seal, a line end, and the pickle."""
         blob = super().dumps(obj)
         return hashlib.sha256(blob).hexdigest().encode() + b"\n" + blob
 
     def loads(self, blob: bytes) -> Any:
-        """What was dumped; ValueError where it is not whole, which Prefect takes for nothing kept."""
+        """Return what was dumped.
+
+        Raises:
+            ValueError: it is not whole, which Prefect takes for nothing kept.
+        """
         seal, _, rest = blob.partition(b"\n")
         if hashlib.sha256(rest).hexdigest().encode() != seal:
             raise ValueError("a kept fit is not as it was written")

@@ -21,7 +21,7 @@ def measure(
     members: Sequence[FixedDecisions] = (),
     calibrated: Sequence[Sequence[Calibrated]] = (),
 ) -> pl.DataFrame:
-    """Rows of calibrator, seed, variant, metric, value on the test rows; `labels` `(n,)` are the true ones.
+    """Return rows of calibrator, seed, variant, metric, value on the test rows; `labels` `(n,)` are the true ones.
 
     The label spread is that of the mean probabilities of `members`, each with its own `calibrated`, if there are any.
     """
@@ -48,7 +48,7 @@ def bootstrap_intervals(
     calibrators: tuple[str, ...],
     params: MetricParams,
 ) -> pl.DataFrame:
-    """Rows of calibrator, metric, quantity, value, standard_error, low, high, p, for those in `calibrators`.
+    """Return rows of calibrator, metric, quantity, value, standard_error, low, high, p, for those in `calibrators`.
 
     The intervals are of a paired bootstrap over the groups of `test`.
     """

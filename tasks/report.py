@@ -44,7 +44,7 @@ Drawn = list[tuple[Results, list[DrawnFigure]]]  # the figures of each data set,
 
 @task(cache_policy=NO_CACHE)
 def gather(params: Params, missing: list[str]) -> Runs:
-    """The results of all data sets, in their order; those in `missing` become marked holes."""
+    """Return the results of all data sets, in their order; those in `missing` become marked holes."""
     datasets = [name for name in params.datasets if name not in missing]
     chosen = {name: entry.calibrators for name, entry in params.datasets.items() if entry.calibrators}
     frames = {
@@ -74,7 +74,7 @@ def write_table(name: str, runs: Runs) -> pl.DataFrame:
 
 @task(cache_policy=NO_CACHE)
 def write_headline(runs: Runs) -> str:
-    """Write the headline numbers for `dvc metrics`, and the headline in words, which is returned."""
+    """Write the headline numbers for `dvc metrics`, and write and return the headline in words."""
     sentence = headline_sentence(runs)
     write_json(REPORT / "metrics.json", headline(runs))
     write_text(REPORT / "headline.txt", f"{sentence}\n")
@@ -83,7 +83,7 @@ def write_headline(runs: Runs) -> str:
 
 @task(task_run_name="draw/{dataset}", cache_policy=NO_CACHE)
 def draw(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
-    """The figures of one data set, and what they were drawn from."""
+    """Return the figures of one data set, and what they were drawn from."""
     folder, facts = runs_folder(dataset), next(fact for fact in runs.facts if fact["dataset"] == dataset)
     results = Results(
         name=dataset,

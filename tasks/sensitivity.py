@@ -84,7 +84,7 @@ SCHEMA = pl.Schema(
 def sensitivity(
     projected: Projected, calibrated: list[Calibrated], parts: ValidationRows, base: Base, params: Params, device: str
 ) -> pl.DataFrame:
-    """Rows of calibrator, seed, option, variant, metric, value: what each alternative of params.yaml makes of it.
+    """Return rows of calibrator, seed, option, variant, metric, value, of each alternative in params.yaml.
 
     Only the calibrators of the tables are varied, and only what an alternative bears on is measured; of another
     projection that is MRP itself, not the MRC made from it. Another protocol or base predictor takes new fits, which

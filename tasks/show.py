@@ -14,13 +14,13 @@ from tasks.protocol.store import Base
 
 
 def shown_name(base: Base) -> str:
-    """The data set as people read it."""
+    """Return the data set as people read it."""
     return f"{base.name} (simulated)" if base.source == "simulated" else base.name
 
 
 @task(task_run_name="show/{base.name}", cache_policy=NO_CACHE)
 def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
-    """A table of confidence beside MRP, mean over protocol seeds, and a link to the files in `folder`."""
+    """Show a table of confidence beside MRP, mean over protocol seeds, and a link to the files in `folder`."""
     pair, key, shown = ["confidence", "mrp"], base.name.replace("_", "-"), shown_name(base)
     both = metrics.filter(pl.col("variant").is_in(pair), pl.col("metric").is_in(COMPARED))
     place = ["calibrator", "metric"]
@@ -38,7 +38,7 @@ def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
 
 @task(task_run_name="show gates/{base.name}", cache_policy=NO_CACHE)
 def show_gates(base: Base, gates: list[dict[str, Any]]) -> None:
-    """A table of what the records of `gates` name as violated: where, what was expected, what was found."""
+    """Show what the records of `gates` name as violated: where, what was expected, what was found."""
     shown = shown_name(base)
     create_table_artifact(
         [row | {"dataset": shown} for row in violated(gates)],

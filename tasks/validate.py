@@ -16,9 +16,10 @@ from tasks.protocol.store import read_base, read_pairs
 
 @task(task_run_name="check_inputs/{dataset}", cache_policy=NO_CACHE)
 def check_inputs(dataset: str) -> dict[str, Any]:
-    """Check the judged pairs that `dataset` was trained and is calibrated on; GateFailed names what is wrong.
+    """Check the judged pairs that `dataset` was trained and is calibrated on, and return the gate's record.
 
-    Returns the gate's record.
+    Raises:
+        GateFailed: a pair is not as it must be; the message names what is wrong.
     """
     base = read_base(dataset)
     return check_pairs(
@@ -35,7 +36,9 @@ def check_invariants(projected: Projected, calibrated: list[Calibrated], dataset
     """Let `projected` through if decisions, probabilities, accuracy and ECE are what they were without it.
 
     What they were is computed anew, from `logits.parquet` and the frozen calibrators, not from what came in here.
-    GateFailed names the data set, the seed, the calibrator and what differs.
+
+    Raises:
+        GateFailed: they are not; the message names the data set, the seed, the calibrator and what differs.
     """
     base = read_base(dataset)
     outgoing = [

@@ -21,7 +21,12 @@ class MapBroken(Exception):
 
 @task(task_run_name="watch/{name}", cache_policy=NO_CACHE)
 def watch(name: str, entry: WatchedMap) -> str:
-    """Return in words, and show as an artifact, that the map `name` still holds; MapBroken where it does not."""
+    """Return in words, and show as an artifact, that the map `name` still holds.
+
+    Raises:
+        MapBroken: it does not.
+        BadInput: the rows are those that the map was made of.
+    """
     document = load_map(Path(entry.map))
     rows, new, notes = read_to_judge(document, Path(entry.predictions), group=entry.group)
     if not new:
@@ -36,7 +41,7 @@ def watch(name: str, entry: WatchedMap) -> str:
 
 
 def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
-    """What is wrong with the maps in use, a sentence each, once each is held against its labelled rows."""
+    """Return what is wrong with the maps in use, a sentence each, once each is held against its labelled rows."""
     runs = {name: watch.submit(name, entry) for name, entry in maps.items()}
     wrong = []
     for name, run in runs.items():

@@ -21,14 +21,14 @@ SIMPLEX_ROWS = 2000  # that simplex.parquet holds at most
 
 
 def sampled(n: int, most: int) -> np.ndarray:
-    """Row numbers of `n` rows: all of them, or a sample of `most` under a fixed seed."""
+    """Return row numbers of `n` rows: all of them, or a sample of `most` under a fixed seed."""
     if n <= most:
         return np.arange(n)
     return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
 
 
 def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
-    """A row for each scored test row, calibrator of the tables and seed; rank by the logits, which do not saturate."""
+    """Return a row for each scored test row, calibrator of the tables and seed; rank by the logits, unsaturated."""
     kept = sampled(len(test), SCORED_ROWS)
     return pl.concat(
         pl.DataFrame(
@@ -51,7 +51,7 @@ def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[
 
 
 def simplex(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
-    """Sampled test rows, their probabilities before and after MRC: first seed, the headline's calibrator if it ran."""
+    """Return sampled test rows and probabilities before and after MRC: first seed, headline's calibrator if it ran."""
     first, kept = projected[0], sampled(len(test), SIMPLEX_ROWS)
     shown = DRAWN_IN_THE_PAPER if DRAWN_IN_THE_PAPER in calibrators else calibrators[-1]
     rows = next(rows for rows in first.rows if rows.calibrator == shown)
@@ -73,7 +73,7 @@ def simplex(projected: list[Projected], test: FixedDecisions, calibrators: tuple
 
 
 def optimum(projected: list[Projected], metrics: pl.DataFrame) -> dict[str, Any]:
-    """How far MRP as published is from the optimum of its objective, at worst over calibrators and seeds."""
+    """Return how far MRP as published is from the optimum of its objective, at worst over calibrators and seeds."""
     rows = [rows for seed in projected for rows in seed.rows]
     place, pair = ["calibrator", "seed", "metric"], ["mrp", "mrp_exact"]
     both = metrics.filter(pl.col("variant").is_in(pair)).pivot("variant", index=place, values="value")
@@ -88,7 +88,7 @@ def optimum(projected: list[Projected], metrics: pl.DataFrame) -> dict[str, Any]
 
 
 def curves(projected: list[Projected], labels: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Every fitted lattice: knots, values for each label, and the rows behind each label."""
+    """Return every fitted lattice: knots, values for each label, and the rows behind each label."""
     return [
         {
             "calibrator": rows.calibrator,
@@ -115,7 +115,7 @@ def curves(projected: list[Projected], labels: tuple[str, ...]) -> list[dict[str
 def write_runs(
     base: Base, results: dict[str, list[Any]], params: Params, provenance: dict[str, Any], folder: Path
 ) -> pl.DataFrame:
-    """Write the results into `folder`, the same bytes for the same inputs; returns the metrics.
+    """Write the results into `folder`, the same bytes for the same inputs, and return the metrics.
 
     `results` are what the tasks made, each a list: records of `gates`, `projected`, and as frames `metrics`, `rivals`,
     `sensitivity` and `intervals`.

@@ -56,6 +56,7 @@ def runs_of(values: Mapping, sources: Mapping[str, str], sizes: Mapping[str, int
 class Made:
     """What the stages of one data set would have written."""
 
+    name: str
     facts: dict[str, Any]
     scores: pl.DataFrame
     lattices: list[dict[str, Any]]
@@ -64,10 +65,6 @@ class Made:
     simplex: pl.DataFrame
     intervals: pl.DataFrame
     gates: list[dict[str, Any]]
-
-    @property
-    def name(self) -> str:
-        return self.facts["dataset"]
 
     def results(self, **others: Any) -> Results:
         """What its figures are drawn from, with `others` in place of what was made."""
@@ -96,21 +93,21 @@ def made(
         logits[:, decided] = logits.max(axis=1) + 0.1
     decision = logits.argmax(axis=1)
     truth = (logits - np.arange(len(labels)) + generator.gumbel(size=logits.shape)).argmax(axis=1)
-    group = np.array([f"q{row * groups // rows}" for row in range(rows)])
+    group = [f"q{row * groups // rows}" for row in range(rows)]
     base = pl.DataFrame({"row": np.arange(rows), "group": group, "label": truth, "decision": decision})
     scores, lattices, metrics = [], [], []
     for (place, calibrator), seed in product(enumerate(calibrators), seeds):
         confidence = softmax(logits / (1 + place), axis=1).max(axis=1)
-        curves = [curve(label, at, seed) for at, label in enumerate(labels)]
+        run, curves = {"calibrator": calibrator, "seed": seed}, [curve(*at, seed) for at in enumerate(labels)]
         variants = reliability_logits(confidence, decision, curves)
-        lattices.append({"calibrator": calibrator, "seed": seed, "variant": "mrp", "knots": KNOTS.tolist()})
-        lattices[-1]["curves"] = curves
+        lattices.append(run | {"variant": "mrp", "knots": KNOTS.tolist(), "curves": curves})
         columns = {f"logit_{variant}": values for variant, values in variants.items()}
         columns |= {"confidence": confidence, "reliability": expit(variants["mrp"])}
-        scores.append(base.with_columns(calibrator=pl.lit(calibrator), seed=pl.lit(seed), **columns))
+        scores.append(base.with_columns(**{key: pl.lit(value) for key, value in run.items()}, **columns))
         values = measured(confidence, decision, truth, variants)
         metrics += [(name, source, calibrator, seed, *row) for row in values]
     return Made(
+        name,
         facts=facts(name, source, labels, rows, groups, float(np.mean(decision == truth))),
         scores=pl.concat(scores).with_columns(source=pl.lit(source)),
         lattices=lattices,
@@ -122,7 +119,7 @@ def made(
     )
 
 
-def curve(label: str, place: int, seed: int) -> dict[str, Any]:
+def curve(place: int, label: str, seed: int) -> dict[str, Any]:
     """A rising curve, lower the later the label stands."""
     values = np.linspace(-1, 3, len(KNOTS)) - 0.4 * place + 0.1 * seed
     fallback = FALLBACKS[place % len(FALLBACKS)]

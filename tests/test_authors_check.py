@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from tasks.calibrators import CALIBRATORS
+from tasks.calibrators import CALIBRATORS, calibrators_for
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import of_reliability
 from tasks.projection.batch import Batch
@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.skipif(not CHECK.is_dir(), reason="REAL_DATA names no folder with authors_check"),
 ]
 PARAMS = load_params()
-CALLED = {"uncal": "Uncal.", "ts": "TS", "diag": "DIAG", "spline": "Spline", "hcal": "h-cal", "smart": "SMART"}
+CALLED = {name: CALIBRATORS[name].title for name in calibrators_for("paper")}
 VARIANTS = {
     "confidence": "M0_confidence",
     "shared_1d": "Shared1D",
@@ -56,7 +56,9 @@ Found = dict[tuple[int, str, str, str], float]  # seed, calibrator, variant and 
 @pytest.fixture(scope="module", params=["mslr_10k_balanced", "science_balanced"])
 def differences(request) -> Found:
     with np.load(CHECK / request.param / "logits_and_labels.npz", allow_pickle=False) as saved:
-        validation, test = (decisions(saved[f"{name}_logits"][0], saved[f"{name}_labels"]) for name in ("val", "test"))
+        both = [(saved[f"{name}_logits"][0].astype(np.float64), saved[f"{name}_labels"]) for name in ("val", "test")]
+    rows_of = [np.arange(len(labels)).astype(str) for _, labels in both]
+    validation, test = (FixedDecisions(z, y, decide(z), at) for (z, y), at in zip(both, rows_of, strict=True))
     with (CHECK / request.param / "rows.csv").open() as file:
         theirs = {(int(row["Run"]) + 1, row["Base"], row["Variant"]): row for row in csv.DictReader(file)}
     found = {}
@@ -76,11 +78,6 @@ def differences(request) -> Found:
                 for metric, column in METRICS.items():
                     found[seed, calibrator, variant, metric] = ours[metric] - float(row[column])
     return found
-
-
-def decisions(logits: np.ndarray, labels: np.ndarray) -> FixedDecisions:
-    logits = logits.astype(np.float64)
-    return FixedDecisions(logits, labels, decide(logits), np.arange(len(labels)).astype(str))
 
 
 SAME, DRAWN = ("uncal", "ts", "spline", "diag"), ("hcal", "smart")

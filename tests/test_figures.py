@@ -219,7 +219,7 @@ def test_a_drawn_curve_is_read_from_the_knots_of_its_seed(shape):
         drawn = rows.filter(kind="curve")
         assert drawn["seed"].unique(maintain_order=True).to_list() == results(shape).seeds
         for (seed,), part in drawn.group_by("seed"):
-            fitted, expected = curve("", place, int(seed)), part["confidence"].to_numpy()
+            fitted, expected = curve(place, "", int(seed)), part["confidence"].to_numpy()
             if fitted["fallback"] != "identity":
                 expected = expit(np.interp(expected, KNOTS, fitted["values"]))
             assert part["reliability"].to_numpy() == pytest.approx(expected)

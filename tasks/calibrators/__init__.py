@@ -35,7 +35,7 @@ class Calibrator:
 
     @property
     def value(self) -> type:
-        """What `fit` returns, as it says itself; a map can hold it."""
+        """Return what `fit` returns, as it says itself; a map can hold it."""
         return cast("type", self.fit.__annotations__["return"])
 
 
@@ -58,7 +58,7 @@ DRAWN_IN_THE_PAPER = "smart"  # under which it shows its curves
 
 
 def calibrators_for(role: str) -> tuple[str, ...]:
-    """The keys of the calibrators that are for `role`, in order."""
+    """Return the keys of the calibrators that are for `role`, in order."""
     return tuple(key for key, calibrator in CALIBRATORS.items() if calibrator.role == role)
 
 
@@ -71,9 +71,12 @@ def fit_on_first(
     seed: int,
     chosen: Mapping[str, int] | None = None,
 ) -> list[FittedCalibrator]:
-    """The calibrator `name` on the first `rows[i]` of these rows, for each i; on all of them where that is more.
+    """Return the calibrator `name` on the first `rows[i]` of these rows, for each i; on all of them where that is more.
 
-    Equal numbers share one value. BadInput where it has no setting that is `chosen`.
+    Equal numbers share one value.
+
+    Raises:
+        BadInput: the calibrator has no setting that is `chosen`.
     """
     calibrator, settings = CALIBRATORS[name], {}
     if chosen:

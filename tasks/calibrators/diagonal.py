@@ -24,7 +24,7 @@ class Diagonal(Value):
     factors: Annotated[np.ndarray, Axes("K-1", of=Positive)]  # the first for the gap from the largest logit to the next
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Logits `(n, K)` to log-probabilities `(n, K)` float64."""
+        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
         order, gaps = sorted_gaps(logits)
         calibrated = np.empty(order.shape)
         np.put_along_axis(calibrated, order, from_gaps(self.factors * gaps), axis=1)
@@ -32,7 +32,7 @@ class Diagonal(Value):
 
 
 def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagonal:  # noqa: ARG001 - exact
-    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the factors of least mean log loss plus ridge, by L-BFGS.
+    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the factors of least mean log loss plus ridge, by L-BFGS.
 
     The ridge is the authors': it pulls every factor towards 1, and so decides where the rows are silent: gaps that are
     always 0, ranks that are never the true label.
@@ -62,13 +62,13 @@ def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagon
 
 
 def sorted_gaps(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Logits `(n, K)` to the labels `(n, K)` from the largest logit down, and the gaps `(n, K-1)` >= 0 between them."""
+    """Map logits `(n, K)` to the labels `(n, K)` from the largest logit down and the gaps `(n, K-1)` between them."""
     logits = floored(logits)
     order = np.argsort(-logits, axis=1, kind="stable")
     return order, -np.diff(np.take_along_axis(logits, order, axis=1), axis=1)
 
 
 def from_gaps(gaps: np.ndarray) -> np.ndarray:
-    """Gaps `(n, K-1)` to log-probabilities `(n, K)`, the largest first."""
+    """Map gaps `(n, K-1)` to log-probabilities `(n, K)`, the largest first."""
     below = np.concatenate([np.zeros((len(gaps), 1)), gaps.cumsum(axis=1)], axis=1)
     return np.asarray(log_softmax(-below, axis=1))

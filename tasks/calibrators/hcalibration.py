@@ -41,7 +41,7 @@ class HCalibration(Value):
     factors: Annotated[np.ndarray, Axes("S", of=Positive)]  # on S equal segments of [0, SPAN]; all 1 is the identity
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Logits `(n, K)` to log-probabilities `(n, K)` float64."""
+        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
         surprise = -floored(logits)
         return np.asarray(log_softmax(-self.factors[_segment(surprise, len(self.factors))] * surprise, axis=1))
 
@@ -49,7 +49,7 @@ class HCalibration(Value):
 def fit_hcal(
     logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: HCalibrationSettings | None = None
 ) -> HCalibration:
-    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the factors of the epoch with the lowest loss on all rows, by Adam.
+    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the factors of the epoch with the lowest loss on all rows (Adam).
 
     The objective as published: the loss of the rows whose label is not k, averaged over k. With K = 2 such rows have
     one label only, and the loss is flat before calibration is reached: the mapping then corrects too little, as the
@@ -81,7 +81,7 @@ def fit_hcal(
 def mapped_loss(
     log_factors: np.ndarray, surprise: np.ndarray, segment: np.ndarray, labels: np.ndarray, window: int
 ) -> tuple[float, np.ndarray]:
-    """The loss of a mapping on rows of `surprise (n, K)` in `segment (n, K)`, and its gradient `(S,)`."""
+    """Return the loss of a mapping on rows of `surprise (n, K)` in `segment (n, K)`, and its gradient `(S,)`."""
     mapped = np.exp(log_factors)[segment] * surprise
     by_label = np.ascontiguousarray(mapped.T)  # sums over labels are then sums of whole arrays
     by_label = by_label.min(axis=0) - by_label
@@ -97,7 +97,7 @@ def _segment(surprise: np.ndarray, segments: int) -> np.ndarray:
 
 
 def residual_loss(probabilities: np.ndarray, *, labels: np.ndarray, window: int) -> tuple[float, np.ndarray]:
-    """Probabilities `(n, K)` and labels `(n,)` to the loss and its gradient `(n, K)`.
+    """Map probabilities `(n, K)` and labels `(n,)` to the loss and its gradient `(n, K)`.
 
     The mean of `event_loss` over the K labels: each time over all events of the rows whose label is not that one. A
     time without rows does not count. Rows are not normalised again.
@@ -120,7 +120,7 @@ def residual_loss(probabilities: np.ndarray, *, labels: np.ndarray, window: int)
 
 
 def rising_order(values: np.ndarray) -> np.ndarray:
-    """The stable order `(N,)` of values `(N,)`: by the unstable sort, which is quicker, where few values are equal."""
+    """Return the stable order `(N,)` of values `(N,)`, by the unstable sort, which is quicker, where few are equal."""
     order = np.argsort(values)
     ranked = values[order]
     equal = ranked[1:] == ranked[:-1]
@@ -132,7 +132,7 @@ def rising_order(values: np.ndarray) -> np.ndarray:
 
 
 def event_loss(residual: np.ndarray, window: int) -> tuple[float, np.ndarray]:
-    """Residuals `(N,)` to the mean absolute moving average and its gradient in each residual, `(N,)`.
+    """Map residuals `(N,)` to the mean absolute moving average and its gradient in each residual, `(N,)`.
 
     The published clusters of similar probabilities, which count the same, change nothing that can be seen, and are
     left out. A window of more than a fifth of the events is shortened to that.
@@ -143,7 +143,7 @@ def event_loss(residual: np.ndarray, window: int) -> tuple[float, np.ndarray]:
 
 
 def moving_average(values: np.ndarray, window: int) -> np.ndarray:
-    """Values `(N,)` to the sums of those at most (window - 1) // 2 places away, over their full number, `(N,)`.
+    """Map values `(N,)` to the sums of those at most (window - 1) // 2 places away, over their full number, `(N,)`.
 
     Beyond either end there are zeros. It is its own transpose, which makes it the gradient of itself.
     """

@@ -16,10 +16,10 @@ class Identity(Value):
     kind: Literal["identity"] = field(default="identity", kw_only=True)
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Logits `(n, K)` to log-probabilities `(n, K)` float64."""
+        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
         return np.asarray(log_softmax(np.asarray(logits, dtype=np.float64), axis=1))
 
 
 def fit_identity(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Identity:  # noqa: ARG001 - the one contract
-    """Logits `(n, K)` and labels `(n,)` to the identity; nothing is learned."""
+    """Map logits `(n, K)` and labels `(n,)` to the identity; nothing is learned."""
     return Identity()

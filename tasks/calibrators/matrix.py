@@ -26,18 +26,18 @@ class Matrix(Value):
     bias: Annotated[np.ndarray, Axes("K")]
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Logits `(n, K)` to log-probabilities `(n, K)` float64."""
+        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
         return np.asarray(log_softmax(centred(logits) @ self.weights.T + self.bias, axis=1))
 
 
 def fit_matrix(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
-    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the weights and bias that minimise the mean log loss."""
+    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the weights and bias that minimise the mean log loss."""
     n_labels = np.shape(logits)[1]
     return fit_weights(logits, labels, np.ones((n_labels, n_labels), dtype=bool), seed=seed)
 
 
 def fit_vector(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
-    """Logits `(n, K)` and labels `(n,)` 0..K-1 to a diagonal matrix and a bias that minimise the mean log loss."""
+    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to a diagonal matrix and a bias that minimise the mean log loss."""
     return fit_weights(logits, labels, np.eye(np.shape(logits)[1], dtype=bool), seed=seed)
 
 
@@ -70,7 +70,7 @@ def fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, *, see
 
 
 def multinomial_loss(features: np.ndarray, labels: np.ndarray, n_labels: int) -> Objective:
-    """Features `(D, n)` and labels `(n,)` 0..K-1 to the mean log loss of a flattened table of weights `(K, D)`."""
+    """Map features `(D, n)` and labels `(n,)` 0..K-1 to the mean log loss of a flattened table of weights `(K, D)`."""
     rows = np.arange(len(labels))
     feature_pair, products = _pairs(features, features)
 
@@ -101,6 +101,6 @@ def _pairs(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def centred(logits: np.ndarray) -> np.ndarray:
-    """Logits `(n, K)` to logits `(n, K)` float64 that mean the same and sum to 0 in each row."""
+    """Map logits `(n, K)` to logits `(n, K)` float64 that mean the same and sum to 0 in each row."""
     logits = np.asarray(logits, dtype=np.float64)
     return np.asarray(logits - logits.mean(axis=1, keepdims=True))

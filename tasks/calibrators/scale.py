@@ -5,7 +5,7 @@ from scipy.special import log_softmax
 
 
 def typical_spread(logits: np.ndarray) -> float:
-    """Logits `(n, K)` to the median over rows of largest minus smallest, > 0; 1 where no row tells its labels apart.
+    """Map logits `(n, K)` to the median over rows of largest minus smallest, > 0; 1 if no row tells its labels apart.
 
     The median, so that a few saturated rows do not set the scale; rows of equal logits do not count.
     """
@@ -14,7 +14,7 @@ def typical_spread(logits: np.ndarray) -> float:
 
 
 def floored(logits: np.ndarray) -> np.ndarray:
-    """Logits `(n, K)` to log(p + 1e-12) `(n, K)` float64 in [-27.6, 0]: no label is further from the top than that.
+    """Map logits `(n, K)` to log(p + 1e-12) `(n, K)` float64 in [-27.6, 0]: no label is further from the top than that.
 
     What the paper's DIAG, h-cal and SMART start from, as their authors have it; there in float32.
     """

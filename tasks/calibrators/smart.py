@@ -37,20 +37,20 @@ class Smart(Value):
     parameters: Annotated[np.ndarray, Axes("P")]  # P = H^2 + 4 H + 1 weights and biases, layer by layer
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Logits `(n, K)` to log-probabilities `(n, K)` float64."""
+        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
         logits = floored(logits)
         *_, raw = _forward(self.parameters, (_margin(logits) - self.mean) / self.deviation)
         return np.asarray(log_softmax(logits / _temperature(raw)[:, None], axis=1))
 
     def contradictions(self) -> list[str]:
-        """Whether there are as many parameters as a network of H hidden units has."""
+        """Return whether there are as many parameters as a network of H hidden units has."""
         count = len(self.parameters)
         whole = count >= 6 and np.sqrt(count + 3) % 1 == 0  # H^2 + 4 H + 1 = (H + 2)^2 - 3
         return [] if whole else [f"the network has {count} parameters, which is not H^2 + 4 H + 1"]
 
 
 def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: SmartSettings | None = None) -> Smart:
-    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the network of the epoch with the lowest mean log loss, by Adam.
+    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the network of the epoch with the lowest mean log loss, by Adam.
 
     The log loss, not the soft calibration error of Guo et al., is what the paper's authors train it with. Each epoch
     is one step on all rows, from a start that the seed draws.
@@ -82,7 +82,7 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
 def summed_loss(
     parameters: np.ndarray, x: np.ndarray, below: np.ndarray, of_label: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """The log loss summed over rows, and its gradient in the parameters.
+    """Return the log loss summed over rows, and its gradient in the parameters.
 
     Standardised margins `(n,)`; logits less the highest of their row: of each label `(K, n)`, of the true one `(n,)`.
     """
@@ -110,7 +110,7 @@ def summed_loss(
 
 
 def first_parameters(seed: int) -> np.ndarray:
-    """A start: uniform within 1 / sqrt(inputs of the layer), PyTorch's default, which they used."""
+    """Return a start: uniform within 1 / sqrt(inputs of the layer), PyTorch's default, which they used."""
     reach = np.repeat([1.0, 1 / np.sqrt(HIDDEN)], [2 * HIDDEN, HIDDEN**2 + 2 * HIDDEN + 1])
     return np.random.default_rng(seed).uniform(-reach, reach)
 

@@ -30,7 +30,7 @@ class Spline(Value):
     coefficients: Annotated[np.ndarray, Axes("J-1", 4)]  # logit by powers 0..3 of the place, 0..1, between two knots
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Logits `(n, K)` to log-probabilities `(n, K)` float64; those of the decisions lie in [1e-6, 1 - 1e-6]."""
+        """Map logits `(n, K)` to log-probabilities `(n, K)` float64; those of the decisions lie in [1e-6, 1 - 1e-6]."""
         logits = np.asarray(logits, dtype=np.float64)
         decision = decide(logits)[:, None]
         mapped = self.of_confidence(confidence_of(logits))[:, None]
@@ -41,7 +41,7 @@ class Spline(Value):
         return np.asarray(calibrated)
 
     def of_confidence(self, confidence: np.ndarray) -> np.ndarray:
-        """Uncalibrated confidence `(n,)` in [0, 1] to the calibrated one `(n,)`, in [1e-6, 1 - 1e-6]."""
+        """Map uncalibrated confidence `(n,)` in [0, 1] to the calibrated one `(n,)`, in [1e-6, 1 - 1e-6]."""
         within = np.clip(confidence, self.knots[0], self.knots[-1])
         interval = np.clip(np.searchsorted(self.knots, within, side="right") - 1, 0, len(self.knots) - 2)
         left = self.knots[interval]
@@ -50,17 +50,17 @@ class Spline(Value):
         return np.clip(expit(constant + place * (first + place * (second + place * third))), CLIP, 1 - CLIP)
 
     def contradictions(self) -> list[str]:
-        """Whether the knots rise."""
+        """Return whether the knots rise."""
         return [] if (np.diff(self.knots) > 0).all() else ["the knots of the spline do not rise"]
 
 
 def fit_spline(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Spline:  # noqa: ARG001 - exact
-    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the spline, fitted on the confidence of the decision alone."""
+    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the spline, fitted on the confidence of the decision alone."""
     return fit_spline_of_confidence(confidence_of(logits), decide(logits) == np.asarray(labels))
 
 
 def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spline:
-    """Confidence `(n,)` in [0, 1] and correct `(n,)` bool to the spline of ridged logistic regression (C = 1).
+    """Map confidence `(n,)` in [0, 1] and correct `(n,)` bool to the spline of ridged logistic regression (C = 1).
 
     Eight uniform knots span the confidences; each column of the basis is scaled to unit deviation. Where the rows are
     all right, all wrong or all of one confidence, the map is constant, at (right + 1/2) / (n + 1).
@@ -85,6 +85,6 @@ def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spl
 
 
 def confidence_of(logits: np.ndarray) -> np.ndarray:
-    """Logits `(n, K)` to the uncalibrated confidence `(n,)` of the decision."""
+    """Map logits `(n, K)` to the uncalibrated confidence `(n,)` of the decision."""
     logits = np.asarray(logits, dtype=np.float64)
     return np.asarray(np.exp(log_softmax(logits, axis=1).max(axis=1)))

@@ -24,12 +24,12 @@ class Temperature(Value):
     beta: Positive  # inverse temperature; 1 is the identity
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
-        """Logits `(n, K)` to log-probabilities `(n, K)` float64."""
+        """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
         return np.asarray(log_softmax(self.beta * np.asarray(logits, dtype=np.float64), axis=1))
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Temperature:  # noqa: ARG001 - exact
-    """Logits `(n, K)` and labels `(n,)` 0..K-1 to the beta that minimises the mean log loss on these rows.
+    """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the beta that minimises the mean log loss on these rows.
 
     The loss is convex in beta (not in the temperature), so the optimum is the root of its derivative, and Newton's
     method, kept within a bracket, reaches it. Gradient steps on the temperature, as first published, stop short of an
@@ -61,7 +61,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
 
 
 def rising_root(derivatives: Callable[[float], tuple[float, float]], start: float) -> float:
-    """Where a derivative that rises passes 0 between the bounds, or the bound towards which it never does.
+    """Return where a derivative that rises passes 0 between the bounds, or the bound towards which it never does.
 
     `derivatives` maps log beta to that of the loss in beta, and to the derivative of that in log beta. Newton's steps
     begin at `start`. Where one would leave the bracket that holds the root, or be more than half as long as the one

@@ -34,6 +34,6 @@ FIGURES = {
 
 
 def drawn_for(role: Role, source: Any) -> list[DrawnFigure]:
-    """Every figure that is for `role`, made of `source`; what was not run has none."""
+    """Return every figure that is for `role`, made of `source`; what was not run has none."""
     made = (figure(source) for figure in FIGURES.values() if figure.role == role)
     return [figure for figure in made if figure]

@@ -21,7 +21,7 @@ ROW_HEIGHT = 34
     "chance. Means over protocol seeds.",
 )
 def label_spread(results: Results) -> Drawing:
-    """The spread between labels at equal confidence, beside that of shuffled labels, in percentage points."""
+    """Return the spread between labels at equal confidence, beside that of shuffled labels, in percentage points."""
     metrics = {"spread": "label_spread", "shuffled": "label_spread_null_p95"}
     rows = _measured(results, "confidence", metrics).with_columns(pl.col(*metrics) * 100)
     base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", spread=".1f", shuffled=".1f"))
@@ -43,7 +43,7 @@ def label_spread(results: Results) -> Drawing:
     "uniform. Rows whose decision is not on top after calibration keep their vector. Means over protocol seeds.",
 )
 def simplex_feasibility(results: Results) -> Drawing:
-    """Rows whose whole probability vector can take MRP's reliability as that of its decision, and rows that cannot."""
+    """Return how many probability vectors can take MRP's reliability as that of their decision, and how many cannot."""
     rows = _measured(results, SIMPLEX, {"solved": "solved_share", "infeasible": "infeasible_share"})
     share = alt.X(title="share of test rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", solved=".2%", infeasible=".2%"))

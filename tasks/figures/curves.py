@@ -37,7 +37,7 @@ SCHEMA = pl.Schema(
     "were independent; bars show where test rows lie. Curves that differ between panels are what MRP uses.",
 )
 def label_curves(results: Results) -> Drawing:
-    """Each label's curves under every protocol seed, what test rows say, and how many of them there are."""
+    """Return each label's curves under every protocol seed, what test rows say, and how many of them there are."""
     rows = curve_rows(results)
     bars = of_kind("histogram").mark_bar(color=colour("bars"))
     curves = of_kind("curve").encode(x="confidence:Q", y="reliability:Q")
@@ -54,7 +54,7 @@ def label_curves(results: Results) -> Drawing:
 
 
 def curve_rows(results: Results) -> pl.DataFrame:
-    """The rows behind each label's curves, test rows, bars and identity, by `kind`."""
+    """Return the rows behind each label's curves, test rows, bars and identity, by `kind`."""
     first, lowest = results.scored(results.seeds[0]), results.lowest()
     rows: Rows = []
     for place, label in enumerate(results.labels):
@@ -89,7 +89,7 @@ def _drawn(curve: Mapping[str, Any], lowest: float) -> Rows:
     "intervals are as if rows were independent.",
 )
 def reliability_by_label(results: Results) -> Drawing:
-    """Confidence and reliability beside the share of right decisions, for each predicted label."""
+    """Return confidence and reliability beside the share of right decisions, for each predicted label."""
     first = results.scored(results.seeds[0])
     lowest = float(min(results.lowest(), np.floor(10 * np.min(first["reliability"].to_numpy())) / 10))
     kinds = {"confidence": "confidence", "mrp": "reliability"}  # in a tone and a column of each
@@ -110,7 +110,7 @@ def reliability_by_label(results: Results) -> Drawing:
 
 
 def fitted(results: Results, place: int) -> Rows:
-    """The curve of one label under each protocol seed, by the calibrator that is drawn."""
+    """Return the curve of one label under each protocol seed, by the calibrator that is drawn."""
     return [
         {"seed": lattice["seed"], "knots": lattice["knots"], **lattice["curves"][place]}
         for lattice in results.lattices
@@ -119,14 +119,14 @@ def fitted(results: Results, place: int) -> Rows:
 
 
 def read(curve: Mapping[str, Any], confidence: np.ndarray) -> np.ndarray:
-    """The reliability at confidences `(n,)`, in [0, 1]; a label without fit rows keeps its confidence."""
+    """Return the reliability at confidences `(n,)`, in [0, 1]; a label without fit rows keeps its confidence."""
     if curve["fallback"] == "identity":
         return confidence
     return np.asarray(expit(np.interp(confidence, curve["knots"], curve["values"])))
 
 
 def observed(said: pl.Series, correct: pl.Series) -> Rows:
-    """Rows in groups of equal size by what is said: its mean, the share that is right, and its 95% interval."""
+    """Return rows in groups of equal size by what is said: its mean, the share that is right, and its 95% interval."""
     groups = min(GROUPS, len(said) // FEWEST_ROWS)
     if not groups:
         return []
@@ -141,7 +141,7 @@ def observed(said: pl.Series, correct: pl.Series) -> Rows:
 
 
 def histogram(confidence: pl.Series, lowest: float) -> Rows:
-    """Counts of rows in bins of equal width, as bars from 0 to `reliability`."""
+    """Return counts of rows in bins of equal width, as bars from 0 to `reliability`."""
     counts, edges = np.histogram(np.clip(confidence.to_numpy(), lowest, 1), bins=BARS, range=(lowest, 1))
     heights = counts * (HIGHEST_BAR / max(counts.max(), 1))
     bars = pl.DataFrame({"confidence": edges[:-1], "to": edges[1:], "reliability": heights, "rows": counts})
@@ -166,7 +166,7 @@ def _named(label: str) -> str:
 
 
 def identity(**style: Any) -> alt.Chart:
-    """The dashed line on which the reliability is what is said."""
+    """Return the dashed line on which the reliability is what is said."""
     line = of_kind("identity").mark_line(color=colour("quiet"), strokeDash=[5, 4], **style)
     return line.encode(x="confidence:Q", y="reliability:Q")
 
@@ -181,7 +181,7 @@ def _dots(kind: str, tone: str) -> list[alt.Chart]:
 
 
 def axes(lowest: float, said: str, title: Any = alt.Undefined) -> dict[str, Any]:
-    """What is said, from `lowest` to 1, beside the reliability; a layer names the latter where no title is given."""
+    """Return axes: what is said, from `lowest` to 1, and the reliability, which a layer names if no title is given."""
     share = alt.Axis(format="%")
     return {
         "x": alt.X("confidence:Q", title=said, axis=share, scale=alt.Scale(domain=[lowest, 1], clamp=True)),

@@ -44,7 +44,7 @@ class Figure:
     make: Callable[[Any], Drawing | None]
 
     def __call__(self, source: Any) -> DrawnFigure | None:
-        """The figure of what its role says it is made of; None where what it shows was not run."""
+        """Return the figure of what its role says it is made of; None where what it shows was not run."""
         rows, spec, more = self.make(source) or (pl.DataFrame(), {}, "")
         return (
             None if rows.is_empty() else DrawnFigure(self.key, self.title, f"{self.caption} {more}".strip(), rows, spec)
@@ -59,25 +59,25 @@ def figure(
 
 
 def drawn(chart: Any, *, subtitle: str, height: int | None = 260) -> dict[str, Any]:
-    """The chart as Vega-Lite, as wide as where it stands; `subtitle` names the data set, simulated or not."""
+    """Return the chart as Vega-Lite, as wide as where it stands; `subtitle` names the data set, simulated or not."""
     if height is not None:
         chart = chart.properties(width="container", height=height)
     return _bare(chart.properties(title=subtitle).to_dict(validate=False)) | {"config": theme()}
 
 
 def for_print(chart: Any, rows: pl.DataFrame, size: int = POINTS) -> dict[str, Any]:
-    """The chart with its rows as Vega-Lite, text of `size` points, for a file that stands alone."""
+    """Return the chart with its rows as Vega-Lite, text of `size` points, for a file that stands alone."""
     values = {"values": rows.fill_nan(None).to_dicts()}
     return _bare(chart.to_dict(validate=False)) | {"data": values, "config": theme(size, for_print=True)}
 
 
 def of_kind(kind: str) -> alt.Chart:
-    """A layer of the rows whose `kind` it is."""
+    """Return a layer of the rows whose `kind` it is."""
     return alt.Chart(ROWS).transform_filter(alt.datum.kind == kind)
 
 
 def hover(**formats: str) -> list[alt.Tooltip]:
-    """What the pointer shows: numbers of columns in their formats; those without one are shown as they are."""
+    """Return what the pointer shows: numbers of columns in their formats; those without one are shown as they are."""
     return [
         alt.Tooltip(f"{name}:{'Q' if form else 'N'}", title=name.replace("_", " "), format=form or alt.Undefined)
         for name, form in formats.items()
@@ -85,12 +85,12 @@ def hover(**formats: str) -> list[alt.Tooltip]:
 
 
 def svg(spec: dict[str, Any]) -> str:
-    """The chart with its data, as SVG on a light ground."""
+    """Return the chart with its data, as SVG on a light ground."""
     return str(vl_convert.vegalite_to_svg(json.dumps(written_out(spec))))
 
 
 def pdf(spec: dict[str, Any]) -> bytes:
-    """The same as PDF, a point for each pixel; the same chart gives the same bytes."""
+    """Return the same as PDF, a point for each pixel; the same chart gives the same bytes."""
     written = bytes(vl_convert.vegalite_to_pdf(json.dumps(written_out(spec))))
     return RESOURCES.sub(lambda part: part[1] + b"\n".join(sorted(part[2].split(b"\n"))) + part[3], written)
 

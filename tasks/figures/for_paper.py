@@ -33,7 +33,7 @@ CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, HEIGHT]])
     "paper",
 )
 def method_overview(every: Sequence[Results]) -> Drawing:
-    """What calibration leaves where labels differ most, the curves that MRP learns from it, and the order of these."""
+    """Return what calibration leaves where labels differ most, the curves that MRP learns of it, and the new order."""
     results = max(every, key=_apart)
     rows = pl.concat([_of_first_seed(results), _reranked(results)], how="diagonal")
     size = {"width": 124, "height": 116}
@@ -65,7 +65,7 @@ def method_overview(every: Sequence[Results]) -> Drawing:
     "paper",
 )
 def labelwise_curves(every: Sequence[Results]) -> Drawing:
-    """The curves T_k of each data set in a panel of its own; the dashed line is the confidence itself."""
+    """Return the curves T_k of each data set in a panel of its own; the dashed line is the confidence itself."""
     rows = pl.concat(_of_first_seed(results).with_columns(panel=place) for place, results in enumerate(every))
     panels = [
         _learned(results)
@@ -86,7 +86,7 @@ def labelwise_curves(every: Sequence[Results]) -> Drawing:
     "paper",
 )
 def simplex_paths(every: Sequence[Results]) -> Drawing | None:
-    """From calibrated vectors (1) along their power paths to MRC's (2), of the set of three labels that differ most."""
+    """Return the ways from calibrated vectors (1) to MRC's (2), of the set of three labels that differ most."""
     of_three = [results for results in every if len(results.labels) == len(CORNERS) and len(_moved(results))]
     if not of_three:
         return None

@@ -21,20 +21,20 @@ PICTURE_TEXT = 11
     "all data sets",
 )
 def overview(table: pl.DataFrame) -> Drawing:
-    """From the rows of the table `overview`, with `dataset` as people read it; failed data sets are left out."""
+    """Return the rows of the table `overview`, with `dataset` as people read it, that did not fail, as a chart."""
     rows = measured(table)
     return rows, drawn(changes(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10), ""
 
 
 def measured(table: pl.DataFrame) -> pl.DataFrame:
-    """Change, interval and errors found of the data sets in the table `overview` whose change is known."""
+    """Return change, interval and errors found of the data sets in the table `overview` whose change is known."""
     columns = {"change": "nll_correct_delta", "low": "low", "high": "high"}
     columns |= {"found_conf": "found_per_1000_conf", "found_mrp": "found_per_1000_mrp"}
     return table.select("dataset", **columns).filter(pl.col("change").is_not_null())
 
 
 def picture(table: pl.DataFrame) -> dict[str, Any]:
-    """The same for where no page surrounds it, with the errors that 1,000 reviews find, before and after."""
+    """Return the same for where no page surrounds it, with the errors that 1,000 reviews find, before and after."""
     rows = measured(table)
     base = alt.Chart(ROWS).encode(y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), axis=None))
     ways = {"by confidence": ("found_conf:Q", "confidence"), "by reliability": ("found_mrp:Q", "mrp")}
@@ -53,7 +53,7 @@ def picture(table: pl.DataFrame) -> dict[str, Any]:
 
 
 def changes(rows: pl.DataFrame) -> Any:
-    """The change of the correctness NLL of each data set."""
+    """Return the change of the correctness NLL of each data set."""
     base = alt.Chart(ROWS).encode(
         y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None, axis=alt.Axis(labelLimit=180)),
         color=alt.value(colour("mrp")),

@@ -33,7 +33,7 @@ class Retained:
 
 @lru_cache(maxsize=1)  # three figures of one data set are drawn from it, one after the other
 def retained(results: Results) -> Retained:
-    """Every variant that is drawn, under the same resamples."""
+    """Return every variant that is drawn, under the same resamples."""
     frames = [results.scored(seed) for seed in results.seeds]
     shown = [name for name in SHOWN if f"logit_{name}" in frames[0].columns]
     draws = resample(frames[0]["group"].to_numpy(), resamples=RESAMPLES, seed=0)
@@ -48,7 +48,7 @@ def retained(results: Results) -> Retained:
 
 
 def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
-    """The middle 95% of replicates `(R, c)`: columns `low` and `high`, NaN where there are none."""
+    """Return the middle 95% of replicates `(R, c)`: columns `low` and `high`, NaN where there are none."""
     places = [Estimate(np.nan, drawn if len(drawn) else None).interval for drawn in replicates.T]
     return {"low": np.array([at.low for at in places]), "high": np.array([at.high for at in places])}
 
@@ -60,7 +60,7 @@ def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
     "are wrong. All curves meet at full coverage, where nothing is chosen.",
 )
 def risk_coverage(results: Results) -> Drawing:
-    """Error rate of the decisions kept, by coverage, for each way of ranking them."""
+    """Return error rate of the decisions kept, by coverage, for each way of ranking them."""
     ranked = retained(results)
     rows = _of_variants(
         {
@@ -85,7 +85,7 @@ def risk_coverage(results: Results) -> Drawing:
     "where the band crosses zero, the test rows do not tell.",
 )
 def accuracy_gain(results: Results) -> Drawing:
-    """What MRP adds to the accuracy of the decisions kept, by coverage."""
+    """Return what MRP adds to the accuracy of the decisions kept, by coverage."""
     ranked = retained(results)
     gain = (ranked.errors["confidence"] - ranked.errors["mrp"]) / COVERAGE
     bounds = band((ranked.drawn["confidence"] - ranked.drawn["mrp"]) / COVERAGE)
@@ -109,7 +109,7 @@ def accuracy_gain(results: Results) -> Drawing:
     "errors that the same number of reviews finds besides.",
 )
 def errors_found(results: Results) -> Drawing:
-    """Errors found for each 1,000 reviews, by the share of decisions that is reviewed."""
+    """Return errors found for each 1,000 reviews, by the share of decisions that is reviewed."""
     ranked = retained(results)
     reviewed = 1 - COVERAGE[:-1]
 

@@ -28,26 +28,26 @@ class Results:
 
     @cached_property
     def calibrators(self) -> list[str]:
-        """Those that were asked for: neither rivals nor alternatives."""
+        """Return those that were asked for: neither rivals nor alternatives."""
         return [str(name) for name in self.scores["calibrator"].unique(maintain_order=True)]
 
     @cached_property
     def calibrator(self) -> str:
-        """The one under which rows are drawn."""
+        """Return the one under which rows are drawn."""
         return self.drawn_under if self.drawn_under in self.calibrators else self.calibrators[-1]
 
     @cached_property
     def seeds(self) -> list[int]:
-        """The protocol seeds that ran."""
+        """Return the protocol seeds that ran."""
         return [int(seed) for seed in self.scores["seed"].unique(maintain_order=True)]
 
     def scored(self, seed: int) -> pl.DataFrame:
-        """The test rows under `calibrator` and one protocol seed, with `correct`."""
+        """Return the test rows under `calibrator` and one protocol seed, with `correct`."""
         mine = (pl.col("calibrator") == self.calibrator) & (pl.col("seed") == seed)
         return self.scores.filter(mine).with_columns(correct=pl.col("label") == pl.col("decision"))
 
     def measured(self, metric: str, variant: str) -> pl.DataFrame:
-        """Calibrator and `value`, the mean over protocol seeds; undefined ones are left out."""
+        """Return calibrator and `value`, the mean over protocol seeds; undefined ones are left out."""
         asked_for = pl.col("calibrator").is_in(self.calibrators)
         rows = self.metrics.filter(asked_for, metric=metric, variant=variant)
         means = rows.group_by("calibrator", maintain_order=True).agg(pl.col("value").mean())
@@ -55,12 +55,12 @@ class Results:
 
     @property
     def subtitle(self) -> str:
-        """What stands above a figure: the data set, and under which calibrator it is drawn."""
+        """Return what stands above a figure: the data set, and under which calibrator it is drawn."""
         scored = self.scores["row"].n_unique()
         sample = f", {scored:,} of {self.test_rows:,} test rows" if scored < self.test_rows else ""
         return f"{self.shown}, calibrator {self.calibrator}{sample}"
 
     def lowest(self) -> float:
-        """The lowest confidence that a decision of K labels can have, or has."""
+        """Return the lowest confidence that a decision of K labels can have, or has."""
         least = np.min(self.scores["confidence"].to_numpy())
         return float(min(1 / len(self.labels), np.floor(20 * least) / 20))

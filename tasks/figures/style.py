@@ -34,12 +34,12 @@ POINTS = 8  # of text in a paper
 
 
 def colour(name: str) -> str:
-    """A colour of LIGHT and DARK, for either."""
+    """Return a colour of LIGHT and DARK, for either."""
     return f"var(--{name})"
 
 
 def written_out(spec: Mapping[str, Any], colours: Mapping[str, str] = LIGHT) -> dict[str, Any]:
-    """The same chart with colours in place of their names, for a file that no page surrounds."""
+    """Return the same chart with colours in place of their names, for a file that no page surrounds."""
     text = json.dumps(spec)
     for name, value in colours.items():
         text = text.replace(colour(name), value)
@@ -47,7 +47,7 @@ def written_out(spec: Mapping[str, Any], colours: Mapping[str, str] = LIGHT) -> 
 
 
 def theme(size: int = 12, *, for_print: bool = False) -> dict[str, Any]:
-    """The part of a chart that says how it looks; `size` of text in pixels on the page, in points for print."""
+    """Return the part of a chart that says how it looks; `size` of text in pixels on the page, in points for print."""
     ink, quiet, grid = colour("ink"), colour("quiet"), colour("grid")
     lines = {"gridColor": grid, "domainColor": quiet, "tickColor": quiet, "tickCount": 5}
     labels = {"labelColor": quiet, "labelFontSize": size - 1, "labelOverlap": "greedy", "labelSeparation": 6}

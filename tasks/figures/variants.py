@@ -29,7 +29,7 @@ WAYS = {  # of using labelled rows: calibrator (of `Results.calibrator`, if None
     "stands as far left as MRP, it does as well; where all stand together, keep your confidence.",
 )
 def ablation(results: Results) -> Drawing:
-    """Each variant under each calibrator, and the mean over them."""
+    """Return each variant under each calibrator, and the mean over them."""
     chosen = pl.col("metric").is_in([*SHOWN]) & pl.col("calibrator").is_in(results.calibrators)
     mine = results.metrics.filter(chosen, ~pl.col("variant").is_in([*variants_for("sensitivity"), SIMPLEX]))
     cells = mine.group_by("metric", "variant", "calibrator", maintain_order=True).agg(pl.col("value").mean())
@@ -64,7 +64,7 @@ def ablation(results: Results) -> Drawing:
     "probabilities. Where it is as low as MRP, recalibrating does as well, if your probabilities may change.",
 )
 def labelled_rows(results: Results) -> Drawing:
-    """What more labelled rows buy: MRP on a calibrator, beside a calibrator that sees each label."""
+    """Return what more labelled rows buy: MRP on a calibrator, beside a calibrator that sees each label."""
     frames = []
     for way, (calibrator, variant, both, _) in WAYS.items():
         alone = pl.col("projection_fit_rows") == 0

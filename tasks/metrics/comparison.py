@@ -30,12 +30,12 @@ class Estimate:
 
     @property
     def interval(self) -> Interval:
-        """Where 95% of the replicates lie; NaN without replicates."""
+        """Return where 95% of the replicates lie; NaN without replicates."""
         return UNKNOWN if self.replicates is None else interval(self.replicates)
 
     @property
     def p(self) -> float:
-        """Of the number being 0; NaN without replicates."""
+        """Return the p-value of the number being 0; NaN without replicates."""
         return np.nan if self.replicates is None else two_sided_p(self.replicates)
 
 
@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def change(self) -> Estimate:
-        """After minus before, paired."""
+        """Return after minus before, paired."""
         drawn = self.after.replicates, self.before.replicates
         replicates = None if drawn[0] is None or drawn[1] is None else drawn[0] - drawn[1]
         return Estimate(self.after.value - self.before.value, replicates)
@@ -73,5 +73,5 @@ def together(signs: Iterable[Sign]) -> Sign:
 
 
 def found_per_1000(errors: Any, kept_errors: Any, reviews: Any) -> Any:
-    """Errors found per 1,000 reviews, where all decisions are reviewed but those kept: numbers, arrays, or columns."""
+    """Return errors found per 1,000 reviews, if all decisions but those kept are reviewed: numbers or columns."""
     return 1000 * (errors - kept_errors) / reviews

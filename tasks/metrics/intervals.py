@@ -24,14 +24,13 @@ UNKNOWN = Interval(np.nan, np.nan, np.nan)
 
 
 def interval(replicates: np.ndarray, level: float = 0.95) -> Interval:
-    """The percentile interval of replicates `(R,)`, R at least 2, to a level in (0, 1).
+    """Return the percentile interval of replicates `(R,)`, R at least 2, to a level in (0, 1).
 
     NaN replicates (AUPR-Error of a resample without errors) are left out. Where they are more than 5%, the interval
     and its error would be those of another quantity, and are NaN.
 
-    Raises
-    ------
-    ValueError: the level is not in (0, 1), or there are fewer than two replicates.
+    Raises:
+        ValueError: the level is not in (0, 1), or there are fewer than two replicates.
     """
     if not 0 < level < 1 or len(replicates) < 2:
         raise ValueError(f"no interval to level {level} from {len(replicates)} replicates")
@@ -43,7 +42,7 @@ def interval(replicates: np.ndarray, level: float = 0.95) -> Interval:
 
 
 def two_sided_p(replicates: np.ndarray) -> float:
-    """The p-value of "the difference is 0" from the replicates `(R,)` of a difference, in [2/(R+1), 1].
+    """Return the p-value of "the difference is 0" from the replicates `(R,)` of a difference, in [2/(R+1), 1].
 
     Twice the smaller share of replicates on either side of 0, where one at 0 is on both, and one more is counted on
     each, so that p is never 0. It is below 1 - level about where the percentile interval of that level leaves out 0.
@@ -57,7 +56,7 @@ def two_sided_p(replicates: np.ndarray) -> float:
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
-    """P-values `(m,)` to those adjusted for all of them being tested, `(m,)` in [0, 1] (Holm, 1979).
+    """Map p-values `(m,)` to those adjusted for all of them being tested, `(m,)` in [0, 1] (Holm, 1979).
 
     Rejecting where an adjusted one is at most a has a chance of at most a to reject any true hypothesis, however the
     tests depend on one another. A NaN is a test that was not made: it stays, and the others do not pay for it.
@@ -71,9 +70,10 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def interval_of_share(correct: np.ndarray, rows: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Where the chance of being right lies, low and high `(g,)`: exact for independent rows (Clopper, Pearson, 1934).
+    """Return where the chance of being right lies, low and high `(g,)`, exact for independent rows.
 
-    `correct` of `rows`, both `(g,)`; each end is missed with a chance of at most (1 - level)/2.
+    Of `correct` among `rows`, both `(g,)`; each end is missed with a chance of at most (1 - level)/2 (Clopper and
+    Pearson, 1934).
     """
     low = np.nan_to_num(betaincinv(correct, rows - correct + 1, (1 - level) / 2), nan=0.0)
     high = np.nan_to_num(betaincinv(correct + 1, rows - correct, (1 + level) / 2), nan=1.0)

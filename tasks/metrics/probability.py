@@ -14,18 +14,17 @@ SMALLEST_PROBABILITY = METRIC_DEFAULTS.smallest_probability  # one impossible la
 
 
 def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
-    """Share of rows whose decision `(n,)` is the true label `(n,)`, in [0, 1]."""
+    """Return the share of rows whose decision `(n,)` is the true label `(n,)`, in [0, 1]."""
     return float(np.mean(decision == labels)) if len(labels) else np.nan
 
 
 def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
-    """Expected calibration error of fixed decisions, in [0, 1]: confidence `(n,)` in [0, 1] and correct `(n,)` bool.
+    """Return the expected calibration error, in [0, 1], of confidence `(n,)` in [0, 1] against correct `(n,)` bool.
 
     Sum over bins of (share of rows) * |mean confidence - mean correct| (Guo et al., 2017), over `confidence_bins`.
 
-    Raises
-    ------
-    ValueError: a confidence is NaN or outside [0, 1]; the message names the row.
+    Raises:
+        ValueError: a confidence is NaN or outside [0, 1]; the message names the row.
     """
     confidence = np.asarray(confidence, dtype=np.float64)
     bin_of_row = confidence_bins(confidence, bins)
@@ -36,15 +35,14 @@ def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
 
 
 def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
-    """Confidence `(n,)` in [0, 1] to its bin `(n,)` int64, 0..bins-1, where 0 is the lowest.
+    """Map confidence `(n,)` in [0, 1] to its bin `(n,)` int64, 0..bins-1, where 0 is the lowest.
 
     Bins are of equal width and closed on the left, as the authors' are: bin i is [i/bins, (i+1)/bins) with float64
     edges, and a confidence of 1 joins the last. Decided by comparing, since `bins * c` may round over an integer. The
     rule matters: a uniform row has confidence 1/K, which is an edge for K = 3 and 5.
 
-    Raises
-    ------
-    ValueError: a confidence is NaN or outside [0, 1]; the message names the row.
+    Raises:
+        ValueError: a confidence is NaN or outside [0, 1]; the message names the row.
     """
     confidence = np.asarray(confidence, dtype=np.float64)
     inside = (confidence >= 0) & (confidence <= 1 + 1e-9)  # exp of a log-probability may round above 1
@@ -55,7 +53,7 @@ def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
 
 
 def top_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The probability `(n,)` of each row's top label, the first among equals, and whether that is the true one."""
+    """Return the probability `(n,)` of each row's top label, the first among equals, and whether it is the true one."""
     reject_nan(log_probabilities, "log-probability")
     top = np.argmax(log_probabilities, axis=1)
     return np.exp(log_probabilities[np.arange(len(labels)), top]), top == labels
@@ -64,7 +62,7 @@ def top_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.n
 def nll_of_rows(
     log_probabilities: np.ndarray, labels: np.ndarray, smallest: float = SMALLEST_PROBABILITY
 ) -> np.ndarray:
-    """-log p of the true label, in nats: `(n, K)` and `(n,)` to `(n,)`, at least 0; p counts as `smallest` at least.
+    """Return -log p of the true label, in nats: `(n,)`, at least 0; p counts as `smallest` at least.
 
     Without a floor (`smallest` 0) one impossible label makes the mean, the NLL, infinite.
     """
@@ -74,7 +72,7 @@ def nll_of_rows(
 
 
 def brier_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Squared error of the probabilities, `(n,)` in [0, 2], summed over the K labels; its mean is that of Brier (1950).
+    """Return the squared error of the probabilities, `(n,)` in [0, 2], summed over labels; its mean is Brier's (1950).
 
     Some libraries average over labels too, or take one of two labels: that is 1/K, or half, of this.
     """

@@ -39,7 +39,7 @@ class View:
     draws: Resamples | None
 
     def mean(self, values: np.ndarray) -> Value:
-        """The mean of values `(n,)`; NaN of no rows."""
+        """Return the mean of values `(n,)`; NaN of no rows."""
         if self.draws is not None:
             return self.draws.mean(values)
         return float(np.mean(values)) if len(values) else np.nan
@@ -55,11 +55,11 @@ class Probabilities(View):
 
     @property
     def confidence(self) -> np.ndarray:
-        """The probability of the decision, `(n,)`."""
+        """Return the probability of the decision, `(n,)`."""
         return np.asarray(np.exp(self.log_probabilities[np.arange(len(self.labels)), self.decision]))
 
     def ece(self, confidence: np.ndarray, correct: np.ndarray) -> Value:
-        """The expected calibration error of confidence `(n,)` in [0, 1] against correct `(n,)` bool."""
+        """Return the expected calibration error of confidence `(n,)` in [0, 1] against correct `(n,)` bool."""
         error = ece if self.draws is None else self.draws.ece
         return error(confidence, correct, self.params.ece_bins)
 
@@ -103,7 +103,7 @@ class Reliability(View):
 
     @cached_property
     def ranked(self) -> Mapping[str, Value]:
-        """Every metric that ranks, from one sort."""
+        """Return every metric that ranks, from one sort."""
         if self.draws is not None:
             replicates = self.draws.ranking_metrics(self.logit, self.correct)
             if self.params.ties != "expected":  # the bootstrap knows no other reading
@@ -166,14 +166,14 @@ COMPARED = tuple(key for key, metric in METRICS.items() if metric.compared)
 
 
 def metrics_of(*views: type[View]) -> tuple[Metric, ...]:
-    """The metrics of these kinds of view, in their order."""
+    """Return the metrics of these kinds of view, in their order."""
     return tuple(metric for metric in _METRICS if metric.view in views)
 
 
 def of_reliability(
     logit: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS, draws: Resamples | None = None
 ) -> dict[str, Value]:
-    """The metrics of one reliability, given as its logit `(n,)`, against correct `(n,)` bool, by name."""
+    """Return the metrics of one reliability, given as its logit `(n,)`, against correct `(n,)` bool, by name."""
     view = Reliability(np.asarray(correct, dtype=bool), params, draws, np.asarray(logit, dtype=np.float64))
     return {metric.key: metric.function(view) for metric in metrics_of(Reliability)}
 

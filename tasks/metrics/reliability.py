@@ -40,9 +40,8 @@ def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
 
     Neighbouring wrong rows make one group even where they are not tied: no metric tells them apart.
 
-    Raises
-    ------
-    ValueError: a logit is NaN; the message names the row.
+    Raises:
+        ValueError: a logit is NaN; the message names the row.
     """
     logit = np.asarray(logit, dtype=np.float64)
     reject_nan(logit, "reliability logit")
@@ -60,7 +59,7 @@ def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
 
 
 def harmonic_sums(largest: int) -> np.ndarray:
-    """For x = 0 .. largest, H_x and the sum of H_0 .. H_{x-1}, which is x (H_x - 1): `(2, largest + 1)`."""
+    """Return H_x and the sum of H_0 .. H_{x-1}, which is x (H_x - 1), for x = 0 .. largest: `(2, largest + 1)`."""
     places = np.arange(largest + 1)
     numbers = digamma(places + 1.0) + np.euler_gamma  # as exact for the last as for the first, unlike a running sum
     return np.stack([numbers, places * (numbers - 1)])
@@ -69,7 +68,7 @@ def harmonic_sums(largest: int) -> np.ndarray:
 def ranking_metrics(
     order: RiskOrder, weights: np.ndarray | None = None, harmonic: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """Each metric that ranks by name, `(R,)`, under R weightings; the same as that of the rows repeated so often.
+    """Return each metric that ranks by name, `(R,)`, under R weightings; each is that of the rows repeated so often.
 
     `aurc`, lower is better: the area under the risk-coverage curve, in [0, 1], as the paper sums it: the mean of the n
     retained error rates at coverages 1/n .. n/n, no point at coverage 0, no trapezoid. A constant reliability has the
@@ -79,11 +78,11 @@ def ranking_metrics(
     where no error has weight. `selacc_<c>0`: the accuracy of the c tenths of rows of lowest risk, rounded up in whole
     numbers (0.7 * 90 is below 63), and of one row at least; of the tie group at the border, the share that fits in.
 
-    Parameters
-    ----------
-    weights: `(R, n)` integers, at least 0, by place (not by row); each weighting has a positive sum. By default one
-        weighting, in which each row counts once.
-    harmonic: `harmonic_sums` of the largest of those sums, or more; by default it is made here.
+    Args:
+        order: rows from low to high risk.
+        weights: `(R, n)` integers, at least 0, by place (not by row); each weighting has a positive sum. By default
+            one weighting, in which each row counts once.
+        harmonic: `harmonic_sums` of the largest of those sums, or more; by default it is made here.
     """
     places, errors = _running(order, weights)
     before, upto = places.take(order.start, axis=1), places.take(order.end, axis=1)
@@ -113,7 +112,7 @@ def ranking_metrics(
 
 
 def threshold_aupr_error(logit: np.ndarray, correct: np.ndarray) -> float:
-    """The average precision of finding the errors where each tie group is one threshold, as scikit-learn has it.
+    """Return the average precision of finding the errors where each tie group is one threshold, as scikit-learn has it.
 
     Of logits `(n,)` and correct `(n,)` bool. It is below `aupr_error` wherever precision falls along the ranking, and
     the same without ties; NaN without errors.
@@ -125,12 +124,12 @@ def threshold_aupr_error(logit: np.ndarray, correct: np.ndarray) -> float:
 
 
 def rows_kept(rows: Any, tenths: int) -> Any:
-    """How many of so many `rows` the accuracy at `tenths` tenths is of: rounded up, and one at least."""
+    """Return how many of so many `rows` the accuracy at `tenths` tenths is of: rounded up, and one at least."""
     return np.maximum(1, -(-tenths * rows // 10))
 
 
 def errors_retained(order: RiskOrder, coverage: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """The errors to expect among the `coverage` share of lowest risk, as a share of all rows: `(c,)` to `(R, c)`.
+    """Return the errors to expect among the `coverage` `(c,)` of lowest risk, as shares of all rows `(R, c)`.
 
     Coverages lie in [0, 1]; between two places the line is straight, as it is on average within a tie group. Over
     the coverage it is the risk of what is kept; all errors less it are those that a review of the rest finds. Weights
@@ -151,7 +150,7 @@ def errors_retained(order: RiskOrder, coverage: np.ndarray, weights: np.ndarray 
 def nll_correct(
     logit: np.ndarray, correct: np.ndarray, smallest: float = METRIC_DEFAULTS.smallest_reliability
 ) -> float:
-    """Mean log loss of the reliability sigmoid(t) against correct, in nats: `(n,)` logits t and `(n,)` bool.
+    """Return the mean log loss of the reliability sigmoid(t) against correct, in nats: `(n,)` logits t and `(n,)` bool.
 
     A reliability counts as `smallest` at least and 1 - `smallest` at most, as the authors cut it: one wrong row of a
     confidence that rounds to 1 would make the mean infinite, and 13.8 nats say as much.
@@ -163,11 +162,10 @@ def nll_correct(
 def nll_correct_of_rows(
     logit: np.ndarray, correct: np.ndarray, smallest: float = METRIC_DEFAULTS.smallest_reliability
 ) -> np.ndarray:
-    """What `nll_correct` is the mean of, `(n,)`, above 0 or equal to it.
+    """Return what `nll_correct` is the mean of, `(n,)`, above 0 or equal to it.
 
-    Raises
-    ------
-    ValueError: a logit is NaN, and the message names the row; or `smallest` is not above 0 and below 1/2.
+    Raises:
+        ValueError: a logit is NaN, and the message names the row; or `smallest` is not above 0 and below 1/2.
     """
     if not 0 < smallest < 0.5:
         raise ValueError(f"smallest is {smallest}; it must lie between 0 and 1/2")

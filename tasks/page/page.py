@@ -49,7 +49,7 @@ class Page:
 
 
 def html(page: Page) -> str:
-    """The page as text."""
+    """Return the page as text."""
     TEMPLATES.filters |= {"embedded": embedded}
     return TEMPLATES.get_template("page.html.jinja").render(
         page=page,
@@ -63,19 +63,19 @@ def html(page: Page) -> str:
 
 
 def dvc_plots_page() -> str:
-    """The page in which DVC fills in `{plot_divs}`: with Vega inside, where DVC's own would load it from a CDN."""
+    """Return the page in which DVC fills in `{plot_divs}`, with Vega inside; DVC's own would load it from a CDN."""
     script = Markup(library())  # noqa: S704 - Vega's own
     return TEMPLATES.get_template("dvc_plots.html.jinja").render(library=script) + "\n"
 
 
 @cache
 def library() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script, without an end that the page would take for its own."""
+    """Return Vega, Vega-Lite and Vega-Embed in one script, without an end that the page would take for its own."""
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
 
 
 def embedded(figure: DrawnFigure) -> Markup:
-    """The figure as JSON for the script: its chart, its rows as the CSV that is beside the page, and their types."""
+    """Return the figure as JSON for the script: its chart, its rows as the CSV beside the page, and their types."""
     types = {name: "number" if kind.is_numeric() else "string" for name, kind in figure.rows.schema.items()}
     content = {"spec": figure.spec, "csv": figure.rows.write_csv(), "types": types}
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))

@@ -20,7 +20,7 @@ LIBRARIES = ("python", "torch", "polars", "prefect", "dvc", "great-expectations"
 
 
 def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
-    """The answer first, from the table `overview` (with `dataset` as people read it), then what it rests on."""
+    """Return the answer, from the table `overview` (`dataset` as people read it), then what it rests on."""
     finished = overview.filter(pl.col("source") != FAILED)
     answers = []
     for answer, words in ANSWERS.items():
@@ -54,7 +54,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def facts_in_words(facts: Mapping[str, Any]) -> dict[str, str]:
-    """What to know of a data set before its figures, from its base.json."""
+    """Return what to know of a data set before its figures, from its base.json."""
     rows, groups = facts["rows"], facts["groups"]
     return {
         "labels": ", ".join(facts["labels"]),
@@ -68,7 +68,7 @@ def facts_in_words(facts: Mapping[str, Any]) -> dict[str, str]:
 def provenance_in_words(
     facts: Sequence[Mapping[str, Any]], *, commit: str, versions: Mapping[str, str]
 ) -> dict[str, str]:
-    """Where the data and the code of a report come from, by what it is."""
+    """Return where the data and the code of a report come from, by what it is."""
     sources = {}
     for fact in facts:
         origin, preset = fact.get("origin", {}), fact.get("preset")
@@ -90,7 +90,7 @@ class Expectation:
 
 
 def gates_of(records: Iterable[Mapping[str, Any]]) -> list[Expectation]:
-    """From the records of gates.json, expectations in the order in which they were first asked."""
+    """Return the expectations in records of gates.json, in the order in which they were first asked."""
     rows: dict[tuple[str, str], Expectation] = {}
     for check in (check for record in records for check in record["checks"]):
         where = ", ".join(str(value) for value in check["coordinates"].values())

@@ -13,7 +13,7 @@ PAPER_VARIANTS, OURS = variants_for("paper"), variants_for("rival", "sensitivity
 
 @table("ablation", "Structural ablation, averaged over data sets and calibrators.", NOTE, digits=4)
 def ablation_table(runs: Runs) -> pl.DataFrame:
-    """Unweighted mean over the (data set, calibrator) cells of their means over seeds; `ours` marks what we added."""
+    """Return unweighted means over (data set, calibrator) of their means over seeds; `ours` marks what we added."""
     means = _means(runs.rows(), "variant", sources=pl.col("source").unique())
     rows = _variants(means).join(means, on="variant", how="inner", maintain_order="left")
     source = pl.col("sources").map_elements(joined_sources, return_dtype=pl.String).alias("source")
@@ -22,7 +22,7 @@ def ablation_table(runs: Runs) -> pl.DataFrame:
 
 @table("ablation_by_dataset", "Structural ablation of each data set, averaged over calibrators.", NOTE, digits=4)
 def ablation_by_dataset(runs: Runs) -> pl.DataFrame:
-    """The same for each data set, one's own too: means over calibrators of means over seeds."""
+    """Return the same for each data set, one's own too: means over calibrators of means over seeds."""
     keys = ("dataset", "source", "variant")
     means = _means(runs.rows(own=True), *keys)
     cells = means.select("dataset", "source").unique(maintain_order=True).join(_variants(means), how="cross")

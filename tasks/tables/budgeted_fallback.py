@@ -14,7 +14,7 @@ COVERAGES = (10, 50, 70, 90)  # percent
     f"Means over calibrators and protocol seeds. {BOLD}",
 )
 def budgeted_fallback_table(runs: Runs) -> pl.DataFrame:
-    """MRP minus confidence in selective accuracy, a mean over calibrators; the last row is the mean over data sets."""
+    """Return MRP minus confidence in selective accuracy, meant over calibrators, and in the last row over sets."""
     metrics = [f"selacc_{coverage}" for coverage in COVERAGES]
     deltas = {f"delta_{name}": values("mrp", name).mean() - values("confidence", name).mean() for name in metrics}
     cells = runs.rows().group_by(*KEYS, maintain_order=True).agg(**deltas)

@@ -19,7 +19,7 @@ SCHEMA = pl.Schema(
 
 @table("datasets", "Data sets, and what was realised of them.", "Class priors in the order of the labels.")
 def datasets_table(runs: Runs) -> pl.DataFrame:
-    """One row for each data set; priors are shares of the true labels, in the order of `labels`."""
+    """Return one row for each data set; priors are shares of the true labels, in the order of `labels`."""
     described = pl.DataFrame([_described(fact) for fact in runs.facts if fact["dataset"] != BOOSTED], schema=SCHEMA)
     return finished(in_order(runs, described, own=True), runs, own=True)
 

@@ -15,7 +15,7 @@ CELL = ("dataset", "calibrator", "metric", "quantity")
 
 
 def deviations(runs: Runs) -> pl.DataFrame:
-    """How much each CELL varies, in the unit of its metric.
+    """Return how much each CELL varies, in the unit of its metric.
 
     `seeds` is its deviation over `n_seeds` protocol seeds (n - 1), and `standard_error` that over test rows, taken from
     where `sampled` says; both are null where it was not measured. Within a data set all calibrators share the rows, so

@@ -58,16 +58,16 @@ class ShownTable:
 
     @property
     def texts(self) -> list[list[str]]:
-        """The cells of all rows, without marks or sections."""
+        """Return the cells of all rows, without marks or sections."""
         return [[cell.text for cell in row] for section in self.sections for row in section.rows]
 
     def markdown(self) -> str:
-        """The table in Markdown: caption, rows, note; improvements are bold."""
+        """Return the table in Markdown: caption, rows, note; improvements are bold."""
         return TEMPLATES.get_template("table.md.jinja").render(table=self).rstrip() + "\n"
 
 
 def shown(table: Table, frame: pl.DataFrame) -> ShownTable:
-    """The rows of a table as people read them; `source` moves into the name, a deviation behind its mean.
+    """Return the rows of a table as people read them; `source` moves into the name, a deviation behind its mean.
 
     One's own data sets stand in a section of their own.
     """
@@ -85,12 +85,12 @@ def shown(table: Table, frame: pl.DataFrame) -> ShownTable:
 
 
 def display_name(name: str, source: str) -> str:
-    """`wands (simulated)` for a twin, `wands (failed)` for a hole, the plain key for everything else."""
+    """Return `wands (simulated)` for a twin, `wands (failed)` for a hole, the plain key for everything else."""
     return f"{name} ({source})" if "simulated" in source or source == FAILED else name
 
 
 def cell(value: object, digits: int = 3, *, signed: bool = False) -> str:
-    """A number with `digits` decimals, a dash where it is undefined, anything else as it is."""
+    """Return a number with `digits` decimals, a dash where it is undefined, anything else as it is."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -100,7 +100,7 @@ def cell(value: object, digits: int = 3, *, signed: bool = False) -> str:
 
 
 def metric_of(column: str) -> tuple[Metric | None, str]:
-    """The metric that a column is about and which of its MEMBERS it holds; None and the column for any other."""
+    """Return the metric that a column is about and which of its MEMBERS it holds; None and the column for any other."""
     change = column.removeprefix("delta_")
     name, _, member = column.rpartition("_") if change == column else (change, "", "delta")
     metric = METRICS.get(name.removeprefix("fixed_"))

@@ -19,7 +19,7 @@ COVERS = (
 
 
 def headline(runs: Runs) -> dict[str, Any]:
-    """For each data set the change of each metric, MRP minus confidence, meant over its calibrators, then counts.
+    """Return the change of each metric on each data set, MRP minus confidence, meant over calibrators, then counts.
 
     Data sets are named as people read them, for `dvc metrics` shows these names; `data_sets` counts, for each metric,
     those with an interval: improved, worsened, and all of them.
@@ -32,7 +32,7 @@ def headline(runs: Runs) -> dict[str, Any]:
 
 
 def judged(runs: Runs) -> pl.DataFrame:
-    """The average of each data set with its `sign`, by its 95% interval and by Holm's p over data sets."""
+    """Return the average of each data set with its `sign`, by its 95% interval and by Holm's p over data sets."""
     averages = intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
     looks = averages.select("metric", "low", "high", "p_holm").iter_rows()
     signs = [sign_of(METRICS[metric].direction, low, high, p) for metric, low, high, p in looks]
@@ -46,7 +46,7 @@ def _counts(averages: pl.DataFrame, metric: str) -> dict[str, int]:
 
 
 def headline_sentence(runs: Runs) -> str:
-    """On how many of the paper's data sets, and of one's own, correctness NLL falls; and what the interval covers."""
+    """Return on how many of the paper's and of one's own sets correctness NLL falls, and what the interval covers."""
     averages = judged(runs)
     paper = pl.col("dataset").is_in(PAPER_DATASETS)
     families = ((averages.filter(paper), "data sets"), (averages.filter(~paper), "own data sets"))

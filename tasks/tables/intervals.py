@@ -16,7 +16,7 @@ from tasks.tables.runs import PAPER_DATASETS, Runs, finished, in_order, table
     digits=4,
 )
 def intervals_table(runs: Runs) -> pl.DataFrame:
-    """MRP minus confidence for each data set and calibrator, and the mean over those of the paper's that ran.
+    """Return MRP minus confidence for each data set and calibrator, and the mean over those of the paper's that ran.
 
     `p_holm`, of the averages only, is corrected over data sets for each metric: the paper's are one family, one's own
     another.

@@ -12,7 +12,7 @@ from tasks.tables.runs import KEYS, Runs, finished, table, values
     digits=1,
 )
 def label_spread_table(runs: Runs) -> pl.DataFrame:
-    """A row for each data set: the mean spread of all calibrators, in points, beside that of shuffled labels.
+    """Return a row for each data set: the mean spread of all calibrators, in points, beside that of shuffled labels.
 
     `runs_above_random` counts over all calibrators and seeds, as the paper's 18 of 18 does.
     """
@@ -26,7 +26,7 @@ def label_spread_table(runs: Runs) -> pl.DataFrame:
     digits=1,
 )
 def label_spread_by_calibrator(runs: Runs) -> pl.DataFrame:
-    """The same for each calibrator, counted over its own seeds."""
+    """Return the same for each calibrator, counted over its own seeds."""
     return _spreads(runs, *KEYS)
 
 

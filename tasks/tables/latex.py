@@ -27,12 +27,12 @@ SPECIAL = {
 
 
 def escaped(text: str) -> str:
-    """Plain text as LaTeX prints it, a leading minus as a minus."""
+    """Return plain text as LaTeX prints it, a leading minus as a minus."""
     return re.sub(r"^-(?=\d)", "$-$", "".join(SPECIAL.get(sign, sign) for sign in text))
 
 
 def latex(table: ShownTable, schema: pl.Schema) -> str:
-    """A table with columns of `schema` as a LaTeX table with caption and label; improvements are bold."""
+    """Return a table with columns of `schema` as a LaTeX table with caption and label; improvements are bold."""
     kinds = ("p{3cm}" if name in WIDE else "r" if schema[name].is_numeric() else "l" for name in table.columns)
     return TEMPLATES.get_template("table.tex.jinja").render(
         table=table,

@@ -7,7 +7,7 @@ from tasks.tables.runs import BOLD, DEVIATION, KEYS, Runs, compared, finished, t
 
 @table("main", "Reliability of fixed decisions: confidence, MRP, and the change.", f"{DEVIATION} {BOLD}")
 def main_table(runs: Runs) -> pl.DataFrame:
-    """One row for each data set (one's own come last) and calibrator; columns are the paper's, and `source`.
+    """Return one row for each data set (one's own come last) and calibrator; columns are the paper's, and `source`.
 
     `<metric>_conf` and `<metric>_mrp`, each with its deviation `_std` over the protocol seeds (n - 1), and
     `<metric>_delta`, MRP minus confidence. The deviation says how much three splits differ; it is no confidence

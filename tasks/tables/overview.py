@@ -40,7 +40,7 @@ SCHEMA = pl.Schema({"dataset": TEXT, "advice": TEXT} | dict.fromkeys(NUMBERS, NU
     place="first",
 )
 def overview_table(runs: Runs) -> pl.DataFrame:
-    """A row for each data set: means over calibrators and protocol seeds, the interval of the change, and advice.
+    """Return a row for each data set: means over calibrators and seeds, the interval of the change, and advice.
 
     `found_per_1000_conf` and `found_per_1000_mrp` are the wrong decisions among 1,000 reviewed, where all are but the
     most reliable 70%; `_low` and `_high` bound their difference. `low` and `high` bound `nll_correct_delta`, both at

@@ -14,7 +14,7 @@ KEYS = ("dataset", "rows", "calibrator")
     "Where a set is split by group, the first rows are those of whole groups.",
 )
 def rivals_table(runs: Runs) -> pl.DataFrame:
-    """One row for each data set, number of rows asked for, and calibrator: means and population deviations over seeds.
+    """Return a row for each data set, number of rows asked for, and calibrator: means and deviations over seeds.
 
     `calibrator_fit_rows` and `projection_fit_rows` are the means of what was there. With 0 projection-fit rows the
     calibrator was given the rows of both parts, and MRP has no numbers.

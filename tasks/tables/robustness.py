@@ -16,7 +16,7 @@ UNCALIBRATED = "uncal"
     "Bases with a calibrator's name are ours. Means over seeds.",
 )
 def robustness_table(runs: Runs) -> pl.DataFrame:
-    """The uncalibrated base predictors of MSLR-WEB10K; below them ours, under calibrators that are not the paper's."""
+    """Return the uncalibrated bases of MSLR-WEB10K; below them ours, under calibrators that are not the paper's."""
     columns = {name: values("confidence", name).mean() for name in ("accuracy", "ece")}
     columns |= {name: mean for name, mean in compared().items() if name.endswith(("_conf", "_mrp"))}
     cells = runs.metrics.sort("seed", maintain_order=True).group_by("dataset", "source", "calibrator").agg(**columns)

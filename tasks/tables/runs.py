@@ -53,30 +53,30 @@ class Runs:
     calibrators_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # and of single data sets instead
 
     def own(self) -> list[str]:
-        """Data sets that are not the paper's, in the order of the facts, then of the results."""
+        """Return data sets that are not the paper's, in the order of the facts, then of the results."""
         seen = [fact["dataset"] for fact in self.facts] + [*self.metrics["dataset"].unique(maintain_order=True)]
         return [name for name in dict.fromkeys([*seen, *self.missing]) if name not in (*PAPER_DATASETS, BOOSTED)]
 
     def sources(self) -> dict[str, str]:
-        """Where each data set that has results comes from."""
+        """Return where each data set that has results comes from."""
         return dict(self.metrics.select("dataset", "source").unique(maintain_order=True).iter_rows())
 
     def test_rows(self) -> pl.Expr:
-        """The number of test rows of the data set in the column `dataset`; null where its facts do not say it."""
+        """Return the number of test rows of the set in the column `dataset`; null where its facts do not say it."""
         rows = {fact["dataset"]: fact.get("rows", {}).get("test") for fact in self.facts}
         return pl.col("dataset").replace_strict(rows, default=None, return_dtype=WHOLE)
 
     def asked(self, dataset: str) -> tuple[str, ...]:
-        """The calibrators that were asked for on one data set: rivals that ran beside them are not among them."""
+        """Return the calibrators that were asked for on one data set, without rivals that ran beside them."""
         return self.calibrators_of.get(dataset, self.calibrators)
 
     def others(self) -> list[str]:
-        """Calibrators that ran and are not the paper's, the known rivals first."""
+        """Return calibrators that ran and are not the paper's, the known rivals first."""
         ran = self.metrics["calibrator"].unique(maintain_order=True)
         return [name for name in dict.fromkeys([*CALIBRATORS, *ran]) if name in set(ran) - {*PAPER_CALIBRATORS}]
 
     def rows(self, *, own: bool = False) -> pl.DataFrame:
-        """Metrics under all calibrators asked for on the paper's data sets (and one's own), in the tables' order."""
+        """Return metrics under the calibrators asked for on the paper's sets (and one's own), in the tables' order."""
         asked = pl.any_horizontal(
             (pl.col("dataset") == dataset) & pl.col("calibrator").is_in(self.asked(dataset))
             for dataset in (*PAPER_DATASETS, *self.own())
@@ -96,7 +96,7 @@ class Table:
     make: Callable[[Runs], pl.DataFrame]
 
     def __call__(self, runs: Runs) -> pl.DataFrame:
-        """The rows in full precision, with `source` as the last column."""
+        """Return the rows in full precision, with `source` as the last column."""
         return self.make(runs)
 
 
@@ -110,7 +110,7 @@ def table(
 def in_order(
     runs: Runs, frame: pl.DataFrame, *, own: bool, by: Iterable[str] = ("dataset", "calibrator", "seed")
 ) -> pl.DataFrame:
-    """Rows of the paper's data sets (and one's own), sorted by those columns of `by` that the frame has."""
+    """Return rows of the paper's data sets (and one's own), sorted by those columns of `by` that the frame has."""
     datasets = [*PAPER_DATASETS, *(runs.own() if own else [])]
     calibrators = dict.fromkeys([*CALIBRATORS, *runs.others()])
     keys = {name: pl.col(name) for name in by if name in frame.columns}
@@ -122,12 +122,12 @@ def in_order(
 
 
 def values(variant: str, metric: str) -> pl.Expr:
-    """In a group of rows: the values of one metric of one variant, one for each seed."""
+    """Return, in a group of rows, the values of one metric of one variant, one for each seed."""
     return pl.col("value").filter((pl.col("variant") == variant) & (pl.col("metric") == metric))
 
 
 def compared() -> dict[str, pl.Expr]:
-    """The paper's columns for each metric: confidence and MRP, mean and deviation over seeds (n - 1), delta."""
+    """Return the paper's columns for each metric: confidence and MRP, mean and deviation over seeds (n - 1), delta."""
     columns: dict[str, pl.Expr] = {}
     for metric in COMPARED:
         before, after = values("confidence", metric), values("mrp", metric)
@@ -138,7 +138,7 @@ def compared() -> dict[str, pl.Expr]:
 
 
 def finished(table: pl.DataFrame, runs: Runs | None = None, *, own: bool = False) -> pl.DataFrame:
-    """Undefined numbers become empty, `source` goes last; with `runs`, a row marks each data set that failed."""
+    """Return the table with undefined numbers empty and `source` last; given `runs`, with a row for each failed set."""
     if runs is not None:
         holes = pl.DataFrame({"dataset": runs.missing, "source": FAILED}, schema={"dataset": TEXT, "source": TEXT})
         if "calibrator" in table.columns:
@@ -149,5 +149,5 @@ def finished(table: pl.DataFrame, runs: Runs | None = None, *, own: bool = False
 
 
 def joined_sources(sources: Iterable[str]) -> str:
-    """The source of an average: the one of all its members, or all of theirs."""
+    """Return the source of an average: the one of all its members, or all of theirs."""
     return "+".join(sorted(set(sources)))

@@ -18,7 +18,7 @@ SEEDS = "Means over the protocol seeds that both were run with."
 
 @table("sensitivity", "What each choice changes.", SEEDS, digits=4, place="beside")
 def sensitivity_table(runs: Runs) -> pl.DataFrame:
-    """One row for each option and each number that it was measured on: means over seeds, and what the option adds.
+    """Return a row for each option and each number measured under it: means over seeds, and what the option adds.
 
     `calibrator`, `variant` and `dataset` name the default; where `option` is a calibrator, a variant or a data set,
     it stands in its place.

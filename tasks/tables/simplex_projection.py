@@ -15,7 +15,7 @@ METRICS = {"fixed_ece": "ece", "top_ece": "top_ece", "nll": "nll", "brier": "bri
     digits=4,
 )
 def simplex_projection_table(runs: Runs) -> pl.DataFrame:
-    """A row for each data set and calibrator: means over seeds, MRC minus the calibrator, and two shares of rows.
+    """Return a row for each data set and calibrator: means over seeds, MRC minus calibrator, and two shares of rows.
 
     `q_below_uniform_pct`: percent of test rows whose reliability is below 1/K, out of reach; `solved_pct`: percent of
     rows whose power was found.

@@ -77,7 +77,7 @@ INFERRED = "ts: solved to the optimum"
     place="comparison",
 )
 def verdict_table(runs: Runs) -> pl.DataFrame:
-    """A row for each number of the paper, or one that says why a data set, or all of them, cannot be compared."""
+    """Return a row for each number of the paper, or one that says why a data set, or all, cannot be compared."""
     sources = dict.fromkeys(runs.missing, FAILED) | runs.sources()
     if OFFICIAL not in [sources.get(name) for name in PAPER_DATASETS]:
         named = ", ".join(f"{name} ({sources.get(name, NOT_RUN)})" for name in PAPER_DATASETS)
@@ -99,13 +99,13 @@ def verdict_table(runs: Runs) -> pl.DataFrame:
 
 
 def printed() -> pl.DataFrame:
-    """Every number of the paper's six tables of results by its PLACE: `value`, and half a unit of its last digit."""
+    """Return every number of the paper's six tables by its PLACE: `value`, and half a unit of its last digit."""
     texts = {table.key: pl.read_csv(FOLDER / f"{table.key}.csv", infer_schema=False) for table in TABLES}
     return pl.concat([placed(name, table) for name, table in texts.items()])
 
 
 def placed(name: str, table: pl.DataFrame) -> pl.DataFrame:
-    """The filled cells of a table, the paper's or ours, by their PLACE: `value`, and `half_unit` of its last digit.
+    """Return the filled cells of a table, the paper's or ours, by PLACE: `value`, and `half_unit` of its last digit.
 
     A count such as 17/18 is a share, whose unit is one of the count.
     """
