@@ -30,7 +30,7 @@ def label_spread(results: Results) -> Drawing:
             x=alt.X("shuffled:Q", title="percentage points"), x2="spread:Q"
         ),
         base.mark_tick(color=colour("quiet"), thickness=3, size=20).encode(x="shuffled:Q"),
-        base.mark_point(color=colour("mrp"), filled=True, size=110, opacity=1).encode(x="spread:Q"),
+        _dot(base, "mrp", "spread"),
     )
     return rows, drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)), ""
 
@@ -47,10 +47,7 @@ def simplex_feasibility(results: Results) -> Drawing:
     rows = _measured(results, SIMPLEX, {"solved": "solved_share", "infeasible": "infeasible_share"})
     share = alt.X(title="share of test rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", solved=".2%", infeasible=".2%"))
-    chart = alt.layer(
-        base.mark_point(color=colour("mrp"), filled=True, size=110, opacity=1).encode(x="solved:Q"),
-        base.mark_point(color=colour("fifth"), filled=True, size=110, opacity=1).encode(x="infeasible:Q"),
-    ).encode(x=share)
+    chart = alt.layer(_dot(base, "mrp", "solved"), _dot(base, "fifth", "infeasible")).encode(x=share)
     return rows, drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)), ""
 
 
@@ -62,3 +59,7 @@ def _measured(results: Results, variant: str, metrics: Mapping[str, str]) -> pl.
 
 def _by_calibrator(rows: pl.DataFrame) -> alt.Chart:
     return alt.Chart(ROWS).encode(y=alt.Y("calibrator:N", sort=rows["calibrator"].to_list(), title=None))
+
+
+def _dot(base: alt.Chart, tone: str, column: str) -> alt.Chart:
+    return base.mark_point(color=colour(tone), filled=True, size=110, opacity=1).encode(x=f"{column}:Q")

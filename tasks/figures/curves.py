@@ -59,7 +59,11 @@ def curve_rows(results: Results) -> pl.DataFrame:
     rows: Rows = []
     for place, label in enumerate(results.labels):
         mine = first.filter(pl.col("decision") == place)
-        curves = fitted(results, place)
+        curves = [
+            {"seed": lattice["seed"], "knots": lattice["knots"], **lattice["curves"][place]}
+            for lattice in results.lattices
+            if (lattice["calibrator"], lattice["variant"]) == (results.calibrator, "mrp")
+        ]
         panel = {"label": label, "panel": _headed(label, curves, len(mine))}
         kinds = {"identity": _ends(lowest), "curve": [point for curve in curves for point in _drawn(curve, lowest)]}
         kinds["test rows"] = observed(mine["confidence"], mine["correct"])
@@ -73,10 +77,12 @@ def _ends(lowest: float) -> Rows:
 
 
 def _drawn(curve: Mapping[str, Any], lowest: float) -> Rows:
-    """Points of a curve, its knots among them."""
+    """Points of a curve, its knots among them; a label without fit rows keeps its confidence."""
     knots = [knot for knot in curve["knots"] if lowest < knot < 1]
     at = np.unique([*np.linspace(max(lowest, 1e-3), 1 - 1e-3, 60), *knots])
-    columns = {"confidence": at, "reliability": read(curve, at), "seed": curve["seed"], "rows": curve["rows"]}
+    own = curve["fallback"] != "identity"
+    reliability = expit(np.interp(at, curve["knots"], curve["values"])) if own else at
+    columns = {"confidence": at, "reliability": reliability, "seed": curve["seed"], "rows": curve["rows"]}
     return pl.DataFrame(columns).to_dicts()
 
 
@@ -107,22 +113,6 @@ def reliability_by_label(results: Results) -> Drawing:
         layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(VARIANTS[name].title, colour(name))]
     frame = pl.DataFrame(rows, schema=SCHEMA).drop("seed", "to")
     return frame, _panels(frame, layers, lowest, results, said="what is said"), ""
-
-
-def fitted(results: Results, place: int) -> Rows:
-    """Return the curve of one label under each protocol seed, by the calibrator that is drawn."""
-    return [
-        {"seed": lattice["seed"], "knots": lattice["knots"], **lattice["curves"][place]}
-        for lattice in results.lattices
-        if (lattice["calibrator"], lattice["variant"]) == (results.calibrator, "mrp")
-    ]
-
-
-def read(curve: Mapping[str, Any], confidence: np.ndarray) -> np.ndarray:
-    """Return the reliability at confidences `(n,)`, in [0, 1]; a label without fit rows keeps its confidence."""
-    if curve["fallback"] == "identity":
-        return confidence
-    return np.asarray(expit(np.interp(confidence, curve["knots"], curve["values"])))
 
 
 def observed(said: pl.Series, correct: pl.Series) -> Rows:

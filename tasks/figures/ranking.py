@@ -62,20 +62,20 @@ def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
 def risk_coverage(results: Results) -> Drawing:
     """Return error rate of the decisions kept, by coverage, for each way of ranking them."""
     ranked = retained(results)
-    rows = _of_variants(
-        {
-            name: {"coverage": COVERAGE, "risk": errors / COVERAGE, **band(ranked.drawn[name] / COVERAGE)}
-            for name, errors in ranked.errors.items()
-        }
-    ).filter(pl.col("coverage") >= LEAST_DRAWN)
+    risks = {
+        name: {"coverage": COVERAGE, "risk": errors / COVERAGE, **band(ranked.drawn[name] / COVERAGE)}
+        for name, errors in ranked.errors.items()
+    }
+    rows = _of_variants(risks).filter(pl.col("coverage") >= LEAST_DRAWN)
     base = _by_coverage(_variants([*ranked.errors]))
+    band_layer, what_it_is = _banded(base, rows)
     shown = hover(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
     chart = alt.layer(
-        *_banded(base, rows),
+        *band_layer,
         _line(base).encode(y=alt.Y("risk:Q", axis=alt.Axis(format="%"), title="errors among them")),
         base.mark_point(size=120, opacity=0).encode(y="risk:Q", tooltip=shown),
     )
-    return rows, drawn(chart, subtitle=results.subtitle, height=300), _what_the_band_is(rows)
+    return rows, drawn(chart, subtitle=results.subtitle, height=300), what_it_is
 
 
 @figure(
@@ -92,14 +92,15 @@ def accuracy_gain(results: Results) -> Drawing:
     rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain} | bounds)
     rows = rows.filter(pl.col("coverage") >= LEAST_DRAWN).fill_nan(None)
     base = _by_coverage(alt.value(colour("mrp")))
+    band_layer, what_it_is = _banded(base, rows)
     shown = hover(coverage="%", gain="+.2%", low=".2%", high=".2%")
     chart = alt.layer(
-        *_banded(base, rows),
+        *band_layer,
         alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(y=alt.datum(0)),
         base.mark_line(strokeWidth=2).encode(y=alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")),
         base.mark_point(size=120, opacity=0).encode(y="gain:Q", tooltip=shown),
     )
-    return rows, drawn(chart, subtitle=results.subtitle), _what_the_band_is(rows)
+    return rows, drawn(chart, subtitle=results.subtitle), what_it_is
 
 
 @figure(
@@ -155,15 +156,10 @@ def _line(base: alt.Chart) -> alt.Chart:
     return base.mark_line(strokeWidth=2).encode(strokeDash=dashed)
 
 
-def _has_band(rows: pl.DataFrame) -> bool:
-    return bool(rows["low"].is_not_null().any())
-
-
-def _what_the_band_is(rows: pl.DataFrame) -> str:
-    band = f"The band is where 95% of {RESAMPLES} draws of test groups fall, given the fits."
-    none = f"There are fewer than {FEWEST_GROUPS} test groups, too few for a band."
-    return f"{band if _has_band(rows) else none} Means over protocol seeds."
-
-
-def _banded(base: alt.Chart, rows: pl.DataFrame) -> list[alt.Chart]:
-    return [base.mark_area(opacity=0.18).encode(y="low:Q", y2="high:Q")] if _has_band(rows) else []
+def _banded(base: alt.Chart, rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
+    """The band, where there is one, and what it is."""
+    if rows["low"].is_null().all():
+        none = f"There are fewer than {FEWEST_GROUPS} test groups, too few for a band."
+        return [], f"{none} Means over protocol seeds."
+    what = f"The band is where 95% of {RESAMPLES} draws of test groups fall, given the fits. Means over protocol seeds."
+    return [base.mark_area(opacity=0.18).encode(y="low:Q", y2="high:Q")], what

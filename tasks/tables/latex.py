@@ -7,7 +7,7 @@ from itertools import groupby
 import polars as pl
 
 from tasks.metrics.registry import Metric
-from tasks.tables.display import MEMBERS, TEMPLATES, Section, Shown, ShownTable, metric_of
+from tasks.tables.display import MEMBERS, TEMPLATES, Section, ShownTable, metric_of
 
 SYMBOLS = {"nll_correct": r"\mathrm{NLL}_{\mathrm{correct}}"}
 HEADS = {"ece": "Fixed ECE", "top_ece": "Top ECE", "brier": "Brier"}  # where the paper's are shorter than titles
@@ -67,13 +67,12 @@ def _lines(section: Section, columns: list[str]) -> list[str]:
     """Rows, with a rule wherever the data set changes in a table of several rows for each."""
     place = columns.index("dataset") if "dataset" in columns else 0
     groups = groupby(section.rows, lambda row: row[place].text)
-    blocks = [[_line(map(_cell, row)) for row in rows] for _, rows in groups]
+    blocks = [
+        [_line(rf"\textbf{{{escaped(text)}}}" if improved else escaped(text) for text, improved in row) for row in rows]
+        for _, rows in groups
+    ]
     parted = any(len(rows) > 1 for rows in blocks)
     return [line for rows in blocks for line in ([r"\midrule", *rows] if parted and rows is not blocks[0] else rows)]
-
-
-def _cell(shown: Shown) -> str:
-    return f"\\textbf{{{escaped(shown.text)}}}" if shown.improved else escaped(shown.text)
 
 
 def _line(cells: Iterable[str]) -> str:

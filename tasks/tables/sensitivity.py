@@ -11,8 +11,6 @@ ALTERNATIVES = (
     ("dataset", BOOSTED, "mslr_web10k"),
 )
 KEYS = ("dataset", "source", "calibrator", "seed", "variant", "metric")
-
-
 SEEDS = "Means over the protocol seeds that both were run with."
 
 
