@@ -49,17 +49,17 @@ def test_what_a_fit_sums_over_rows_it_may_sum_over_nodes_of_each_cell_by_itself(
 
 
 @pytest.mark.parametrize("steep", [False, True])
-def test_the_slope_is_a_sum_over_all_rows(steep):
+def test_the_gradient_is_a_sum_over_all_rows(steep):
     rows = simulated(4000)
     cells = sort_into_cells(rows, n_labels=K, knots=SETTINGS.places, device="cpu")
     increments = np.random.default_rng(1).uniform(0, 3 * GENTLE if steep else GENTLE, (2, K, SETTINGS.knots))
     values = np.cumsum(increments, axis=2) - increments.sum(axis=2, keepdims=True) / 2
-    slope = cells.gradient(torch.from_numpy(values)).numpy()
+    gradient = cells.gradient(torch.from_numpy(values)).numpy()
     for b, (confidence, decision, correct) in enumerate(rows):
         hats = fits.hats(confidence, SETTINGS.knots)
         t = (hats * values[b, decision]).sum(axis=1)
         expected = np.stack([((expit(t) - correct) * (decision == k)) @ hats for k in range(K)]) / len(t)
-        np.testing.assert_allclose(slope[b], expected, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(gradient[b], expected, rtol=0, atol=1e-14)
 
 
 def test_steep_cells_are_known_by_themselves_and_give_the_bits_that_they_give_alone():

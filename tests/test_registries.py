@@ -10,56 +10,53 @@ import pytest
 
 from tests.project_copy import ROOT, copy_project, environment
 
-NEW = {  # what is added -> its file, what stands in it, the registry, and its line in there
-    "calibrator": (
+NEW = (  # the file of what is added, what stands in it, the registry, the line behind which it stands, its own line
+    (
         "tasks/calibrators/doubled.py",
         "from tasks.calibrators.temperature import Temperature\n\n\n"
         "def fit_doubled(logits, labels, *, seed) -> Temperature:\n    return Temperature(2.0)\n",
         "tasks/calibrators/__init__.py",
+        '        Calibrator("matrix", "matrix scaling", "rival", fit_matrix),\n',
         'Calibrator("doubled", "Doubled", "rival", fit_doubled),',
     ),
-    "variant": (
+    (
         "tasks/projection/as_it_was.py",
         "from tasks.projection.curves import Confidence\n\n\n"
         "def fit_as_it_was(batch) -> list[Confidence]:\n    return [Confidence() for _ in batch.fit.under]\n",
         "tasks/projection/variants.py",
+        "    for variant in (\n",
         'Variant("as_it_was", "as it was", "rival", fit_as_it_was, "the confidence as it was"),',
     ),
-    "metric": (
+    (
         "tasks/metrics/errors_left.py",
         "def errors_left(view):\n    return 1 - view.mean(view.correct)\n",
         "tasks/metrics/registry.py",
+        "_METRICS = (\n",
         'Metric("errors_left", "errors left", LOWER, Reliability, errors_left, compared=True),',
     ),
-    "table": (
+    (
         "tasks/tables/rows_measured.py",
         "from tasks.tables.runs import table\n\n\n"
         '@table("rows_measured", "How many numbers were measured.")\n'
         'def rows_measured(runs):\n    return runs.metrics.group_by("dataset", "source").len()\n',
         "tasks/tables/__init__.py",
+        "        verdict_table,\n",
         "rows_measured,",
     ),
-    "figure": (
+    (
         "tasks/figures/all_scores.py",
         "from tasks.figures.figure import figure\n\n\n"
         '@figure("all_scores", "All the scores", "No chart.")\n'
         'def all_scores(results):\n    return results.scores.select("confidence"), {"mark": "point"}, ""\n',
         "tasks/figures/__init__.py",
+        "        simplex_paths,\n",
         "all_scores,",
     ),
-}
-LAST_LINES = {  # of each registry, behind which the new one stands
-    "calibrator": '        Calibrator("matrix", "matrix scaling", "rival", fit_matrix),\n',
-    "variant": "    for variant in (\n",
-    "metric": "_METRICS = (\n",
-    "table": "        verdict_table,\n",
-    "figure": "        simplex_paths,\n",
-}
+)
 SEEN = """
 import json, typing
 from typer.testing import CliRunner
 from flows import rerank, serve
-from tasks.maps.document import json_schema
 from tasks.metrics.measured import BOUNDED
 from tests.report_data import made, reported
 
@@ -79,14 +76,12 @@ def seen(tmp_path_factory):
     """What a copy of the project shows that has one more of each."""
     folder = tmp_path_factory.mktemp("project")
     copy_project(folder)
-    for kind, (file, content, registry, line) in NEW.items():
+    for file, content, registry, last, line in NEW:
         (folder / file).write_text(content)
         module, defined = file.removesuffix(".py").replace("/", "."), content.partition("def ")[2].partition("(")[0]
-        place, last = folder / registry, LAST_LINES[kind]
-        before, found, behind = place.read_text().partition(last)
-        assert found, kind
-        docstring, quotes, rest = f"{before}{last}        {line}\n{behind}".removeprefix('"""').partition('"""')
-        place.write_text(f'"""{docstring}{quotes}\n\nfrom {module} import {defined}{rest}')
+        before, found, behind = (folder / registry).read_text().partition(last)
+        assert found, registry
+        (folder / registry).write_text(f"from {module} import {defined}\n{before}{last}        {line}\n{behind}")
     (folder / "tests").mkdir()
     (folder / "tests/report_data.py").write_bytes((ROOT / "tests/report_data.py").read_bytes())
     done = subprocess.run(
