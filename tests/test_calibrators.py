@@ -102,9 +102,6 @@ def test_uncal_is_the_softmax():
     np.testing.assert_allclose(np.exp(Identity()(FOUR[0])), softmax(FOUR[0], axis=1), atol=1e-15)
 
 
-# Temperature
-
-
 def derivative(logits: np.ndarray, labels: np.ndarray, beta: float) -> float:
     expected = (softmax(beta * logits, axis=1) * logits).sum(axis=1)
     return float((expected - logits[np.arange(len(labels)), labels]).mean())

@@ -28,9 +28,6 @@ def test_the_paper_has_its_order_and_the_rivals_stand_apart():
     assert all(calibrator.fit.__name__.startswith("fit_") for calibrator in CALIBRATORS.values())
 
 
-# DIAG
-
-
 @pytest.mark.parametrize("n_labels", [2, 3, 10])
 def test_one_factor_for_all_gaps_is_a_temperature(n_labels):
     logits, _ = simulated(200, n_labels)
@@ -48,9 +45,6 @@ def test_the_factors_have_the_least_log_loss_plus_ridge(n_labels):
 
     optimum = np.log(fit_diagonal(logits, labels, seed=1).factors)
     np.testing.assert_allclose(approx_fprime(optimum, objective, 1e-6), 0, atol=1e-5)
-
-
-# Spline
 
 
 def test_the_spline_is_scikit_learns_pipeline_whatever_the_order_of_the_rows():
@@ -75,9 +69,6 @@ def test_the_other_labels_keep_their_proportions_and_the_decision_may_lose_its_p
     logits = np.tile(np.log([0.9, 0.1]), (40, 1))
     calibrated = fit_spline(logits, np.array([1] * 30 + [0] * 10), seed=1)(logits)
     assert (decide(calibrated) == 1).all()
-
-
-# Newton's method
 
 
 def quartic(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
@@ -114,9 +105,6 @@ def test_newton_never_ends_higher_than_it_started_nor_goes_where_rounding_leaves
     assert abs(end.item()) <= 0.3
     bottom = newton(lambda x: (x[0] ** 2, np.array([2 * x[0], 0]), np.diag([2.0, 0])), np.array([3.0, 1]), 1e-6)
     assert bottom == pytest.approx([0, 1])
-
-
-# The class-wise rivals
 
 
 @given(n=st.integers(1, 30), n_labels=st.integers(2, 5), seed=st.integers(0, 1000))

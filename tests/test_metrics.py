@@ -44,9 +44,6 @@ def scored(n: int, seed: int = 0, levels: int | None = None) -> tuple[np.ndarray
     return t, generator.random(n) < expit(t)
 
 
-# Probabilities
-
-
 @pytest.mark.parametrize("bins", [2, 15])
 def test_ece_equals_binned_means_away_from_edges(bins):
     confidence, chance = np.random.default_rng(0).random((2, 5000))
@@ -121,8 +118,6 @@ def test_metrics_of_no_rows_are_nan():
     values += errors_retained(order_by_risk(none, correct), np.array([0.2, 1.0])).ravel().tolist()
     assert np.isnan(values).all()
 
-
-# Reliability
 
 SCORES = st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 5e-324, 2.0, np.nextafter(2.0, 3), np.inf])
 

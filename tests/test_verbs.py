@@ -89,9 +89,6 @@ def _base(decisions, tmp_path, monkeypatch):
     ).write_parquet(base_folder("wands") / "pairs.parquet")
 
 
-# Gates
-
-
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -120,9 +117,6 @@ def test_known_pairs_pass_and_a_group_in_two_splits_does_not():
     pl.read_parquet(path).with_columns(moved).write_parquet(path)
     with pytest.raises(GateFailed, match="q0"):
         check_inputs.fn("wands")
-
-
-# Measurements
 
 
 def test_a_seed_is_measured_in_every_metric_and_variant(projected, measured):
@@ -162,9 +156,6 @@ def test_the_label_spread_of_a_run_is_that_of_its_members_mean_probabilities(
     np.testing.assert_allclose(of_one["value"], measured["value"], rtol=0, atol=1e-12)
 
 
-# Alternatives
-
-
 def test_an_alternative_measures_what_it_bears_on_beside_the_default(projected, calibrated, parts, measured, params):
     unselected = parts._replace(projection_selection=parts.projection_selection.take(slice(0)))
     varied = sensitivity.fn(projected, calibrated, unselected, read_base("wands"), params, "cpu")
@@ -189,9 +180,6 @@ def test_an_alternative_measures_what_it_bears_on_beside_the_default(projected, 
     assert sensitivity.fn(projected, calibrated, parts, read_base("wands"), none, "cpu").equals(varied.clear())
 
 
-# Few rows
-
-
 def test_calibrators_are_compared_on_as_many_rows_as_asked_for_or_there(calibrated, parts, decisions, params, measured):
     both = [calibrate.fn(parts.on_both, "matrix", 1, tuple(2 * rows for rows in FEW))]
     found = baselines.fn(calibrated, both, FEW, parts, decisions, params, "cpu")
@@ -204,9 +192,6 @@ def test_calibrators_are_compared_on_as_many_rows_as_asked_for_or_there(calibrat
     assert same_as(measured, found.filter(pl.col("calibrator") != "matrix", rows=FEW[-1]))
     alone = calibrate.fn(all_parts(decisions.take(slice(FEW[0]))), "ts", 1).value
     np.testing.assert_array_equal(calibrated[1].few[FEW[0]](decisions.logits), alone(decisions.logits))
-
-
-# Intervals
 
 
 def test_a_delta_is_bounded_around_its_value_for_each_calibrator_and_their_average(
@@ -262,9 +247,6 @@ def test_the_choices_of_metrics_hold_for_values_and_intervals(projected, calibra
     other = params.model_copy(update={"metrics": metrics})
     whole = baselines.fn(calibrated, [], FEW[-1:], parts, decisions, other, "cpu")
     assert same_as(measured, whole.filter(variant="confidence"))
-
-
-# What is written
 
 
 def test_scores_hold_the_calibrators_of_the_tables_every_variant_and_a_fixed_sample_of_many_rows(projected, decisions):
