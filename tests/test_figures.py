@@ -102,7 +102,7 @@ def test_what_was_not_run_has_no_figure():
     }
     assert set(every) - set(figures("one label decided")) == {"label_spread"}
     no_line = whole.results(scores=whole.scores.drop("logit_label_platt"))
-    assert [*retained(no_line).errors] == ["confidence", "label_isotonic", "mrp"]
+    assert [*retained(no_line)[0]] == ["confidence", "label_isotonic", "mrp"]
 
 
 @every_shape

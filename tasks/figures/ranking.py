@@ -1,7 +1,6 @@
 """What is left of errors among the decisions that are kept, by coverage, and who finds more of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -21,30 +20,27 @@ COVERAGE = np.arange(1, 101) / 100
 LEAST_DRAWN = 0.05  # below it a curve rests on few rows, and its band says nothing
 SHOWN = {key: variant.line for key, variant in VARIANTS.items() if variant.line}  # in a colour
 RESAMPLES = 400
-
-
-@dataclass(frozen=True, eq=False)
-class Retained:
-    """Errors among the decisions kept at each coverage, as a share of all rows: means over the protocol seeds."""
-
-    errors: dict[str, np.ndarray]  # variant -> (100,)
-    drawn: dict[str, np.ndarray]  # variant -> (R, 100), the same in each resample; R = 0 with too few groups
+ByVariant = dict[str, np.ndarray]
 
 
 @lru_cache(maxsize=1)  # three figures of one data set are drawn from it, one after the other
-def retained(results: Results) -> Retained:
-    """Return every variant that is drawn, under the same resamples."""
+def retained(results: Results) -> tuple[ByVariant, ByVariant]:
+    """Return the errors among the decisions kept at each coverage, as shares of all rows: means over protocol seeds.
+
+    For each variant that is drawn: `(100,)`, and the same in each of R resamples that all share, `(R, 100)`; R = 0 with
+    too few groups.
+    """
     frames = [results.scored(seed) for seed in results.seeds]
     shown = [name for name in SHOWN if f"logit_{name}" in frames[0].columns]
     draws = resample(frames[0]["group"].to_numpy(), resamples=RESAMPLES, seed=0)
-    errors, drawn = {}, {}
+    errors, resampled = {}, {}
     for name in shown:
         seeds = [(frame[f"logit_{name}"].to_numpy(), frame["correct"].to_numpy()) for frame in frames]
         errors[name] = np.mean([errors_retained(order_by_risk(*seed), COVERAGE)[0] for seed in seeds], axis=0)
-        drawn[name] = np.empty((0, len(COVERAGE)))
+        resampled[name] = np.empty((0, len(COVERAGE)))
         if draws.clusters >= FEWEST_GROUPS:
-            drawn[name] = np.mean([draws.errors_retained(*seed, COVERAGE) for seed in seeds], axis=0)
-    return Retained(errors, drawn)
+            resampled[name] = np.mean([draws.errors_retained(*seed, COVERAGE) for seed in seeds], axis=0)
+    return errors, resampled
 
 
 def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
@@ -61,13 +57,13 @@ def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
 )
 def risk_coverage(results: Results) -> Drawing:
     """Return error rate of the decisions kept, by coverage, for each way of ranking them."""
-    ranked = retained(results)
+    errors, resampled = retained(results)
     risks = {
-        name: {"coverage": COVERAGE, "risk": errors / COVERAGE, **band(ranked.drawn[name] / COVERAGE)}
-        for name, errors in ranked.errors.items()
+        name: {"coverage": COVERAGE, "risk": kept / COVERAGE, **band(resampled[name] / COVERAGE)}
+        for name, kept in errors.items()
     }
     rows = _of_variants(risks).filter(pl.col("coverage") >= LEAST_DRAWN)
-    base = _by_coverage(_variants([*ranked.errors]))
+    base = _by_coverage(_variants([*errors]))
     band_layer, what_it_is = _banded(base, rows)
     shown = hover(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
     chart = alt.layer(
@@ -86,10 +82,8 @@ def risk_coverage(results: Results) -> Drawing:
 )
 def accuracy_gain(results: Results) -> Drawing:
     """Return what MRP adds to the accuracy of the decisions kept, by coverage."""
-    ranked = retained(results)
-    gain = (ranked.errors["confidence"] - ranked.errors["mrp"]) / COVERAGE
-    bounds = band((ranked.drawn["confidence"] - ranked.drawn["mrp"]) / COVERAGE)
-    rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain} | bounds)
+    gain, resampled = ((kept["confidence"] - kept["mrp"]) / COVERAGE for kept in retained(results))
+    rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain} | band(resampled))
     rows = rows.filter(pl.col("coverage") >= LEAST_DRAWN).fill_nan(None)
     base = _by_coverage(alt.value(colour("mrp")))
     band_layer, what_it_is = _banded(base, rows)
@@ -111,16 +105,16 @@ def accuracy_gain(results: Results) -> Drawing:
 )
 def errors_found(results: Results) -> Drawing:
     """Return errors found for each 1,000 reviews, by the share of decisions that is reviewed."""
-    ranked = retained(results)
+    errors, resampled = retained(results)
     reviewed = 1 - COVERAGE[:-1]
 
     def errors_of_reviews(kept: np.ndarray) -> np.ndarray:
         return np.asarray(found_per_1000(kept[..., -1:], kept[..., :-1], reviewed))
 
-    change = band(errors_of_reviews(ranked.drawn["mrp"]) - errors_of_reviews(ranked.drawn["confidence"]))
-    lines = {name: errors_of_reviews(ranked.errors[name]) for name in ("confidence", "mrp")}
+    change = band(errors_of_reviews(resampled["mrp"]) - errors_of_reviews(resampled["confidence"]))
+    lines = {name: errors_of_reviews(errors[name]) for name in ("confidence", "mrp")}
     changes = {"change": lines["mrp"] - lines["confidence"], "change_low": change["low"], "change_high": change["high"]}
-    every = _of_variants({name: {"reviewed": reviewed, "found": errors} | changes for name, errors in lines.items()})
+    every = _of_variants({name: {"reviewed": reviewed, "found": found} | changes for name, found in lines.items()})
     rows = every.filter(pl.col("reviewed").is_between(0.0499, 0.5001)).sort("variant", "reviewed")
     base = alt.Chart(ROWS).encode(
         x=alt.X("reviewed:Q", axis=alt.Axis(format="%"), title="share of decisions reviewed"),
