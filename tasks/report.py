@@ -38,7 +38,7 @@ from tasks.tables.latex import latex
 from tasks.tables.runs import FAILED, Runs
 
 SHOWN_ROWS = 200  # of a table in the Prefect UI
-FIGURES = REPORT / "figures"
+FIGURES_FOLDER = REPORT / "figures"
 Drawn = list[tuple[Results, list[DrawnFigure]]]  # the figures of each data set, and what they were drawn from
 
 
@@ -107,18 +107,18 @@ def write_figures(drawn: Drawn) -> None:
         for figure in figures:
             rows[figure.key].append(figure.rows.select(pl.lit(results.shown).alias("dataset"), pl.all()))
     for name, frames in rows.items():
-        write_whole(FIGURES / f"{name}.csv", pl.concat(frames).write_csv)
-    write_text(FIGURES / "dvc_plots.html", dvc_plots_page())
+        write_whole(FIGURES_FOLDER / f"{name}.csv", pl.concat(frames).write_csv)
+    write_text(FIGURES_FOLDER / "dvc_plots.html", dvc_plots_page())
 
 
 @task(cache_policy=NO_CACHE)
 def write_paper_figures(drawn: Drawn) -> None:
     """Write the paper's three figures from our data, each as SVG and PDF, and their captions."""
     figures = drawn_for("paper", [replace(results, drawn_under=DRAWN_IN_THE_PAPER) for results, _ in drawn])
-    write_text(FIGURES / "captions.md", "".join(f"**{figure.key}** {figure.caption}\n\n" for figure in figures))
+    write_text(FIGURES_FOLDER / "captions.md", "".join(f"**{figure.key}** {figure.caption}\n\n" for figure in figures))
     for figure in figures:
-        write_text(FIGURES / f"{figure.key}.svg", svg(figure.spec))
-        write_whole(FIGURES / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
+        write_text(FIGURES_FOLDER / f"{figure.key}.svg", svg(figure.spec))
+        write_whole(FIGURES_FOLDER / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
 
 
 @task(cache_policy=NO_CACHE)
@@ -130,8 +130,8 @@ def write_page(
     first = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
     headline_figures = drawn_for("all data sets", first)
     for figure in headline_figures:
-        write_whole(FIGURES / f"{figure.key}.csv", figure.rows.write_csv)
-    write_text(FIGURES / "overview.svg", svg(picture(first)))
+        write_whole(FIGURES_FOLDER / f"{figure.key}.csv", figure.rows.write_csv)
+    write_text(FIGURES_FOLDER / "overview.svg", svg(picture(first)))
     advice = dict(first.select("dataset", "advice").iter_rows())
     facts = {fact["dataset"]: fact for fact in runs.facts}
     data_sets = []

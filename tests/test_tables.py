@@ -96,7 +96,7 @@ def test_a_cell_is_the_mean_over_seeds_with_the_deviation_over_seeds(runs):
     assert r"AURC$\downarrow$" in as_latex("main", runs)
 
 
-def test_the_fallback_is_a_mean_over_calibrators_then_over_data_sets():
+def test_the_budgeted_fallback_is_a_mean_over_calibrators_then_over_data_sets():
     deltas = {("esci_rerank_us", "uncal"): 0.1, ("esci_rerank_us", "ts"): 0.3, ("wands", "uncal"): 0.6}
     values = {
         (*place, variant, "selacc_50"): [0.5 + delta * (variant == "mrp")]

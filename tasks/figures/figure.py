@@ -19,7 +19,8 @@ RESOURCES = re.compile(rb"(/(?:XObject|ExtGState|Font|Pattern|Shading) <<\n)(.*?
 
 
 Drawing = tuple[pl.DataFrame, dict[str, Any], str]  # rows, Vega-Lite, and what these rows add to the caption
-Role = Literal["data set", "all data sets", "paper"]
+Make = Callable[[Any], Drawing | None]
+Role = Literal["data set", "all data sets", "paper"]  # made of `Results`; of the table `overview`; of all Results
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,20 +41,19 @@ class Figure:
     key: str
     title: str
     caption: str
-    role: Role  # made of the `Results` of a data set, of the table `overview`, or of all Results, for print
-    make: Callable[[Any], Drawing | None]
+    role: Role  # what it is of, or that it is for print
+    make: Make
 
     def __call__(self, source: Any) -> DrawnFigure | None:
         """Return the figure of what its role says it is made of; None where what it shows was not run."""
-        rows, spec, more = self.make(source) or (pl.DataFrame(), {}, "")
-        return (
-            None if rows.is_empty() else DrawnFigure(self.key, self.title, f"{self.caption} {more}".strip(), rows, spec)
-        )
+        made = self.make(source)
+        if made is None or made[0].is_empty():
+            return None
+        rows, spec, more = made
+        return DrawnFigure(self.key, self.title, f"{self.caption} {more}".strip(), rows, spec)
 
 
-def figure(
-    key: str, title: str, caption: str, role: Role = "data set"
-) -> Callable[[Callable[[Any], Drawing | None]], Figure]:
+def figure(key: str, title: str, caption: str, role: Role = "data set") -> Callable[[Make], Figure]:
     """Make a figure of the function that is decorated."""
     return partial(Figure, key, title, caption, role)
 
