@@ -73,23 +73,22 @@ def test_steep_cells_are_known_by_themselves_and_give_the_bits_that_they_give_al
 def test_a_step_costs_the_nodes_of_each_cell_however_many_rows_there_are(monkeypatch, m):
     rows, cells, chosen = simulated(m, sharpness=0.5), 2 * K * (SETTINGS.knots - 1), LatticeSettings(epochs=50)
     evaluated: list[int] = []
-    gradient, sums = Cells.gradient, CellRows.sums
 
-    def counted_gradient(self, values):
-        assert (values.diff() < GENTLE).all()
-        evaluated.append(self.masses.numel())
-        return gradient(self, values)
+    def count(owner, name, rises):
+        method = getattr(owner, name)
 
-    def counted_sums(self, left, rise):
-        assert (np.abs(rise) < GENTLE).all()
-        evaluated.append(self.masses.size)
-        return sums(self, left, rise)
+        def counted(self, *places):
+            assert (rises(*places) < GENTLE).all()
+            evaluated.append(int(np.prod(self.masses.shape)))
+            return method(self, *places)
 
-    monkeypatch.setattr(Cells, "gradient", counted_gradient)
+        monkeypatch.setattr(owner, name, counted)
+
+    count(Cells, "gradient", lambda values: values.diff())
+    count(CellRows, "sums", lambda _, rise: np.abs(rise))
     fit_lattices(rows, n_labels=K, settings=chosen)
     assert evaluated == [cells * NODES] * chosen.epochs
     evaluated.clear()
-    monkeypatch.setattr(CellRows, "sums", counted_sums)
     fit_exact(rows, n_labels=K, settings=SETTINGS)
     assert max(evaluated) <= cells * NODES
     assert sum(evaluated) <= 12 * cells * NODES
