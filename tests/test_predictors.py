@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import numpy as np
@@ -59,10 +58,10 @@ def test_logits_are_finite_float32_values_for_every_row_alone_and_label(name, fo
     np.testing.assert_allclose(predictor(frame[order]), logits[order], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("present", "absent"), [((2,), "0, 1"), ((0, 2), "1"), ((0, 1), "2"), ((), "0, 1, 2")])
+@pytest.mark.parametrize(("present", "absent"), [((2,), "0, 1"), ((0, 1), "2"), ((), "0, 1, 2")])
 def test_a_label_without_training_rows_is_refused_by_number(present, absent):
-    frame = judged("text", np.resize(present or (0, 1, 2), 300))[: 300 if present else 0]
-    with pytest.raises(BadInput, match=f"of the {len(frame)} training rows none has the label {absent} "):
+    frame = pl.DataFrame({"text": ["a word"] * len(present), "label": pl.Series(present, dtype=pl.Int8)})
+    with pytest.raises(BadInput, match=f"of the {len(present)} training rows none has the label {absent} "):
         fit("linear", frame)
 
 
@@ -85,7 +84,7 @@ def test_the_same_rows_and_seed_give_the_same_bytes_and_a_loaded_predictor_the_s
         np.testing.assert_array_equal(logits[0], other)
     first, second = ({p.name: p.read_bytes() for p in (tmp_path / f).iterdir()} for f in ("first", "second"))
     assert first == second
-    assert first.keys() == {HEADER, predictor.model.file}  # and no temporary file is left
+    assert first.keys() == {HEADER, predictor.model.file}
 
 
 @every_kind
@@ -103,29 +102,24 @@ def test_a_saved_predictor_is_text_and_plain_arrays(name, form, tmp_path):
             assert {array.dtype.kind for array in dict(stored).values()} <= {"f", "u"}
 
 
-@pytest.mark.parametrize("name", ["linear", "boosted"])
-def test_a_changed_model_file_is_refused(name, tmp_path):
-    fit(name, judged("features", drawn())).save(tmp_path)
-    model = tmp_path / json.loads((tmp_path / HEADER).read_text())["model"]["file"]
-    whole = model.read_bytes()
-    for broken in (whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
-        model.write_bytes(broken)
-        with pytest.raises(BadInput, match=f"{model.name} has SHA-256"):
-            load_predictor(tmp_path)
-    model.unlink()
-    with pytest.raises(BadInput, match=f"{model.name} is missing"):
-        load_predictor(tmp_path)
-    (tmp_path / HEADER).unlink()
-    with pytest.raises(BadInput, match=HEADER):
-        load_predictor(tmp_path)
+SPOILT = {  # which file, from its content to another (None: it goes), what is said
+    "cut": ("predictor.npz", lambda whole: whole[:-1], "predictor.npz has SHA-256"),
+    "a bit": ("predictor.npz", lambda whole: whole[:100] + bytes([whole[100] ^ 1]) + whole[101:], "has SHA-256"),
+    "no model": ("predictor.npz", None, "predictor.npz is missing"),
+    "no header": (HEADER, None, f"{HEADER} is missing"),
+    "another format": (HEADER, lambda whole: whole.replace(b'"format": 2', b'"format": 1'), "format 1, not 2"),
+    "another predictor": (HEADER, lambda whole: whole.replace(b'"linear"', b'"deep"'), "predictor 'deep'; known"),
+}
 
 
-@pytest.mark.parametrize(("field", "value"), [("format", 1), ("predictor", "deep")])
-def test_a_header_of_another_format_or_predictor_is_refused(field, value, tmp_path):
+@pytest.mark.parametrize(("file", "change", "message"), SPOILT.values(), ids=SPOILT)
+def test_a_folder_that_is_not_as_it_was_saved_is_refused(file, change, message, tmp_path):
     fit("linear", judged("features", drawn())).save(tmp_path)
-    header = json.loads((tmp_path / HEADER).read_text())
-    (tmp_path / HEADER).write_text(json.dumps(header | {field: value}))
-    with pytest.raises(BadInput, match=f"{value!r}"):
+    content = (tmp_path / file).read_bytes()
+    (tmp_path / file).unlink()
+    if change:
+        (tmp_path / file).write_bytes(change(content))
+    with pytest.raises(BadInput, match=message):
         load_predictor(tmp_path)
 
 
@@ -136,10 +130,7 @@ NOT_FITTED = {  # name, form, what is asked for, what is said
     "trees of texts": ("boosted", "text", {}, "'boosted' does not read text; those that do: linear"),
     "an unknown predictor of texts": ("deep", "text", {}, "'deep' does not read text; those that do: linear"),
     "an unknown predictor": ("deep", "features", {}, "'deep' does not read features; those that do: linear"),
-    **{
-        f"an unknown setting of {n} {f}": (n, f, {"depth": 3}, f"settings of {n} in params.yaml: depth")
-        for n, f in EVERY
-    },
+    **{f"an unknown setting of {n} {f}": (n, f, {"depth": 3}, f"of {n} in params.yaml: depth") for n, f in EVERY},
     "a penalty of zero": ("linear", "features", {"alpha": 0}, r"alpha: .*\(found 0\)"),
     "no step": ("multinomial", "features", {"max_iterations": 0}, r"max_iterations: .*\(found 0\)"),
     "a word for a number": ("boosted", "features", {"rounds": "many"}, r"rounds: .*\(found 'many'\)"),
@@ -154,14 +145,6 @@ def test_what_cannot_be_fitted_is_refused_by_name_with_what_was_found(name, form
         fit(name, judged(form, drawn(), signal=0.5), **asked)
 
 
-def test_settings_and_fitted_values_are_frozen():
-    predictor = fit("linear", judged("features", drawn()))
-    with pytest.raises(FrozenInstanceError):
-        predictor.model.intercept = np.zeros(3)
-    with pytest.raises(ValueError, match="frozen"):
-        KINDS["linear"].settings["text"]().passes = 3
-
-
 # ------------------------------------------------------------------ linear: scikit-learn's own, in a pipeline
 
 
@@ -172,17 +155,13 @@ def by_scikit_learn(name: str, form: str, train: pl.DataFrame, test: pl.DataFram
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    text = form == "text"
-    weighted = {"class_weight": None if weight == "none" else weight}
+    text, weighted = form == "text", {"class_weight": None if weight == "none" else weight}
+    inputs = TfidfVectorizer(ngram_range=(1, 2), min_df=3, max_features=80_000, sublinear_tf=True)
     gradient = {"alpha": 1e-5, "max_iter": 14} if text else {"alpha": 2e-5, "max_iter": 24}
-    pipeline = make_pipeline(
-        TfidfVectorizer(ngram_range=(1, 2), min_df=3, max_features=80_000, sublinear_tf=True)
-        if text
-        else StandardScaler(),
-        SGDClassifier(loss="log_loss", tol=1e-4, random_state=seed, **gradient, **weighted)
-        if name == "linear"
-        else LogisticRegression(max_iter=5000, **weighted),
-    )
+    classifier = SGDClassifier(loss="log_loss", tol=1e-4, random_state=seed, **gradient, **weighted)
+    if name == "multinomial":
+        classifier = LogisticRegression(max_iter=5000, **weighted)
+    pipeline = make_pipeline(inputs if text else StandardScaler(), classifier)
     order = np.random.default_rng(seed).permutation(len(train)) if name == "linear" else np.arange(len(train))
     rows = [part["text"].to_list() if text else part["features"].to_numpy().astype(float) for part in (train, test)]
     pipeline.fit(np.array(rows[0])[order], train["label"].to_numpy()[order])
@@ -203,15 +182,6 @@ def test_logits_are_decision_values_of_scikit_learn(name, form, share, weight):
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("form", ["text", "features"])
-def test_another_member_is_another_classifier_of_the_same_inputs(form):
-    frame = judged(form, drawn(), signal=0.5)
-    first, second = (fit("linear", frame, seed=seed) for seed in (1, 2))
-    assert (first(frame) != second(frame)).any()
-    kept = "idf" if form == "text" else "scale"
-    np.testing.assert_allclose(getattr(first.model.inputs, kept), getattr(second.model.inputs, kept))
-
-
 def test_terms_stand_in_enough_rows_and_are_so_many_at_most():
     frame = judged("text", drawn())
     terms = fit("linear", frame).model.inputs.terms
@@ -222,9 +192,8 @@ def test_terms_stand_in_enough_rows_and_are_so_many_at_most():
 
 @pytest.mark.parametrize("texts", [["", " ", "?"], ["one word", "another", "a third"]])
 def test_texts_without_a_common_word_are_refused(texts):
-    frame = pl.DataFrame({"text": texts, "label": [0, 1, 2]})
     with pytest.raises(BadInput, match="no word stands in 3 of the 3 training texts"):
-        fit("linear", frame)
+        fit("linear", pl.DataFrame({"text": texts, "label": [0, 1, 2]}))
 
 
 def test_empty_texts_and_any_script_are_read(tmp_path):
@@ -251,12 +220,10 @@ def test_empty_texts_and_any_script_are_read(tmp_path):
 @pytest.mark.parametrize("name", ["linear", "multinomial", "boosted"])
 def test_features_that_are_not_finite_count_as_zero(name):
     frame = judged("features", drawn())
-    features = frame["features"].to_numpy().copy()
-    features[:30, 0], zeroed = np.tile([np.nan, np.inf, -np.inf], 10), features.copy()
-    zeroed[:30, 0] = 0
-    logits = []
-    for values in (features, zeroed):
-        given = frame.with_columns(features=pl.Series(values, dtype=pl.Array(pl.Float32, 4)))
+    features, logits = frame["features"].to_numpy().copy(), []
+    for first in (np.tile([np.nan, np.inf, -np.inf], 10), np.zeros(30)):
+        features[:30, 0] = first
+        given = frame.with_columns(features=pl.Series(features, dtype=pl.Array(pl.Float32, 4)))
         logits.append(fit(name, given)(given))
     np.testing.assert_array_equal(*logits)
 
