@@ -1,14 +1,11 @@
 """Raw files come from where params.yaml says, whole and on record, or not at all."""
 
 import hashlib
-import json
 import shutil
-import socket
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
+import httpx2
 import pytest
 import yaml
 from huggingface_hub import constants
@@ -27,6 +24,7 @@ OPTIONS = {
 }
 OWN = {"reader": "files", "source": "files", "path": "mine.csv", "split": {"by": "row"}, "options": OPTIONS}
 TABLE = "data/test-00000-of-00001.parquet"
+NAME = "mteb/scidocs-reranking"
 SCIDOCS = {"source": "hub", "path": "tasks/datasets/scidocs.py", "preset": "paper"}
 
 
@@ -61,71 +59,45 @@ def repository(tmp_path_factory) -> Path:
 class Hub:
     """As much of the Hugging Face hub as its library asks for; what is asked is noted."""
 
-    def __init__(self) -> None:
-        self.repositories: dict[str, tuple[str, Path]] = {}  # id -> commit, folder
-        self.gated: set[str] = set()
+    def __init__(self, folder: Path) -> None:
+        self.commit, self.folder = FIRST, folder
+        self.reached, self.there, self.gated = True, True, False
         self.hashes: dict[str, str] = {}  # SHA-256 of files, as the hub states them
         self.requests: list[str] = []
 
-    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body for a path."""
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
+        """What it says to a request."""
+        if not self.reached:
+            raise httpx2.ConnectError("refused")
+        path = unquote(request.url.path)
         self.requests.append(path)
-        for name, (commit, folder) in self.repositories.items():
-            if path in (f"/api/datasets/{name}", *(f"/api/datasets/{name}/revision/{one}" for one in ("main", commit))):
-                large = {"size": 1, "pointerSize": 1}
-                siblings = [{"rfilename": one, "lfs": large | {"sha256": seen}} for one, seen in self.hashes.items()]
-                return 200, {}, json.dumps({"id": name, "sha": commit, "siblings": siblings}).encode()
-            files = sorted(file for file in folder.rglob("*") if file.is_file())
-            if path == f"/api/datasets/{name}/tree/{commit}":
-                sizes = {str(file.relative_to(folder)): file.stat().st_size for file in files}
-                entries = [{"type": "file", "path": path, "size": sizes[path], "oid": "0" * 40} for path in sizes]
-                return 200, {}, json.dumps(entries).encode()
-            for file in files:
-                if path == f"/datasets/{name}/resolve/{commit}/{file.relative_to(folder)}":
-                    if name in self.gated:
-                        return 401, {"X-Error-Code": "GatedRepo"}, b"gated"
-                    body = file.read_bytes()
-                    tag = hashlib.sha1(body, usedforsecurity=False).hexdigest()
-                    return 200, {"ETag": f'"{tag}"', "X-Repo-Commit": commit}, body
-        return 404, {"X-Error-Code": "RepoNotFound"}, b"{}"
+        about, files = f"/api/datasets/{NAME}", f"/datasets/{NAME}/resolve/{self.commit}/"
+        if self.there and path in (about, f"{about}/revision/main", f"{about}/revision/{self.commit}"):
+            large = {"size": 1, "pointerSize": 1}
+            siblings = [{"rfilename": one, "lfs": large | {"sha256": seen}} for one, seen in self.hashes.items()]
+            return httpx2.Response(200, json={"id": NAME, "sha": self.commit, "siblings": siblings})
+        if self.there and path == f"{about}/tree/{self.commit}":
+            sizes = {str(file.relative_to(self.folder)): file.stat().st_size for file in self.folder.rglob("*.*")}
+            entries = [{"type": "file", "path": one, "size": size, "oid": "0" * 40} for one, size in sizes.items()]
+            return httpx2.Response(200, json=entries)
+        if self.there and path.startswith(files):
+            if self.gated:
+                return httpx2.Response(401, headers={"X-Error-Code": "GatedRepo"})
+            body = (self.folder / path.removeprefix(files)).read_bytes()
+            tag = hashlib.sha1(body, usedforsecurity=False).hexdigest()
+            return httpx2.Response(200, headers={"ETag": f'"{tag}"', "X-Repo-Commit": self.commit}, content=body)
+        return httpx2.Response(404, headers={"X-Error-Code": "RepoNotFound"})
 
 
 @pytest.fixture
 def served(tmp_path, monkeypatch, repository):
-    """A hub on this machine that the library asks in place of the real one, with a cache of its own."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, headers, body = served.answer(unquote(urlsplit(self.path).path))
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(body))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(body)
-
-        do_HEAD = do_GET  # noqa: N815 (what the server calls it)
-
-        def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    served, url = Hub(), f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    settings = {
-        **{"ENDPOINT": url, "HUGGINGFACE_CO_URL_TEMPLATE": url + "/{repo_id}/resolve/{revision}/{filename}"},
-        **{"HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True},
-    }
+    """A hub that the library asks in place of the real one, with a cache of its own."""
+    hub = Hub(repository)
+    settings = {"HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True}
     for name, value in settings.items():
         monkeypatch.setattr(constants, name, value)
-    served.repositories["mteb/scidocs-reranking"] = FIRST, repository
-    try:
-        yield served
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    monkeypatch.setattr(httpx2.HTTPTransport, "handle_request", lambda _, request: hub.answer(request))
+    return hub
 
 
 def downloaded() -> dict:
@@ -137,23 +109,16 @@ def downloaded() -> dict:
     return note
 
 
-def test_a_twin_is_simulated_and_says_so_is_the_same_bytes_again_and_goes_when_the_source_changes(project):
+@pytest.mark.parametrize("path", ["mine.csv", "."])
+def test_a_twin_is_simulated_and_says_so_is_the_same_bytes_again_and_goes_when_the_source_changes(project, path):
     project(source="simulated", path="x", rows=500, residual=1.0, preset="paper")
     note = downloaded()
     assert note["source"] == "simulated"
     assert "500 rows, residual 1.0, seed 0" in note["origin"]
     assert downloaded() == note
-    (project(**OWN) / "mine.csv").write_text("q,c,y\nlamp,red lamp,good\n")
+    (project(**OWN | {"path": path}) / "mine.csv").write_text("q,c,y\nlamp,red lamp,good\n")
     assert [file["path"] for file in downloaded()["files"]] == ["mine.csv"]
     assert sorted(path.name for path in raw_folder("scidocs").iterdir()) == ["mine.csv", "source.json"]
-
-
-def test_files_of_ones_own_may_lie_in_a_folder(project):
-    folder = project(**OWN | {"path": "own"})
-    (folder / "own").mkdir()
-    (folder / "own/mine.csv").write_text("q,c,y\nlamp,red lamp,good\n")
-    downloaded()
-    assert (raw_folder("scidocs") / "mine.csv").read_text() == "q,c,y\nlamp,red lamp,good\n"
 
 
 def test_a_set_of_the_paper_comes_from_the_hub_to_logits(project, served):
@@ -171,16 +136,16 @@ def test_what_is_there_and_whole_is_not_downloaded_again_and_what_is_not_is(proj
     note = downloaded()
     served.requests.clear()
     assert downloaded() == note
-    assert served.requests == ["/api/datasets/mteb/scidocs-reranking"]
+    assert served.requests == [f"/api/datasets/{NAME}"]
     assert "unchanged since it came" in capsys.readouterr().out
     (raw_folder("scidocs") / TABLE).write_bytes(b"cut")
     assert downloaded() == note
 
 
-def test_a_revision_that_moved_stops_until_somebody_says_which_is_meant(project, served, repository):
+def test_a_revision_that_moved_stops_until_somebody_says_which_is_meant(project, served):
     project(**SCIDOCS)
     downloaded()
-    served.repositories["mteb/scidocs-reranking"] = SECOND, repository
+    served.commit = SECOND
     with pytest.raises(BadInput, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; write .*revision"):
         download.main("scidocs")
     for revision in (FIRST, SECOND):
@@ -223,43 +188,26 @@ def test_a_mirror_is_a_folder_laid_out_like_the_repository(project, served, repo
         download.main("scidocs")
 
 
-def no_tables(served, monkeypatch, folder):
-    served.repositories["mteb/scidocs-reranking"] = FIRST, folder
-    folder.mkdir()
-    (folder / "scidocs.py").write_text("raise SystemExit\n")
-
-
-def no_network(served, monkeypatch, _folder):
-    monkeypatch.setattr("time.sleep", lambda _: None)  # before the library asks again
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
-
-
-FAILURES = {  # what goes wrong -> how, and what is said
-    "not there": (lambda served, *_: served.repositories.clear(), "is not there, or is private"),
-    "gated": (
-        lambda served, *_: served.gated.add("mteb/scidocs-reranking"),
-        "is gated: accept its terms there, then `hf auth login` or set HF_TOKEN",
-    ),
-    "no tables": (no_tables, "holds no table of mteb/scidocs-reranking .* a script is never run"),
-    "no network": (no_network, "cannot be reached .*DATA_MIRROR, or HF_HUB_OFFLINE=1"),
-    "offline without a cache": (
-        lambda _, monkeypatch, __: monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True),
-        "is not whole in the cache of huggingface_hub, .*HF_HUB_OFFLINE",
-    ),
+FAILURES = {  # what of the hub is otherwise -> how, and what is said
+    "there": (False, "is not there, or is private"),
+    "gated": (True, "is gated: accept its terms there, then `hf auth login` or set HF_TOKEN"),
+    "folder": (ROOT / "tasks/datasets", f"holds no table of {NAME} .* a script is never run"),
+    "reached": (False, "cannot be reached .*DATA_MIRROR, or HF_HUB_OFFLINE=1"),
+    "offline": (True, "is not whole in the cache of huggingface_hub, .*HF_HUB_OFFLINE"),
 }
 
 
 @pytest.mark.parametrize("revision", [None, FIRST])
-@pytest.mark.parametrize(("fail", "message"), FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize(("what", "value", "message"), [(what, *of) for what, of in FAILURES.items()])
 def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(
-    project, served, monkeypatch, tmp_path, fail, message, revision
+    project, served, monkeypatch, what, value, message, revision
 ):
     project(**SCIDOCS, revision=revision)
     raw_folder("scidocs").mkdir(parents=True)
     (raw_folder("scidocs") / "of_before.csv").write_text("whole\n")
-    fail(served, monkeypatch, tmp_path / "empty")
+    setattr(served, what, value)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", what == "offline")
+    monkeypatch.setattr("time.sleep", lambda _: None)  # before the library asks again
     with pytest.raises(BadInput, match=f"scidocs: .*{message}") as error:
         download.main("scidocs")
     assert "\n" not in str(error.value)

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import io
 import json
 import os
 import re
@@ -66,6 +67,7 @@ def read_rows(path: Path, columns: list[str]) -> pl.DataFrame:
 
 
 def numbers(first: int, count: int) -> pa.RecordBatch:
+    """The columns that a row is written with beside its own."""
     return pa.record_batch({"rank": NUMBER.slice(first, count), "route": pa.array(["review"] * count, pa.string())})
 
 
@@ -128,11 +130,7 @@ REFUSED_ROWS = {  # columns, of which the last row is wrong; what is known; what
     "a missing label": ({"logits": HALVES, "label": [None]}, {}, "label is missing"),
     "no label": ({"logits": HALVES, "label": None}, {}, "file has no column label"),
     "no predictions": ({"score": [1.0]}, {}, "it needs logits or probabilities"),
-    "no logits where the map had them": (
-        SURE,
-        {"confidence_only": False},
-        "as the rows had that the map was fitted on",
-    ),
+    "no logits where the map had them": (SURE, {"confidence_only": False}, "as the rows had that the map was fitted"),
     "predictions twice": ({"logits": HALVES, "probabilities": HALVES}, {}, "gives its predictions twice"),
     "a gap in the columns": ({"logits_0": [0.0], "logits_2": [0.0]}, {}, "with none left out"),
     "a group that is NaN": ({"logits": HALVES * 2, "site": [1.0, nan]}, {"group": "site"}, "41 (from 0): site is miss"),
@@ -166,25 +164,23 @@ def test_types_of_json_lines_are_those_of_all_lines(tmp_path, monkeypatch):
 
 def test_a_large_row_is_read_in_pieces_of_few_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "PIECE", 10_000)
-    wide = pl.DataFrame({"logits": [[float(row + place) for place in range(100)] for row in range(200)]})
+    wide = pl.DataFrame({"logits": np.arange(20_000.0).reshape(200, 100)})
     wide.write_parquet(tmp_path / "p.parquet", compression="uncompressed")
     assert max(map(len, opened(tmp_path / "p.parquet").batches())) <= 13
 
 
-@pytest.mark.parametrize("codec", ["snappy", "zstd", "none"])
+@pytest.mark.parametrize("codec", ["SNAPPY", "ZSTD", "UNCOMPRESSED"])
 def test_parquet_keeps_every_bit_and_type(codec, tmp_path, monkeypatch):
-    table = odd()
-    parquet.write_table(table, tmp_path / "in.parquet", compression=codec)
-    before = parquet.read_table(tmp_path / "in.parquet")
+    source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    parquet.write_table(odd(), source, compression="none" if codec == "UNCOMPRESSED" else codec)
     small_pieces(monkeypatch)
-    write_beside(opened(tmp_path / "in.parquet"), numbers, tmp_path / "out.parquet")
-    after = parquet.read_table(tmp_path / "out.parquet")
-    assert after.select(table.column_names).schema.equals(before.schema, check_metadata=True)
-    for name in table.column_names:
+    write_beside(opened(source), numbers, out)
+    before, after = parquet.read_table(source), parquet.read_table(out)
+    assert after.select(before.column_names).schema.equals(before.schema, check_metadata=True)
+    for name in before.column_names:
         assert repr(after[name].to_pylist()) == repr(before[name].to_pylist()), name  # NaN differs from itself
     assert after.column_names[-2:] == ["rank", "route"]
-    chunk = parquet.read_metadata(tmp_path / "out.parquet").row_group(0).column(0)
-    assert chunk.compression == {"none": "UNCOMPRESSED"}.get(codec, codec.upper())
+    assert parquet.read_metadata(out).row_group(0).column(0).compression == codec
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
@@ -199,29 +195,26 @@ def test_one_format_becomes_another(origin, suffix, tmp_path, monkeypatch):
     assert read_rows(out, ["rank"])["rank"].cast(pl.Int64).to_list() == list(range(ROWS))
 
 
-def test_csv_and_json_lines_keep_their_text(tmp_path):
-    (tmp_path / "in.csv").write_text(',x,y\n007,1.10,"a, b"\n,"",1e-3\n')
-    write_beside(opened(tmp_path / "in.csv"), numbers, tmp_path / "out.csv")
-    assert (tmp_path / "out.csv").read_text() == (',x,y,rank,route\n007,1.10,"a, b",0,review\n,"",1e-3,1,review\n')
-    (tmp_path / "in.jsonl").write_text('{"x": 1.10, "y":{"z":[ ]}}  \n\n { "x":1e-3,"x2":12345678901234567890123}')
-    write_beside(opened(tmp_path / "in.jsonl"), numbers, tmp_path / "out.jsonl")
-    assert (tmp_path / "out.jsonl").read_text() == (
-        '{"x": 1.10, "y":{"z":[ ]},"rank":0,"route":"review"}\n'
-        '{ "x":1e-3,"x2":12345678901234567890123,"rank":1,"route":"review"}\n'
-    )
+@pytest.mark.parametrize(
+    ("suffix", "text", "expected"),
+    [
+        (".csv", ',x,y\n007,1.10,"a, b"\n,"",1e-3\n', ',x,y,rank,route\n007,1.10,"a, b",0,review\n,"",1e-3,1,review\n'),
+        (
+            ".jsonl",
+            '{"x": 1.10, "y":{"z":[ ]}}  \n\n { "x":1e-3,"x2":12345678901234567890123}',
+            '{"x": 1.10, "y":{"z":[ ]},"rank":0,"route":"review"}\n'
+            '{ "x":1e-3,"x2":12345678901234567890123,"rank":1,"route":"review"}\n',
+        ),
+    ],
+)
+def test_csv_and_json_lines_keep_their_text(suffix, text, expected, tmp_path):
+    source, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    source.write_text(text)
+    write_beside(opened(source), numbers, out)
+    assert out.read_text() == expected
 
 
-def cut(path: Path) -> None:
-    plain().write_parquet(path)
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def spoilt(path: Path) -> None:
-    plain().write_parquet(path, compression="zstd")
-    content = path.read_bytes()
-    path.write_bytes(content[:40] + b"\xff" * 160 + content[200:])
-
-
+WHOLE = (buffer := io.BytesIO(), plain().write_parquet(buffer))[0].getvalue()
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
 REFUSED = {  # file, its bytes or what makes it, what is said
     "a file that is not there": ("p.csv", lambda _: None, "p.csv is missing; write"),
@@ -231,8 +224,9 @@ REFUSED = {  # file, its bytes or what makes it, what is said
     "another suffix": ("p.tsv", b"a\t1\n", "p.tsv: .* as .parquet, .csv, .jsonl"),
     "a blank file": ("p.csv", b" \n\n", "p.csv is empty"),
     "a Git LFS pointer": ("p.parquet", POINTER, "p.parquet is a Git LFS pointer.*git lfs pull"),
-    "parquet that is cut off": ("p.parquet", cut, "p.parquet is not a whole parquet file"),
-    "parquet with spoilt bytes": ("p.parquet", spoilt, "p.parquet is not a whole parquet file"),
+    "a page": ("p.jsonl", b"\n<HTML><title>Sign in</title>", "p.jsonl is a web page"),
+    "parquet that is cut off": ("p.parquet", WHOLE[: len(WHOLE) // 2], "p.parquet is not a whole parquet file"),
+    "spoilt parquet": ("p.parquet", WHOLE[:40] + b"\xff" * 160 + WHOLE[200:], "is not a whole parquet file"),
     "two columns of one name": ("p.csv", b"a,b,a\n1,2,3\n", "p.csv has more than one column named a"),
     "too few fields": ("p.csv", b"a,b\n1,2\n1\n", "not a whole csv file .* Row #3: Expected 2 columns, got 1: 1"),
     "csv that is not UTF-8": ("p.csv", b"a,b\n1,\xff\n", "p.csv is not a whole csv file .*UTF8"),
@@ -293,13 +287,10 @@ KEYS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"
 def test_any_text_survives_csv_and_json_lines(tmp_path_factory, rows):
     folder = tmp_path_factory.mktemp("files")
     frame = pl.DataFrame(rows, schema={"text, \n": pl.String, "x": pl.Float64}, orient="row")
-    frame.write_csv(folder / "in.csv")
-    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in frame.to_dicts()))
-    for name in ("in.csv", "in.jsonl"):
-        out = folder / f"out{Path(name).suffix}"
-        write_beside(opened(folder / name), numbers, out)
-        read = read_rows(out, frame.columns).with_columns(pl.col("x").cast(pl.Float64))
-        assert read.equals(frame)
+    for suffix in (".csv", ".jsonl"):
+        out = folder / f"out{suffix}"
+        write_beside(opened(write(frame, folder / f"in{suffix}")), numbers, out)
+        assert read_rows(out, frame.columns).with_columns(pl.col("x").cast(pl.Float64)).equals(frame)
 
 
 def test_one_key_in_two_objects_of_a_line_and_in_its_text_is_no_key_twice(tmp_path):
@@ -308,22 +299,18 @@ def test_one_key_in_two_objects_of_a_line_and_in_its_text_is_no_key_twice(tmp_pa
     assert read_rows(tmp_path / "p.jsonl", ["b"])["b"].to_list() == [json.loads(line)["b"]] * 2
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_whether_parquet_has_checksums_is_seen(codec, tmp_path):
-    table = odd().select(["logits", "colour", "half", "where", "by.key"])
-    for version, dictionary, checksums in product(["1.0", "2.0"], [True, False], [True, False]):
+def test_whether_parquet_has_checksums_is_seen(tmp_path):
+    table, options = odd().select(["logits", "colour", "half", "where", "by.key"]), [True, False]
+    for codec, version, dictionary, checksums in product(["none", "zstd"], ["1.0", "2.0"], options, options):
         parquet.write_table(table, tmp_path / "p.parquet", row_group_size=30, compression=codec,
             use_dictionary=dictionary, data_page_version=version, write_page_checksum=checksums)  # fmt: skip
         assert opened(tmp_path / "p.parquet").has_checksums() == checksums
 
 
 def test_a_flipped_bit_in_what_we_write_is_seen(tmp_path):
-    frame = pl.DataFrame({"x": [float(row) for row in range(5000)]})
-    frame.write_parquet(tmp_path / "in.parquet", compression="uncompressed")
-    assert not opened(tmp_path / "in.parquet").has_checksums()
-    out, zeros = tmp_path / "p.parquet", pa.array([0] * 5000)
-    write_beside(opened(tmp_path / "in.parquet"), lambda _, n: pa.record_batch({"y": zeros[:n]}), out)
-    assert opened(out).has_checksums()
+    out, numbers_5000 = tmp_path / "p.parquet", pa.array(np.arange(5000.0))
+    parquet.write_table(pa.table({"x": numbers_5000}), tmp_path / "in.parquet", compression="none")
+    write_beside(opened(tmp_path / "in.parquet"), lambda _, n: pa.record_batch({"y": numbers_5000[:n]}), out)
     content = bytearray(out.read_bytes())
     content[20_000] ^= 1
     out.write_bytes(content)

@@ -197,17 +197,7 @@ def test_texts_without_a_common_word_are_refused(texts):
 
 
 def test_empty_texts_and_any_script_are_read(tmp_path):
-    strange = [
-        "",
-        "   ",
-        "émile",
-        "日本語 テキスト",
-        "🙂 lampe à poser",
-        "a\x00bc",
-        "\ud7ff\ud7ff",
-        "naïve\nrésumé",
-        "İİ ß",
-    ]
+    strange = ["", "   ", "émile", "日本語 テキスト", "🙂 lampe à", "a\x00bc", "\ud7ff\ud7ff", "naïve\nré", "İİ ß"]
     frame = pl.DataFrame({"text": strange * 20, "label": drawn(180)})
     predictor = fit("linear", frame)
     logits = predictor(frame)
