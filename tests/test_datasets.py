@@ -9,17 +9,16 @@ import polars as pl
 import pytest
 
 from tasks.datasets import DATASETS
-from tasks.datasets.drawing import by_query, capped, documents, joined_text, shuffled
+from tasks.datasets.drawing import by_query, capped, documents, shuffled
 from tasks.datasets.raw import ROW
 from tasks.datasets.repository import RepositoryRows
 from tasks.protocol.errors import BadInput
 from tasks.simulation import simulate, write_repository
 
 
-def read(folder: Path, name: str, tables: dict[tuple[str, str], pl.DataFrame] | None = None) -> pl.DataFrame:
-    """What the reader of `name` makes of a repository, into which these tables are written first."""
-    if tables:
-        write_repository(folder, tables)
+def read(folder: Path, name: str, tables: dict[tuple[str, str], pl.DataFrame]) -> pl.DataFrame:
+    """What the reader of `name` makes of a repository with these tables."""
+    write_repository(folder, tables)
     return DATASETS[name].read(folder).pairs
 
 
@@ -35,13 +34,11 @@ def test_rows_are_shuffled_as_the_library_shuffles_them_and_where_some_are_missi
 
 
 def test_queries_are_sixty_twenty_twenty_and_whole():
-    frame = pl.DataFrame({"query-id": [f"q{row // 3:03}" for row in range(300)], "row": range(300)})
-    parts = by_query(frame.sample(fraction=1, shuffle=True, seed=0), 7)
-    queries_of = {split: part["query-id"].n_unique() for split, part in parts.items()}
-    assert queries_of == {"train": 60, "validation": 20, "test": 20}
-    assert sum(map(len, parts.values())) == 300
-    order = np.random.default_rng(7).permutation(100)
-    assert set(parts["train"]["query-id"]) == {f"q{query:03}" for query in order[:60]}
+    frame = pl.DataFrame({"query-id": [f"q{7 * row % 100:03}" for row in range(300)]})
+    drawn = np.split(np.random.default_rng(7).permutation(100), [60, 80])
+    for (split, part), queries in zip(by_query(frame, 7).items(), drawn, strict=True):
+        assert set(part["query-id"]) == {f"q{query:03}" for query in queries}, split
+        assert len(part) == 3 * len(queries)
 
 
 def test_a_query_gives_five_of_each_label_at_most_and_no_more_negatives_than_positives():
@@ -51,18 +48,18 @@ def test_a_query_gives_five_of_each_label_at_most_and_no_more_negatives_than_pos
     assert kept == {"many": [1] * 5 + [0] * 5, "few": [0, 1, 0, 1], "none": [], "short": [1, 1, 1, 0]}
 
 
-def listed(sizes: list[int]) -> RepositoryRows:
-    """Queries of so many documents, whose features tell which they are."""
+def listed(*features: list[list[float]]) -> RepositoryRows:
+    """Queries of documents with these features."""
     rows = [
-        {"query": f"q{query}", "labels": [query % 2] * size, "features": [[query, place] for place in range(size)]}
-        for query, size in enumerate(sizes)
+        {"query": f"q{query}", "labels": [query % 2] * len(own), "features": own} for query, own in enumerate(features)
     ]
     return RepositoryRows(Path("raw/x/train"), datasets.Dataset.from_list(rows))
 
 
 def test_documents_are_those_of_queries_in_a_drawn_order_and_the_last_one_is_drawn_down():
     sizes = [3, 5, 2, 7, 4]
-    drawn = documents(listed(sizes), ("0", "1"), 2, 10, seed=3)
+    told_apart = [[[query, place] for place in range(size)] for query, size in enumerate(sizes)]
+    drawn = documents(listed(*told_apart), ("0", "1"), 2, 10, seed=3)
     generator = np.random.default_rng(3)
     order = generator.permutation(5)
     expected, left = [], 10
@@ -77,41 +74,31 @@ def test_documents_are_those_of_queries_in_a_drawn_order_and_the_last_one_is_dra
 
 
 def test_documents_are_all_there_are_where_fewer_are_there_and_a_feature_that_is_no_finite_number_is_zero():
-    assert len(documents(listed([3, 5, 2]), ("0", "1"), 2, 250_000, seed=3)) == 10
-    rows = {"query": [1], "labels": [[0, 1]], "features": [[[np.nan, 1.0], [np.inf, -np.inf]]]}
-    drawn = documents(RepositoryRows(Path("raw/x/train"), datasets.Dataset.from_dict(rows)), ("0", "1"), 2, 9, seed=0)
+    drawn = documents(listed([[np.nan, 1.0], [np.inf, -np.inf]]), ("0", "1"), 2, 9, seed=0)
     assert drawn["features"].to_list() == [[0, 1], [0, 0]]
 
 
 # Texts.
 
 
-def test_a_blank_field_leaves_no_line():
-    frame = pl.DataFrame({"a": ["x", None, " "], "b": ["y", "z", None]})
-    assert frame.select(joined_text((("a: ", "a"), ("", "b")))).to_series().to_list() == ["a: x\ny", "z", ""]
-
-
-FURNITURE = {
-    **{"product_name": "Oak desk", "product_class": "Desks", "category hierarchy": "Home / Desks"},
-    **{"product_description": "Of oak.", "product_features": "width : 9"},
+FURNITURE = {  # column -> what it holds, and the line that it makes, if any
+    "product_name": ("Oak desk", "product_name: Oak desk"),
+    "product_class": (" ", None),
+    "category hierarchy": ("Home / Desks", "category: Home / Desks"),
+    "product_description": ("Of oak.", "description: Of oak."),
+    "product_features": ("width : 9", "features: width : 9"),
 }
-AS_TEXT = (
-    "product_name: Oak desk\nproduct_class: Desks\ncategory: Home / Desks\ndescription: Of oak.\nfeatures: width : 9"
-)
+ESCI = {"product_title": ("Oak desk", "product_title: Oak desk"), "text": ("Of oak.", "Of oak.")}
+ESCI_OF_TITLES = {"title": ESCI["product_title"]}
+TEXTS = [("amazon_esci", ESCI), ("amazon_esci", ESCI_OF_TITLES), ("wands", FURNITURE)]
 
 
-@pytest.mark.parametrize(
-    ("name", "columns", "text"),
-    [
-        ("amazon_esci", {"product_title": "Oak desk", "text": "Of oak."}, "product_title: Oak desk\nOf oak."),
-        ("amazon_esci", {"title": "Oak desk"}, "product_title: Oak desk"),
-        ("wands", FURNITURE, AS_TEXT),
-    ],
-)
-def test_texts_are_put_together_as_the_paper_does(tmp_path, name, columns, text):
-    row = pl.DataFrame([{"query": "desk", "label": 2, **columns}])
-    frame = read(tmp_path, name, {("default", split): row for split in ("train", "dev", "test")})
-    assert frame["text"].unique().to_list() == [f"query: desk\n{text}"]
+@pytest.mark.parametrize(("name", "columns"), TEXTS)
+def test_texts_are_put_together_as_the_paper_does_and_a_blank_field_leaves_no_line(tmp_path, name, columns):
+    row = {"query": "desk", "label": 2} | {column: text for column, (text, _) in columns.items()}
+    frame = read(tmp_path, name, {("default", split): pl.DataFrame([row]) for split in ("train", "dev", "test")})
+    lines = [line for _, line in columns.values() if line]
+    assert frame["text"].unique().to_list() == ["\n".join(["query: desk", *lines])]
 
 
 def test_candidates_of_a_reranking_task_are_the_ranked_ones_and_those_without_a_text_go(tmp_path):
@@ -136,31 +123,28 @@ def test_candidates_of_a_reranking_task_are_the_ranked_ones_and_those_without_a_
 # What is refused.
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
-
-
 def frames(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], object]:
     return lambda path: change(pl.read_parquet(path)).write_parquet(path)
 
 
-def columns(column: pl.Expr) -> Callable[[Path], object]:
-    return frames(lambda frame: frame.with_columns(column))
-
-
 def put(column: str, value: object) -> Callable[[Path], object]:
-    return columns(pl.when(pl.int_range(pl.len()) == 1).then(pl.lit(value)).otherwise(column).alias(column))
+    second = pl.when(pl.int_range(pl.len()) == 1).then(pl.lit(value)).otherwise(column)
+    return frames(lambda frame: frame.with_columns(second.alias(column)))
 
 
 def without(column: str) -> Callable[[Path], object]:
     return frames(lambda frame: frame.drop(column))
 
 
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
 NAMES = r"0 \(Irrelevant\), 1 \(Partial\), 2 \(Exact\)"
-as_text = columns(pl.col("label").cast(pl.String))
+as_text = frames(lambda frame: frame.with_columns(pl.col("label").cast(pl.String)))
 repeated = frames(lambda frame: pl.concat([frame, frame[:1]]))
-graded = columns(pl.col("labels").list.eval(pl.element() + 5))
-shorter = columns(pl.col("features").list.eval(pl.element().list.head(135)))
+graded = frames(lambda frame: frame.with_columns(pl.col("labels").list.eval(pl.element() + 5)))
+shorter = frames(lambda frame: frame.with_columns(pl.col("features").list.eval(pl.element().list.head(135))))
 BAD = {  # set, file, change, what is said
     "a missing column": ("wands", "data/train", without("query"), ": split train cannot be read: .*cast"),
     "a missing list": ("scidocs", "data/test", without("positive"), "/test has no column 'positive'"),
@@ -181,6 +165,6 @@ def test_a_file_that_is_not_as_declared_is_named_in_one_sentence(tmp_path, name,
     simulate(name, tmp_path / name, rows=300, residual=1.0, seed=0)
     change(tmp_path / name / f"{file}-00000-of-00001.parquet")
     with pytest.raises(BadInput, match=name + message) as error:
-        read(tmp_path / name, name)
+        DATASETS[name].read(tmp_path / name)
     assert "\n" not in str(error.value)
     assert ROW not in str(error.value)

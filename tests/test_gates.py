@@ -13,7 +13,7 @@ import pytest
 
 from flows import docs, engine, refresh, reliability
 from tasks import show
-from tasks.expectations.check import Check, GateFailed, expect, pass_gate, violated
+from tasks.expectations.check import Check, GateFailed, expect_numbers, pass_gate, violated
 from tasks.expectations.docs import build_docs
 from tasks.protocol.results import Projected
 from tasks.protocol.store import base_folder, failed_gates_file, read_json, runs_folder, write_json
@@ -29,11 +29,8 @@ def _project(tmp_path, monkeypatch):
 def gate(values: list[float], seed: int = 2) -> dict[str, Any]:
     """A gate of two checks, the second of which asks for numbers between 0 and 1."""
     frame = pl.DataFrame({"share": values, "calibrator": ["ts"] * len(values)})
-    expected = (
-        expect("not null", "share", description="share is known"),
-        expect("between", "share", min_value=0, max_value=1, description="share is a share"),
-    )
-    checks = [Check(f"shares {number}", frame, [one]) for number, one in enumerate(expected)]
+    expected = expect_numbers("share", 0, 1, "share is a share")
+    checks = [Check(f"shares {number}", frame, [expectation]) for number, expectation in enumerate(expected)]
     return pass_gate("shares", {"dataset": "amazon_esci", "seed": seed}, checks)
 
 
@@ -60,10 +57,8 @@ def artifacts(monkeypatch) -> dict[str, dict[str, Any]]:
 
 
 def test_a_gate_that_fails_records_the_checks_that_passed_and_what_is_violated_with_place_and_limits(closed):
-    assert [(one["gate"], one["success"]) for one in closed.record["checks"]] == [
-        ("shares 0", True),
-        ("shares 1", False),
-    ]
+    made = [(check["gate"], check["success"]) for check in closed.record["checks"]]
+    assert made == [("shares 0", True), ("shares 1", False)]
     assert json.loads(json.dumps(closed.record, allow_nan=False)) == closed.record
     (row,) = violated([gate([0.5]), closed.record])
     assert row == {
@@ -73,40 +68,33 @@ def test_a_gate_that_fails_records_the_checks_that_passed_and_what_is_violated_w
 
 
 def test_all_gates_that_a_run_has_reached_are_in_its_record_passed_or_failed(closed):
-    def ended(result: object) -> Mock:
-        """A future that has ended."""
-        return Mock(**{"state.is_final.return_value": True, "result.return_value": result})
+    def future(result: object) -> Mock:
+        """A future with this result; one that waits for another that failed has none."""
+        return Mock(**{"state.is_final.return_value": result is not None, "result.return_value": result})
 
-    passed, waits_for_one_that_failed = gate([0.5], seed=1), Mock(**{"state.is_final.return_value": False})
+    passed = gate([0.5], seed=1)
     projected = Projected(seed=1, rows=[], label_rows=(), fallback=(), gates=[passed])
-    of_seeds = {"seed 1": ended(projected), "seed 2": ended(closed), "seed 3": waits_for_one_that_failed}
-    lost = {"seed 4": ended(ZeroDivisionError("no gate"))}
-    reached = reliability.gates_reached({"gates": {"incoming": ended(passed)}, "projected": of_seeds | lost})
+    results = (projected, closed, None, ZeroDivisionError("no gate"))
+    of_seeds = {f"seed {seed}": future(result) for seed, result in enumerate(results, 1)}
+    reached = reliability.gates_reached({"gates": {"incoming": future(passed)}, "projected": of_seeds})
     assert [(record["success"], record["coordinates"]["seed"]) for record in reached] == [(True, 1)] * 2 + [(False, 2)]
 
 
-def test_failed_gates_are_kept_until_the_next_run_passes_them(closed):
+def test_a_failed_gate_is_a_table_of_its_run_and_of_refreshes_until_the_next_run_passes_it(artifacts, closed):
+    show.show_gates.fn(BASE, [closed.record])
     reliability.keep_failed(BASE, [closed.record])
     kept = read_json(failed_gates_file("amazon_esci"))
     assert kept == {"dataset": "amazon_esci", "source": "simulated", "gates": [closed.record]}
-    reliability.keep_failed(BASE, [])
-    assert not failed_gates_file("amazon_esci").exists()
-
-
-def test_a_failed_gate_is_a_table_of_its_run_that_names_the_place(artifacts, closed):
-    show.show_gates.fn(BASE, [closed.record])
-    assert list(artifacts) == ["gates-amazon-esci"]
+    refresh.show_failed_gates(["wands", "amazon_esci"])
+    assert list(artifacts) == ["gates-amazon-esci", "refresh-gates"]
     assert "amazon_esci (simulated)" in artifacts["gates-amazon-esci"]["description"]
-    (row,) = artifacts["gates-amazon-esci"]["content"]
-    assert [row[name] for name in ("dataset", "seed", "calibrator")] == ["amazon_esci (simulated)", 2, "ts"]
-
-
-def test_a_refresh_shows_the_failed_gates_of_every_data_set_and_nothing_where_none_failed(artifacts, closed):
+    for artifact in artifacts.values():
+        (row,) = artifact["content"]
+        assert [row[name] for name in ("dataset", "seed", "calibrator")] == ["amazon_esci (simulated)", 2, "ts"]
+    artifacts.clear()
+    reliability.keep_failed(BASE, [])
     refresh.show_failed_gates(["wands", "amazon_esci"])
     assert artifacts == {}
-    reliability.keep_failed(BASE, [closed.record])
-    refresh.show_failed_gates(["wands", "amazon_esci"])
-    assert [row["dataset"] for row in artifacts["refresh-gates"]["content"]] == ["amazon_esci (simulated)"]
 
 
 def test_a_refresh_begins_without_the_failed_gates_of_an_earlier_one(monkeypatch, closed):

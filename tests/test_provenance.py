@@ -1,12 +1,11 @@
 """Hashes see every change that matters and nothing else."""
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tasks.provenance.hashing import code_fingerprint, reached_files, sha256_of_arrays, sha256_of_file
+from tasks.provenance.hashing import code_fingerprint, reached_files, sha256_of_arrays
 
 
 @pytest.fixture
@@ -23,11 +22,6 @@ def project(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     return tmp_path
-
-
-def test_the_hash_of_a_file_is_that_of_its_bytes(tmp_path):
-    (tmp_path / "x").write_bytes(b"abc")
-    assert sha256_of_file(tmp_path / "x") == hashlib.sha256(b"abc").hexdigest()
 
 
 def test_the_hash_of_arrays_sees_shape_type_and_every_value_and_not_the_order_of_memory():

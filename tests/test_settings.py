@@ -64,9 +64,7 @@ def test_importing_sets_defaults_and_does_nothing_else(tmp_path):
     before = sorted(tmp_path.rglob("*"))
     environment = clean_environment() | {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PYTHONPATH": str(tmp_path)}
     code = "import sys, flows; print('prefect' in sys.modules)"
-    command = [sys.executable, "-B", "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    assert subprocess.check_output([sys.executable, "-B", "-c", code], cwd=tmp_path, env=environment) == b"False\n"
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -107,7 +105,7 @@ def asked_server(name: str = "PREFECT_API_URL", **environment: str) -> str | Non
     return found
 
 
-def test_a_server_of_this_project_is_found_where_it_lives_and_left_aside_where_it_is_dead(tmp_path, monkeypatch):
+def test_a_living_server_of_this_project_is_found_and_a_dead_one_left_aside(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     lock = server.LOCKS / "serve.lock"
     lock.parent.mkdir(parents=True)
@@ -126,22 +124,17 @@ def test_a_server_of_this_project_is_found_where_it_lives_and_left_aside_where_i
         serving.shutdown()
     with FileLock(lock):
         assert asked_server() is None
+    capsys.readouterr()
+    assert asked_server(PREFECT_API_URL="http://127.0.0.1:9/api") is None
+    assert capsys.readouterr().out.startswith("no Prefect API answers at http://127.0.0.1:9/api")
 
 
 class Healthy(BaseHTTPRequestHandler):
     """What a living API says."""
 
     def do_GET(self) -> None:
-        self.send_response(200)
+        self.send_response_only(200)
         self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-
-def test_a_dead_server_is_said_and_left_aside(capsys):
-    assert asked_server(PREFECT_API_URL="http://127.0.0.1:9/api") is None
-    assert capsys.readouterr().out.startswith("no Prefect API answers at http://127.0.0.1:9/api")
 
 
 @pytest.mark.parametrize("lost", [httpx.ConnectError("refused"), httpx.ReadTimeout("too late")])

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +25,14 @@ def base(tmp_path, monkeypatch, decisions) -> Path:
     return base_folder("wands")
 
 
-def change(path: Path, **columns: object) -> None:
-    """Write columns of the saved logits anew."""
-    pl.read_parquet(path / "logits.parquet").with_columns(**columns).write_parquet(path / "logits.parquet")
+def change(**columns: object) -> Callable[[Path], None]:
+    """Writes columns of saved logits anew."""
+    return lambda path: pl.read_parquet(path).with_columns(**columns).write_parquet(path)
 
 
-def first_logits(*logits: float) -> pl.Expr:
-    """The logits with others in the first row."""
-    return pl.when(pl.int_range(pl.len()) == 0).then(list(logits)).otherwise("logits")
+def first_logits(*logits: float) -> Callable[[Path], None]:
+    """Writes others in the first row."""
+    return change(logits=pl.when(pl.int_range(pl.len()) == 0).then(list(logits)).otherwise("logits"))
 
 
 def test_what_was_written_is_read_to_the_last_bit(base, decisions):
@@ -46,25 +47,24 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-SPOILT = {
-    "logits that are missing": (lambda base: (base / "logits.parquet").unlink(), "logits.parquet is missing"),
-    "logits that are cut off": (lambda base: cut(base / "logits.parquet"), "not a whole parquet file"),
-    "facts that are missing": (lambda base: (base / "base.json").unlink(), "base.json is missing"),
-    "facts that are cut off": (lambda base: cut(base / "base.json"), "not whole JSON"),
-    "facts of another kind": (lambda base: (base / "base.json").write_text("[]"), "not an object"),
-    "NaN": (lambda base: change(base, logits=first_logits(0.0, np.nan, 1.0)), "validation row 0 has logits"),
-    "infinity": (lambda base: change(base, logits=first_logits(0.0, np.inf, 1.0)), "every logit must be finite"),
-    "too few logits": (lambda base: change(base, logits=first_logits(0.0, 1.0)), "has 2 logits, not K = 3"),
-    "an empty split": (lambda base: change(base, split=pl.lit("validation")), "has no test rows"),
-}
-
-
-@pytest.mark.parametrize(("spoil", "words"), SPOILT.values(), ids=SPOILT)
-def test_a_spoilt_file_is_named_with_what_is_wrong(base, spoil, words):
-    spoil(base)
-    with pytest.raises(BadInput, match="data/base/wands") as error:
+@pytest.mark.parametrize(
+    ("file", "spoil", "words"),
+    [
+        ("logits.parquet", Path.unlink, "is missing; `dvc repro` makes it"),
+        ("logits.parquet", cut, "is not a whole parquet file"),
+        ("base.json", Path.unlink, "is missing; `dvc repro` makes it"),
+        ("base.json", cut, "is not whole JSON"),
+        ("base.json", lambda path: path.write_text("[]"), "holds list, not an object"),
+        ("logits.parquet", first_logits(0.0, np.nan, 1.0), ": validation row 0 has logits"),
+        ("logits.parquet", first_logits(0.0, np.inf, 1.0), ".* every logit must be finite"),
+        ("logits.parquet", first_logits(0.0, 1.0), ": validation row 0 has 2 logits, not K = 3"),
+        ("logits.parquet", change(split=pl.lit("validation")), "has no test rows"),
+    ],
+)
+def test_a_spoilt_file_is_named_with_what_is_wrong(base, file, spoil, words):
+    spoil(base / file)
+    with pytest.raises(BadInput, match=f"data/base/wands/{file} ?{words}"):
         read_base("wands")
-    assert words in str(error.value)
 
 
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path):
@@ -84,12 +84,6 @@ def test_nan_is_null_in_json(tmp_path):
     assert json.loads((tmp_path / "x.json").read_text()) == {"a": None, "b": [1.0, None]}
     with pytest.raises(ValueError, match="not JSON compliant"):  # an infinity is no hole
         write_json(tmp_path / "x.json", {"a": float("inf")})
-
-
-@pytest.mark.parametrize("read", [store.read_text, store.read_json, store.read_csv, store.read_parquet])
-def test_a_file_of_ours_that_is_missing_is_told_with_what_brings_it_back(tmp_path, read):
-    with pytest.raises(BadInput, match="headline is missing; `dvc repro` makes it"):
-        read(tmp_path / "headline")
 
 
 def test_what_a_killed_process_left_beside_a_file_goes_and_what_a_living_one_writes_stays(tmp_path):

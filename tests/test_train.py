@@ -15,15 +15,10 @@ from tasks.protocol.decisions import decide
 from tasks.protocol.errors import BadInput
 from tasks.protocol.splits import SPLITS
 from tasks.protocol.store import base_folder, read_base, read_json, read_pairs
+from tests.project_copy import OWN_PAIRS, ROOT, write_own_pairs
 
-ROOT = Path(__file__).resolve().parent.parent
-
-
-PAIRS = {"path": "mine.csv", "group": "q", "query": "q", "candidate": "c", "label": "y", "split": "s"}
-OWN = {
-    **{"reader": "files", "source": "files", "path": "mine.csv", "split": {"by": "row"}},
-    "options": {"labels": ["bad", "good"], "pairs": PAIRS},
-}
+PAIRS = OWN_PAIRS["options"]["pairs"] | {"split": "split"}
+OWN = OWN_PAIRS | {"split": {"by": "row"}, "options": {"labels": ["bad", "good"], "pairs": PAIRS}}
 
 
 @pytest.fixture
@@ -44,31 +39,26 @@ def run(tmp_path, monkeypatch):
 
 
 def own_pairs(*splits: str) -> dict[str, Any]:
-    """Write judged pairs, three in turn of each split; returns their entry in params.yaml."""
-    good = np.arange(60) % 3 > 0
-    pl.DataFrame(
-        {
-            "q": [f"lamp {row % 7}" for row in range(60)],
-            "c": [f"{'red' if is_good else 'blue'} lamp {row}" for row, is_good in enumerate(good)],
-            "y": np.where(good, "good", "bad"),
-            "s": [splits[row // 3 % len(splits)] for row in range(60)],
-        }
-    ).write_csv("mine.csv")
+    """Write judged pairs, one in turn of each split; returns their entry in params.yaml."""
+    write_own_pairs(Path("mine.csv"))
+    frame = pl.read_csv("mine.csv")
+    frame.with_columns(split=pl.Series(np.resize(splits, len(frame)))).write_csv("mine.csv")
     return OWN
 
 
 def test_decisions_are_the_argmax_of_the_saved_predictors_logits_and_what_was_trained_on_is_counted(run):
     folder = run("mine", own_pairs(*SPLITS))
     base = read_base("mine")
-    frame = pl.read_csv("mine.csv").filter(pl.col("s") == "test")
-    frame = frame.select(text=pl.format("query: {}\ncandidate: {}", "q", "c"))
+    pairs = pl.read_csv("mine.csv")
+    frame = pairs.filter(split="test").select(text=pl.format("query: {}\ncandidate: {}", "query", "title"))
     assert (base.test.logits == load_predictor(folder)(frame)).all()
     assert (base.test.decision == decide(base.test.logits)).all()
     assert base.seed0_accuracy == base.test.correct.mean()
     assert base.drawn == ()
     facts = read_json(folder / "base.json")
-    assert facts["rows"] == {"train": 21, "validation": 21, "test": 18}
-    assert facts["class_counts"]["train"] == [7, 14]
+    assert facts["rows"] == {"train": 300, "validation": 300, "test": 300}
+    assert sum(facts["class_counts"]["train"]) == 300
+    assert facts["class_counts"]["train"][1] == len(pairs.filter(split="train", grade="good"))
     assert (facts["source"], facts["labels"]) == ("files", ["bad", "good"])
 
 

@@ -1,17 +1,16 @@
 """A project of two stages, laid out in a folder in no time, for what the door of a stage does."""
 
 import shutil
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.manifest import Manifest, read_manifest
 from tasks.provenance.stage import stage_run
-
-ROOT = Path(__file__).resolve().parent.parent
+from tests import project_copy
+from tests.project_copy import ROOT
 
 STAGES = """
 stages:
@@ -33,10 +32,14 @@ stages:
 def lay_out(folder: Path, datasets: tuple[str, ...] = ("wands", "scidocs")) -> None:
     """Write dvc.yaml, params.yaml, the code and the raw files into `folder`."""
     (folder / "dvc.yaml").write_text(STAGES)
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
-    params["datasets"] = {name: params["datasets"][name] for name in datasets}
-    params["sensitivity"] = {"calibrators": [], "alternatives": {}}
-    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    shutil.copy(ROOT / "params.yaml", folder)
+    project_copy.edit_params(
+        folder,
+        lambda params: params.update(
+            datasets={name: params["datasets"][name] for name in datasets},
+            sensitivity={"calibrators": [], "alternatives": {}},
+        ),
+    )
     files = ["tasks/trained/model.py", "tasks/train.py", "tasks/report.py"]
     for name in [*files, *(f"data/raw/{dataset}/rows.csv" for dataset in datasets)]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -58,11 +61,7 @@ def copy_here(finished: Path) -> None:
     shutil.copytree(finished, Path.cwd(), dirs_exist_ok=True)
 
 
-def edit_params(change: Callable[[dict], object]) -> None:
-    """Change params.yaml of the current folder."""
-    params = yaml.safe_load(Path("params.yaml").read_text())
-    change(params)
-    Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+edit_params = partial(project_copy.edit_params, Path())  # of the current folder
 
 
 def work(name: str, text: str = "made\n") -> None:
