@@ -68,9 +68,8 @@ def own_files(name: str, own: Path, wanted: tuple[str, ...], folder: Path) -> st
 def from_hub(name: str, dataset: Dataset, repository: Repository, folder: Path) -> dict[str, Any] | None:
     """Fill `folder` from DATA_MIRROR, where that is set, or else from the hub; None where that revision is there.
 
-    Raises
-    ------
-    BadInput: the hub shows another revision than the one that is there, and nobody said which one is meant.
+    Raises:
+        BadInput: the hub shows another revision than the one that is there, and nobody said which one is meant.
     """
     if mirror := os.environ.get("DATA_MIRROR"):
         places = [Path(mirror) / key for key in dict.fromkeys((name, dataset.name))]

@@ -22,9 +22,6 @@ def read(folder: Path, name: str, tables: dict[tuple[str, str], pl.DataFrame]) -
     return DATASETS[name].read(folder).pairs
 
 
-# Draws.
-
-
 @pytest.mark.parametrize(("sizes", "ends"), [((100, 30), (100, 130)), ((60_000, 15_000), (400, 500))])
 def test_rows_are_shuffled_as_the_library_shuffles_them_and_where_some_are_missing_each_part_has_its_share(sizes, ends):
     theirs = datasets.Dataset.from_dict({"row": list(range(500))}).shuffle(seed=20260515)["row"]
@@ -78,9 +75,6 @@ def test_documents_are_all_there_are_where_fewer_are_there_and_a_feature_that_is
     assert drawn["features"].to_list() == [[0, 1], [0, 0]]
 
 
-# Texts.
-
-
 FURNITURE = {  # column -> what it holds, and the line that it makes, if any
     "product_name": ("Oak desk", "product_name: Oak desk"),
     "product_class": (" ", None),
@@ -118,9 +112,6 @@ def test_candidates_of_a_reranking_task_are_the_ranked_ones_and_those_without_a_
     ]
     queries_of = dict(drawn.group_by("split").agg(pl.col("group").n_unique()).rows())
     assert queries_of == {"train": 6, "validation": 2, "test": 2}
-
-
-# What is refused.
 
 
 def frames(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], object]:

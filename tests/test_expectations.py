@@ -68,9 +68,6 @@ def refused(gate, *arguments: object, **facts: object) -> GateFailed:
     return failed.value
 
 
-# ---------------------------------------------------------------------------------------------- what comes in
-
-
 @pytest.mark.parametrize(("form", "by"), [("text", "group"), ("features", "group"), ("text", "row")])
 def test_sound_pairs_pass_and_leave_a_json_record(form, by):
     record = gate_pairs(judged(by=by) if form == "text" else featured(judged()), together=by == "group")
@@ -160,9 +157,6 @@ def test_the_bound_on_the_class_mix_is_bernsteins():
     assert first[:3] == ("0 in a", 0.5, pytest.approx(1 - first[3]))
     threefold = class_mix(pl.concat([frame] * 3), 2, ("a", "b"), by_group=True).row(0)
     assert threefold[1:] == pytest.approx(first[1:])
-
-
-# ---------------------------------------------------------------------------------------------- what goes out
 
 
 def outgoing(calibrator: str = "ts", n: int = 400, K: int = 3, seed: int = 3) -> tuple[Outgoing, np.ndarray]:
@@ -279,9 +273,6 @@ def test_an_array_is_not_compared_with_itself_nor_with_one_of_another_shape_and_
         check_unchanged([], labels=np.zeros(3, dtype=int), seed0_accuracy=1.0, ece_bins=15, coordinates={})
 
 
-# ------------------------------------------------------------------------------ the contract of a released set
-
-
 def test_released_files_pass_that_hold_what_is_declared_and_no_others():
     def contract(labels: list[int], pairs: str) -> dict:
         frame = pl.DataFrame({"pair": list(pairs), "label": labels})
@@ -296,9 +287,6 @@ def test_released_files_pass_that_hold_what_is_declared_and_no_others():
         message = str(refused(contract, labels, pairs))
         assert "`contract` is closed for dataset wands" in message
         assert violation in message
-
-
-# ---------------------------------------------------------------------------------------------- the gate itself
 
 
 def shares(values: list[object], gate: str = "shares") -> dict:

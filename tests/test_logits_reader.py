@@ -48,9 +48,6 @@ def saved(folder: Path, made: dict[str, np.ndarray] | pl.DataFrame) -> Path:
     return folder / "logits.npz"
 
 
-# ------------------------------------------------------------------ what is read
-
-
 @pytest.mark.parametrize("members", [1, 3, None])
 def test_each_member_is_read_as_it_was_saved_and_without_queries_each_row_is_a_group_of_its_own(members, tmp_path):
     made = arrays(members)
@@ -97,9 +94,6 @@ def test_logits_in_the_format_of_the_release_are_read(name, k, rows):
     assert [frame["logits"].to_numpy().shape for frame in frames] == [(rows, k)]
 
 
-# ------------------------------------------------------------------ files that are none
-
-
 CONTENTS = {  # of a file, from that of a whole one -> what is said
     "half": (lambda whole: whole[: len(whole) // 2], "is not a whole"),
     "cut": (lambda whole: whole[:-1], "is not a whole"),
@@ -122,9 +116,6 @@ def test_a_missing_file_and_another_kind_of_file_are_refused(tmp_path):
     for name, message in (("two.npz", "is missing"), ("logits.pt", r"saved logits are read from \.npz and \.parquet")):
         with pytest.raises(BadInput, match=f"{name}:? {message}"):
             read_saved_logits(tmp_path / name)
-
-
-# ------------------------------------------------------------------ arrays and columns that cannot be
 
 
 def changed(change, *names: str) -> dict[str, np.ndarray]:

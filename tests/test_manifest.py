@@ -1,10 +1,11 @@
-"""A manifest sees every change of what it names, holds no date, and nothing in it can change unseen."""
+"""A manifest and hashes see every change that matters and nothing else; nothing in a manifest can change unseen."""
 
 import os
 import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from tasks.protocol.errors import BadInput
 from tasks.provenance.changes import changes
 from tasks.provenance.declared import declared
+from tasks.provenance.hashing import code_fingerprint, reached_files, sha256_of_arrays
 from tasks.provenance.manifest import manifest_now, read_manifest
 from tests.tiny_project import copy_here, edit_params, finished_in, run
 
@@ -31,12 +33,6 @@ def manifest(finished, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     copy_here(finished)
     return read_manifest(PATH)
-
-
-@pytest.fixture(scope="module")
-def written(finished, tmp_path_factory):
-    """A file to spoil, and what a manifest's file holds."""
-    return tmp_path_factory.mktemp("written") / PATH.name, (finished / PATH).read_bytes()
 
 
 def test_it_names_every_file_and_parameter_that_the_stage_declares(manifest):
@@ -94,22 +90,20 @@ def test_the_same_run_writes_the_same_bytes_whenever_and_wherever_it_is(manifest
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
-def test_every_flipped_bit_is_seen(written, place, bit):
-    path, content = written
-    flipped = bytearray(content)
-    flipped[int(place * len(content))] ^= 1 << bit
-    path.write_bytes(flipped)
-    with pytest.raises(BadInput, match=r"train\.json"):
-        read_manifest(path)
-
-
-def test_every_cut_is_seen_and_what_is_no_manifest_is_told(written):
-    path, content = written
-    cut = [content[:length] for length in range(0, len(content) - 1, 23)]  # the last byte is a line's end
-    for other in (*cut, b"[]", b"{}", b'{"sha256": null}', b"null", b'{"format": 2}'):
-        path.write_bytes(other)
+def test_every_flipped_bit_and_every_cut_is_seen(finished, tmp_path_factory, place, bit):
+    path, content = tmp_path_factory.getbasetemp() / PATH.name, (finished / PATH).read_bytes()
+    at = int(place * (len(content) - 1))  # the last byte is a line's end
+    for spoilt in (content[:at], content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]):
+        path.write_bytes(spoilt)
         with pytest.raises(BadInput, match=r"train\.json"):
             read_manifest(path)
+
+
+@pytest.mark.parametrize("other", ["[]", "{}", '{"sha256": null}', "null", '{"format": 2}'])
+def test_what_is_no_manifest_is_told(tmp_path, other):
+    (tmp_path / PATH.name).write_text(other)
+    with pytest.raises(BadInput, match=r"train\.json"):
+        read_manifest(tmp_path / PATH.name)
 
 
 OWN = {"numbers": {0: "bad", True: "yes", 1.5: "x"}, "list": [1, [2.5, None]], "text": "wörter ✓", "n": [1e-4, 10**20]}
@@ -121,3 +115,43 @@ def test_parameters_are_the_same_after_reading_whatever_their_kind(manifest):
     assert read_manifest(PATH) == after
     assert changes(after, manifest_now(declared(NAME))) == []
     assert changes(manifest, after) != []
+
+
+@pytest.fixture
+def code(tmp_path):
+    """A registry of two members, one of which imports a third file inside a function."""
+    files = {
+        "pack/__init__.py": "from pack import one, two\n",
+        "pack/one.py": "def f():\n    from base import three\n    return three\n",
+        "pack/two.py": "X = 1\n",
+        "base/__init__.py": "",
+        "base/three.py": "import numpy\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_the_hash_of_arrays_sees_shape_type_and_every_value_and_not_the_order_of_memory():
+    array = np.arange(6.0).reshape(2, 3)
+    others = array.reshape(3, 2), array.astype(np.float32), array + np.array([[0, 0, 0], [0, 0, 1e-12]])
+    assert len({sha256_of_arrays(other) for other in (array, *others)}) == 4
+    assert sha256_of_arrays(np.asfortranarray(array)) == sha256_of_arrays(array)
+
+
+def test_imports_inside_functions_and_packages_are_reached(code):
+    reached = {path.as_posix() for path in reached_files(Path("pack/one.py"), code)}
+    assert reached == {"pack/one.py", "pack/__init__.py", "pack/two.py", "base/three.py", "base/__init__.py"}
+
+
+def test_a_member_depends_on_what_it_imports_and_where_that_stands_and_not_on_its_siblings(code):
+    one, three = code / "pack/one.py", code / "base/three.py"
+    before = code_fingerprint(Path("pack/one.py"), code)
+    (code / "pack/two.py").write_text("X = 2\n")
+    assert code_fingerprint(Path("pack/one.py"), code) == before
+    one.write_text(three.read_text() + one.read_text())  # a line that moves to another file
+    three.write_text("")
+    moved = code_fingerprint(Path("pack/one.py"), code)
+    three.write_text("import scipy\n")
+    assert len({before, moved, code_fingerprint(Path("pack/one.py"), code)}) == 3

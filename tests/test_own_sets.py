@@ -160,9 +160,6 @@ def test_features_keep_groups_that_are_no_integers_and_labels_may_be_signed(tmp_
     np.testing.assert_array_equal(frame["features"].to_numpy(), [[0.5, 0, 2], [0, -1, 0], [1, 1, 1]])
 
 
-# Bad input -------------------------------------------------------------------------------------------------------
-
-
 def changed(row: int, **values: Any) -> list[dict[str, Any]]:
     return [{**one, **values} if place == row else one for place, one in enumerate(ROWS, start=1)]
 
@@ -255,8 +252,6 @@ def test_bad_options_are_named(reader, options, message):
         dataset_named("shop", reader, options)
 
 
-# The same pairs in a repository of the hub, as it lies in the raw folder ------------------------------------------
-
 JUDGED = [{key: row[key] for key in ("n", "q", "name", "about", "grade")} for row in ROWS[:3]]
 
 
@@ -341,8 +336,6 @@ def test_a_bad_folder_is_named(tmp_path, files, changes, message):
     with pytest.raises(BadInput, match=rf"(?s){message}"):
         read_hub(repository(tmp_path / "hub", files), **changes)
 
-
-# Real rows, where they are at hand -------------------------------------------------------------------------------
 
 SETS = yaml.safe_load((Path(__file__).resolve().parent.parent / "flows/real_sets.yaml").read_text())
 REAL = {  # set -> groups, rows of each label

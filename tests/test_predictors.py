@@ -43,9 +43,6 @@ def fit(name: str, frame: pl.DataFrame, n_labels: int = 3, class_weight: str = "
     return fit_predictor(name, frame, frame[::3], **known)
 
 
-# ------------------------------------------------------------------ the contract, for every kind
-
-
 @every_kind
 def test_logits_are_finite_float32_values_for_every_row_alone_and_label(name, form):
     frame = judged(form, drawn(), signal=0.7)
@@ -63,9 +60,6 @@ def test_a_label_without_training_rows_is_refused_by_number(present, absent):
     frame = pl.DataFrame({"text": ["a word"] * len(present), "label": pl.Series(present, dtype=pl.Int8)})
     with pytest.raises(BadInput, match=f"of the {len(present)} training rows none has the label {absent} "):
         fit("linear", frame)
-
-
-# ------------------------------------------------------------------ saving
 
 
 @every_kind
@@ -123,9 +117,6 @@ def test_a_folder_that_is_not_as_it_was_saved_is_refused(file, change, message, 
         load_predictor(tmp_path)
 
 
-# ------------------------------------------------------------------ names, settings and weights
-
-
 NOT_FITTED = {  # name, form, what is asked for, what is said
     "trees of texts": ("boosted", "text", {}, "'boosted' does not read text; those that do: linear"),
     "an unknown predictor of texts": ("deep", "text", {}, "'deep' does not read text; those that do: linear"),
@@ -143,9 +134,6 @@ NOT_FITTED = {  # name, form, what is asked for, what is said
 def test_what_cannot_be_fitted_is_refused_by_name_with_what_was_found(name, form, asked, message):
     with pytest.raises(BadInput, match=message):
         fit(name, judged(form, drawn(), signal=0.5), **asked)
-
-
-# ------------------------------------------------------------------ linear: scikit-learn's own, in a pipeline
 
 
 def by_scikit_learn(name: str, form: str, train: pl.DataFrame, test: pl.DataFrame, weight: str, seed: int):
@@ -218,9 +206,6 @@ def test_features_that_are_not_finite_count_as_zero(name):
     np.testing.assert_array_equal(*logits)
 
 
-# ------------------------------------------------------------------ boosted
-
-
 @pytest.mark.parametrize("weight", WEIGHTS)
 def test_trees_are_those_of_lightgbms_own_classifier(weight):
     import lightgbm
@@ -238,9 +223,6 @@ def test_trees_are_those_of_lightgbms_own_classifier(weight):
     assert reference.best_iteration_ < 500
     ours = fit_predictor("boosted", train, validation, n_labels=3, class_weight=weight, seed=3, settings={})
     np.testing.assert_allclose(ours(validation), reference.predict(rows[1], raw_score=True), rtol=1e-5, atol=1e-6)
-
-
-# ------------------------------------------------------------------ genuine rows
 
 
 @pytest.mark.real_data

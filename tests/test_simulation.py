@@ -51,9 +51,6 @@ def evidence_of(rows: int, labels: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, labels)) * 2
 
 
-# The truth.
-
-
 def test_a_worked_example_of_two_labels():
     relevance = Relevance(bias=np.zeros(2), sharpness=np.array([2.0, 0.5]), pivot=np.array([1.0, 1.0]))
     # label 1 by a margin of 3: 1 + 0.5 (3 - 1) = 2; label 0 by a margin of 1.5: 1 + 2 (1.5 - 1) = 2
@@ -94,9 +91,6 @@ def test_a_decided_label_is_the_likelier_the_surer_and_the_commonest_sharper_tha
         assert (np.diff(decided[rows][np.argsort(margin[rows])]) >= 0).all()
 
 
-# Judgements and queries.
-
-
 def test_a_candidate_is_judged_once_or_twice_never_twice_near_by_and_of_the_same_truth():
     judgements = judge(5000, (0.7, 0.3), 1.0, np.random.default_rng(0))
     assert set(np.bincount(judgements.candidate)) == {1, 2}
@@ -123,9 +117,6 @@ def test_queries_are_whole_in_order_and_where_asked_go_on_until_they_have_both_l
         assert all(len(set(label[query == number])) == 2 for number in range(len(sizes)))
 
 
-# Languages.
-
-
 @pytest.mark.parametrize("tongue", SYLLABLES)
 def test_words_can_be_read_in_one_way_only(tongue):
     count = len(SYLLABLES[tongue].split()) ** 3
@@ -149,9 +140,6 @@ def test_ranks_follow_the_law_of_zipf():
     expected = 1 / np.arange(2, 102)
     np.testing.assert_allclose(count[:10] / count.sum(), (expected / expected.sum())[:10], rtol=0.1)
     assert count[-1] > 0
-
-
-# Every twin.
 
 
 @pytest.mark.parametrize("name", TWINS)

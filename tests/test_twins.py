@@ -105,9 +105,6 @@ def loss(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
     return np.logaddexp(0, logit) - correct * logit
 
 
-# Twins of raw files.
-
-
 @pytest.fixture(scope="module", params=["wands", "alloprof_rerank", "mslr_web10k"])
 def scored(request, tmp_path_factory):
     """By residual: the whole protocol on a twin, protocol seed 1, with the numbers of params.yaml."""
@@ -141,9 +138,6 @@ def test_the_spread_found_is_the_true_one_and_more_than_shuffled_labels_show_and
     if 0.0 in scored:
         (_, test, truth), (before, _) = scored[0.0]
         assert mean_spread(label_cells(expit(before), test.decision, truth - expit(before))) < 0.06
-
-
-# Twins of logits, and the study of those of raw files.
 
 
 def twin_of_logits(seed: int, labels: int, fit: int, test: int, residual: float = 0.0) -> Twin:

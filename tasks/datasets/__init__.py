@@ -30,9 +30,8 @@ OWN: dict[str, tuple[type[OwnOptions], Callable[..., Judged]]] = {  # reader of 
 def dataset_named(name: str, reader: str | None, options: Mapping[str, Any]) -> Dataset:
     """The declared set that `reader` names, or the one that `options` describe, for a reader of one's own sets.
 
-    Raises
-    ------
-    BadInput: there is no such reader (it lists those there are), or each wrong option and what stood there.
+    Raises:
+        BadInput: there is no such reader (it lists those there are), or each wrong option and what stood there.
     """
     if reader not in OWN:
         if (reader or name) not in DATASETS:

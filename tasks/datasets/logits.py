@@ -49,11 +49,10 @@ def read(folder: Path, chosen: OwnOptions) -> Judged:
 def read_saved_logits(path: Path) -> tuple[pl.DataFrame, ...]:
     """`split, group, label, logits, pair` for each member: validation rows, then test rows, in their order.
 
-    Raises
-    ------
-    BadInput: names the file and the array or column. It is missing, cut off, no data, pickled, or of another type or
-        shape; K or the number of members differs between the splits; a logit is not finite; a label is not in 0..K-1; a
-        split has no row of some label, or no row at all.
+    Raises:
+        BadInput: names the file and the array or column. It is missing, cut off, no data, pickled, or of another type
+            or shape; K or the number of members differs between the splits; a logit is not finite; a label is not in
+            0..K-1; a split has no row of some label, or no row at all.
     """
     readers = {".npz": _of_arrays, ".parquet": _of_columns}
     if path.suffix not in readers:

@@ -36,9 +36,8 @@ class RepositoryRows(NamedTuple):
     def frame(self, kinds: Mapping[str, str], labels: tuple[str, ...], label: str = "label") -> pl.DataFrame:
         """As `table`, with `pair` (`<split>:<row>`, from 1) and `label` 0..K-1, which the column `label` holds.
 
-        Raises
-        ------
-        BadInput: as `table`, and for a label that is none of `labels`.
+        Raises:
+            BadInput: as `table`, and for a label that is none of `labels`.
         """
         frame = self.table(kinds)
         known = pl.col(label).is_between(0, len(labels) - 1).fill_null(False)
@@ -50,9 +49,8 @@ class RepositoryRows(NamedTuple):
     def texts_by_id(self) -> pl.DataFrame:
         """`id` (or `_id`) and `text` of queries or of a corpus, below its title where there is one; blank texts go.
 
-        Raises
-        ------
-        BadInput: a column is missing, or an id comes twice.
+        Raises:
+            BadInput: a column is missing, or an id comes twice.
         """
         key = "_id" if "_id" in self.data.column_names else "id"
         title = {"title": "text"} if "title" in self.data.column_names else {}
@@ -84,9 +82,8 @@ def hub_library() -> Any:
 def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
     """`rows(split, config=None)` of the repository whose files lie in `folder`, as its card says.
 
-    Raises
-    ------
-    BadInput: a file is cut or no data, there is no such configuration or split, or the library cannot read them.
+    Raises:
+        BadInput: a file is cut or no data, there is no such configuration or split, or the library cannot read them.
     """
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != INDEX]
     for path in files:

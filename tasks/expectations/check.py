@@ -72,17 +72,15 @@ def pass_gate(
     passes: every expectation would hold for no row at all. An expectation of the severity `warning` closes no gate:
     what violates it is recorded, and goes to the log. Behind a failed check nothing more is checked.
 
-    Parameters
-    ----------
-    name: of the gate.
-    coordinates: where in the run we are: data set, protocol seed, calibrator.
-    checks: drawn one by one, so that a frame is made only where the checks before it have passed.
-    remedy: what to do if the gate is closed.
+    Args:
+        name: of the gate.
+        coordinates: where in the run we are: data set, protocol seed, calibrator.
+        checks: drawn one by one, so that a frame is made only where the checks before it have passed.
+        remedy: what to do if the gate is closed.
 
-    Raises
-    ------
-    GateFailed: names the check, the coordinates, each violated expectation, how many rows and the first of them; with
-        the record of the whole gate: the checks that it has passed, and the failed one.
+    Raises:
+        GateFailed: names the check, the coordinates, each violated expectation, how many rows and the first of them;
+            with the record of the whole gate: the checks that it has passed, and the failed one.
     """
     where, records = {key: _plain(value) for key, value in coordinates.items()}, []
     place = ", ".join(f"{key} {value}" for key, value in where.items())

@@ -51,19 +51,17 @@ def check_unchanged(
     projection has no reason to touch them. Reliabilities are in [0, 1] (read from logits, so only NaN can leave it),
     curves never fall, no fitted variant finds itself wrong, and the optimum is proven.
 
-    Parameters
-    ----------
-    outgoing: one for each calibrator; their rows are those of `labels`.
-    labels: `(n,)` true labels.
-    seed0_accuracy: accuracy of the decisions as the base predictor's training saw it.
-    ece_bins: bins of the ECE.
-    coordinates: the data set and the protocol seed.
+    Args:
+        outgoing: one for each calibrator; their rows are those of `labels`.
+        labels: `(n,)` true labels.
+        seed0_accuracy: accuracy of the decisions as the base predictor's training saw it.
+        ece_bins: bins of the ECE.
+        coordinates: the data set and the protocol seed.
 
-    Raises
-    ------
-    GateFailed: names the coordinates, the calibrator, and the worst rows or the numbers that differ.
-    ValueError: `before` and `after` are the same memory or differ in shape, or there is nothing to check: comparing
-        them would say nothing. A copy of the same array cannot be told from an array computed anew.
+    Raises:
+        GateFailed: names the coordinates, the calibrator, and the worst rows or the numbers that differ.
+        ValueError: `before` and `after` are the same memory or differ in shape, or there is nothing to check: comparing
+            them would say nothing. A copy of the same array cannot be told from an array computed anew.
     """
     if not outgoing:
         raise ValueError("there is no calibrator to check; a gate that nothing passes through says nothing")

@@ -22,14 +22,12 @@ CHANCE = 1e-9
 def check_contract(pairs: pl.DataFrame, *, n_labels: int, coordinates: Mapping[str, object]) -> dict[str, Any]:
     """Hold what a reader made of released files against what is declared; return the gate's record.
 
-    Parameters
-    ----------
-    pairs: judged pairs as the reader returns them.
-    n_labels: K; each of 0..K-1 must occur, and no other label.
+    Args:
+        pairs: judged pairs as the reader returns them.
+        n_labels: K; each of 0..K-1 must occur, and no other label.
 
-    Raises
-    ------
-    GateFailed: names the data set and each count that is not as it must be.
+    Raises:
+        GateFailed: names the data set and each count that is not as it must be.
     """
     known = pairs.filter(pl.col("label").is_between(0, n_labels - 1))["label"]
     rows = [
@@ -73,17 +71,15 @@ def check_pairs(
     class in one split, a draw in file order. What it cannot tell: labels shuffled over all the rows, or a mistake
     that is the same in every split; those keep the mix, and show only in the accuracy of what is trained on them.
 
-    Parameters
-    ----------
-    frame: what `outline` returns.
-    n_labels: K; labels are 0..K-1.
-    groups_stay_together: the splits are by group. It also says what a draw moved as one: a group, or else a row.
-    drawn: the splits that were drawn at random from one pool, such as train and validation; none where the source
-        fixes them all, for then their mixes may differ for good reasons.
+    Args:
+        frame: what `outline` returns.
+        n_labels: K; labels are 0..K-1.
+        groups_stay_together: the splits are by group. It also says what a draw moved as one: a group, or else a row.
+        drawn: the splits that were drawn at random from one pool, such as train and validation; none where the source
+            fixes them all, for then their mixes may differ for good reasons.
 
-    Raises
-    ------
-    GateFailed: names the data set, the pairs, groups or classes, and what was found.
+    Raises:
+        GateFailed: names the data set, the pairs, groups or classes, and what was found.
     """
 
     def checks() -> Iterator[Check]:

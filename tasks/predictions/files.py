@@ -143,10 +143,9 @@ FORMATS: dict[str, type[Predictions]] = {
 def opened(path: Path) -> Predictions:
     """The file of predictions at `path`, by its suffix.
 
-    Raises
-    ------
-    BadInput: no such file, no file, another suffix, empty, a Git LFS pointer, cut off or corrupt, or two columns of one
-    name.
+    Raises:
+        BadInput: no such file, no file, another suffix, empty, a Git LFS pointer, cut off or corrupt, or two columns of
+            one name.
     """
     check_suffix(path)
     check_content(path, ANEW)

@@ -98,9 +98,8 @@ def find_layout(
 
     `stated` asks for a decision and a confidence, or for logits; without it they are read where there are no logits.
 
-    Raises
-    ------
-    BadInput: no layout, two at once, a gap in `logits_0` ..., or a column that is asked for and not there.
+    Raises:
+        BadInput: no layout, two at once, a gap in `logits_0` ..., or a column that is asked for and not there.
     """
     layouts: list[tuple[Kind, tuple[str, ...]]] = []
     for kind in ("logits", "probabilities"):
@@ -152,9 +151,8 @@ def checked_rows(
     `names` are those of the labels, index = label, and `n_labels` is K, where they are known; for a decision and a
     confidence alone one of them must be.
 
-    Raises
-    ------
-    BadInput: the file, the row and the column, what was found and what to do.
+    Raises:
+        BadInput: the file, the row and the column, what was found and what to do.
     """
     n_labels = len(names) if names else n_labels
     rows, logits, confidence_only = FileRows(file, first), None, None

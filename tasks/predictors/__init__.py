@@ -94,18 +94,16 @@ def fit_predictor(
 ) -> Predictor:
     """Fit the predictor `name` on the rows of `train`; where it stops early, `validation` says when.
 
-    Parameters
-    ----------
-    train, validation: frames with `label` in 0..K-1 and `features` or `text`.
-    n_labels: K.
-    class_weight: none, or balanced: the same total weight for each label.
-    seed: the member's; the order of the rows and all else that is random.
-    settings: those of the predictor that are not to be its defaults.
+    Args:
+        train, validation: frames with `label` in 0..K-1 and `features` or `text`.
+        n_labels: K.
+        class_weight: none, or balanced: the same total weight for each label.
+        seed: the member's; the order of the rows and all else that is random.
+        settings: those of the predictor that are not to be its defaults.
 
-    Raises
-    ------
-    BadInput: an unknown name, a predictor that cannot read such rows, an unknown or impossible setting or weight, a
-        label without training rows, texts without a common word, a regression that does not converge.
+    Raises:
+        BadInput: an unknown name, a predictor that cannot read such rows, an unknown or impossible setting or weight, a
+            label without training rows, texts without a common word, a regression that does not converge.
     """
     form = "features" if "features" in train.columns else "text"
     if name not in KINDS or form not in KINDS[name].settings:
@@ -136,9 +134,8 @@ def fit_predictor(
 def load_predictor(folder: Path) -> Predictor:
     """The predictor saved in `folder`, giving the same logits bit for bit.
 
-    Raises
-    ------
-    BadInput: the header or the model is missing, of another format, of an unknown predictor, or not as written.
+    Raises:
+        BadInput: the header or the model is missing, of another format, of an unknown predictor, or not as written.
     """
     header = read_json(folder / HEADER)
     if header.get("format") != FORMAT:

@@ -94,9 +94,8 @@ def fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tuple
 
     The order of the texts does not matter to the former.
 
-    Raises
-    ------
-    BadInput: there is no such word.
+    Raises:
+        BadInput: there is no such word.
     """
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415
 
@@ -185,9 +184,8 @@ def fit_multinomial(
 ) -> Linear:
     """Multinomial logistic regression by L-BFGS at its optimum: the softmax of its logits is the fitted probability.
 
-    Raises
-    ------
-    BadInput: the optimum is not reached in `max_iterations`.
+    Raises:
+        BadInput: the optimum is not reached in `max_iterations`.
     """
     from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415

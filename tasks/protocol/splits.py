@@ -91,15 +91,13 @@ def validation_rows(validation: FixedDecisions, seed: int, params: ProtocolParam
 def draw_splits(frame: pl.DataFrame, *, by: str, shares: dict[str, float], seed: int) -> pl.DataFrame:
     """Give each row of `frame` with a null `split` one of the splits in `shares`, drawn by row or by group.
 
-    Parameters
-    ----------
-    frame: has the columns `group` and `split`; rows whose split is known keep it.
-    by: `row`, or `group` (then no group that is drawn falls in two splits).
-    shares: the share of the drawn rows (or groups) for each split; the shares sum to one.
+    Args:
+        frame: has the columns `group` and `split`; rows whose split is known keep it.
+        by: `row`, or `group` (then no group that is drawn falls in two splits).
+        shares: the share of the drawn rows (or groups) for each split; the shares sum to one.
 
-    Raises
-    ------
-    BadInput: an unknown `by`, or shares that do not sum to one.
+    Raises:
+        BadInput: an unknown `by`, or shares that do not sum to one.
     """
     if by not in ("row", "group"):
         raise BadInput(f"split.by is {by!r}; it must be 'row' or 'group'")

@@ -14,9 +14,8 @@ NO_CHECKOUT = "none: this is no git checkout"
 def now() -> str:
     """Date and time, or that of SOURCE_DATE_EPOCH.
 
-    Raises
-    ------
-    BadInput: SOURCE_DATE_EPOCH is no number of seconds.
+    Raises:
+        BadInput: SOURCE_DATE_EPOCH is no number of seconds.
     """
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     if epoch and not re.fullmatch(r"[0-9]{1,11}", epoch):

@@ -26,9 +26,8 @@ def simulate(name: str, folder: Path, *, rows: int, residual: float, seed: int) 
     `rows` judged pairs in all files together. `residual` 0 makes a twin whose truth a linear model can be right
     about, 1 the default one. The same arguments give the same bytes.
 
-    Raises
-    ------
-    BadInput: a set that has no twin.
+    Raises:
+        BadInput: a set that has no twin.
     """
     if name not in TWINS:
         raise BadInput(f"there is no simulated twin of {name!r}; there is one of {', '.join(TWINS)}")

@@ -24,9 +24,8 @@ HEAD = 1024  # bytes that tell
 def check_content(path: Path, advice: str) -> bytes:
     """The first bytes of the file at `path`.
 
-    Raises
-    ------
-    BadInput: it is missing, no file, cannot be read, or holds no data (see `refuse_no_data`).
+    Raises:
+        BadInput: it is missing, no file, cannot be read, or holds no data (see `refuse_no_data`).
     """
     check_file(path)
     try:

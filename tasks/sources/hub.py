@@ -34,9 +34,8 @@ class Repository:
 def revision_now(name: str, repository: Repository) -> str | None:
     """The commit that `repository` stands for; None where it names none and `HF_HUB_OFFLINE` is set.
 
-    Raises
-    ------
-    BadInput: the hub does not have it, does not show it, or cannot be reached; it names the data set `name`.
+    Raises:
+        BadInput: the hub does not have it, does not show it, or cannot be reached; it names the data set `name`.
     """
     if repository.revision is not None:
         return repository.revision
@@ -55,9 +54,8 @@ def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[st
     Returns their commit, and those that have the SHA-256 that the hub states. It states one for what it keeps as large
     files, which tables are; the library compares no hash, and follows a redirect from https to http.
 
-    Raises
-    ------
-    BadInput: as `revision_now`; offline, where the cache does not hold them; a file is not what the hub states.
+    Raises:
+        BadInput: as `revision_now`; offline, where the cache does not hold them; a file is not what the hub states.
     """
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415

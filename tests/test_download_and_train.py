@@ -1,48 +1,56 @@
-"""Raw files come from where params.yaml says, whole and on record, or not at all."""
+"""Raw files come from where params.yaml says, whole or not at all; training reads them and leaves fixed decisions."""
 
 import hashlib
 import shutil
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import httpx2
+import numpy as np
+import polars as pl
 import pytest
 import yaml
 from huggingface_hub import constants
 
 from tasks import download, train
+from tasks.datasets import DATASETS
+from tasks.predictors import load_predictor
+from tasks.protocol.decisions import decide
 from tasks.protocol.errors import BadInput
-from tasks.protocol.store import base_folder, downloads_folder, raw_folder, read_json
+from tasks.protocol.splits import SPLITS
+from tasks.protocol.store import base_folder, downloads_folder, raw_folder, read_base, read_json, read_pairs
 from tasks.simulation import simulate
+from tests.project_copy import OWN_PAIRS, ROOT, edit_params, write_own_pairs
 
 FIRST, SECOND = "a" * 40, "b" * 40
-ROOT = Path(__file__).resolve().parent.parent
-OPTIONS = {
-    "labels": ["bad", "good"],
-    "pairs": {"path": "mine.csv", "group": "q", "query": "q", "candidate": "c", "label": "y"},
-}
-OWN = {"reader": "files", "source": "files", "path": "mine.csv", "split": {"by": "row"}, "options": OPTIONS}
 TABLE = "data/test-00000-of-00001.parquet"
 NAME = "mteb/scidocs-reranking"
+WANDS = yaml.safe_load((ROOT / "params.yaml").read_text())["datasets"]["wands"]
 SCIDOCS = {"source": "hub", "path": "tasks/datasets/scidocs.py", "preset": "paper"}
 
 
-@pytest.fixture
-def project(tmp_path, monkeypatch):
-    """Write params.yaml with one data set, `scidocs`, in a project folder of its own; returns that function."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
+@pytest.fixture(autouse=True)
+def _project(tmp_path, monkeypatch):
+    """A project folder of its own."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
     monkeypatch.delenv("DATA_MIRROR", raising=False)
-    params = yaml.safe_load((ROOT / "params.yaml").read_text())
 
-    def write(**entry: object) -> Path:
-        params["datasets"] = {"scidocs": entry}
-        params["train"]["alternatives"] = []
-        (folder / "params.yaml").write_text(yaml.safe_dump(params))
-        return folder
 
-    return write
+def declare(name: str = "scidocs", train_section: dict[str, Any] | None = None, **entry: object) -> None:
+    """Write params.yaml with one data set, by default with one base predictor."""
+    shutil.copy(ROOT / "params.yaml", "params.yaml")
+    changes = {"alternatives": []} | (train_section or {})
+    edit_params(Path(), lambda params: params.update(datasets={name: entry}, train=params["train"] | changes))
+
+
+def trained(name: str, entry: dict[str, Any], **train_section: object) -> Path:
+    """Bring one data set and train on it; returns the folder of its base predictors."""
+    declare(name, train_section, **entry)
+    download.main(name)
+    train.main(name)
+    return base_folder(name)
 
 
 @pytest.fixture(scope="module")
@@ -109,19 +117,20 @@ def downloaded() -> dict:
 
 
 @pytest.mark.parametrize("path", ["mine.csv", "."])
-def test_a_twin_is_simulated_and_says_so_is_the_same_bytes_again_and_goes_when_the_source_changes(project, path):
-    project(source="simulated", path="x", rows=500, residual=1.0, preset="paper")
+def test_a_twin_is_simulated_and_says_so_is_the_same_bytes_again_and_goes_when_the_source_changes(path):
+    declare(source="simulated", path="x", rows=500, residual=1.0, preset="paper")
     note = downloaded()
     assert note["source"] == "simulated"
     assert "500 rows, residual 1.0, seed 0" in note["origin"]
     assert downloaded() == note
-    (project(**OWN | {"path": path}) / "mine.csv").write_text("q,c,y\nlamp,red lamp,good\n")
+    write_own_pairs(Path("mine.csv"))
+    declare(**OWN_PAIRS | {"path": path})
     assert [file["path"] for file in downloaded()["files"]] == ["mine.csv"]
     assert sorted(path.name for path in raw_folder("scidocs").iterdir()) == ["mine.csv", "source.json"]
 
 
-def test_a_set_of_the_paper_comes_from_the_hub_to_logits(project, served):
-    project(**SCIDOCS)
+def test_a_set_of_the_paper_comes_from_the_hub_to_logits(served):
+    declare(**SCIDOCS)
     note = downloaded()
     assert (note["source"], note["revision"], note["licence"]) == ("hub", FIRST, "CC BY 4.0")
     assert [file["path"] for file in note["files"]] == ["README.md", TABLE]
@@ -130,8 +139,8 @@ def test_a_set_of_the_paper_comes_from_the_hub_to_logits(project, served):
     assert read_json(base_folder("scidocs") / "base.json")["origin"]["revision"] == FIRST
 
 
-def test_what_is_there_and_whole_is_not_downloaded_again_and_what_is_not_is(project, served, capsys):
-    project(**SCIDOCS)
+def test_what_is_there_and_whole_is_not_downloaded_again_and_what_is_not_is(served, capsys):
+    declare(**SCIDOCS)
     note = downloaded()
     served.requests.clear()
     assert downloaded() == note
@@ -141,19 +150,19 @@ def test_what_is_there_and_whole_is_not_downloaded_again_and_what_is_not_is(proj
     assert downloaded() == note
 
 
-def test_a_revision_that_moved_stops_until_somebody_says_which_is_meant(project, served):
-    project(**SCIDOCS)
+def test_a_revision_that_moved_stops_until_somebody_says_which_is_meant(served):
+    declare(**SCIDOCS)
     downloaded()
     served.commit = SECOND
     with pytest.raises(BadInput, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; write .*revision"):
         download.main("scidocs")
     for revision in (FIRST, SECOND):
-        project(**SCIDOCS | {"revision": revision})
+        declare(**SCIDOCS | {"revision": revision})
         assert downloaded()["revision"] == revision
 
 
-def test_offline_the_cache_of_the_library_serves_and_what_is_there_is_kept(project, served, monkeypatch):
-    project(**SCIDOCS)
+def test_offline_the_cache_of_the_library_serves_and_what_is_there_is_kept(served, monkeypatch):
+    declare(**SCIDOCS)
     note = downloaded()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     served.requests.clear()
@@ -163,9 +172,9 @@ def test_offline_the_cache_of_the_library_serves_and_what_is_there_is_kept(proje
 
 
 def test_a_file_is_held_to_the_hash_that_the_hub_states_and_one_without_is_said_to_be_unverified(
-    project, served, repository, capsys
+    served, repository, capsys
 ):
-    project(**SCIDOCS)
+    declare(**SCIDOCS)
     served.hashes = {TABLE: "0" * 64}
     with pytest.raises(BadInput, match=f"scidocs: .*{TABLE} is not what .* states .*; delete .* and download again"):
         download.main("scidocs")
@@ -175,10 +184,10 @@ def test_a_file_is_held_to_the_hash_that_the_hub_states_and_one_without_is_said_
     assert "scidocs: unverified, since nothing is known of their content: README.md\n" in capsys.readouterr().out
 
 
-def test_a_mirror_is_a_folder_laid_out_like_the_repository(project, served, repository, tmp_path, monkeypatch):
+def test_a_mirror_is_a_folder_laid_out_like_the_repository(served, repository, tmp_path, monkeypatch):
     shutil.copytree(repository, tmp_path / "mirror/scidocs")
     monkeypatch.setenv("DATA_MIRROR", str(tmp_path / "mirror"))
-    project(**SCIDOCS)
+    declare(**SCIDOCS)
     note = downloaded()
     assert (note["revision"], note["origin"]) == (None, str(tmp_path / "mirror/scidocs"))
     assert served.requests == []
@@ -199,9 +208,9 @@ FAILURES = {  # what of the hub is otherwise -> how, and what is said
 @pytest.mark.parametrize("revision", [None, FIRST])
 @pytest.mark.parametrize(("what", "value", "message"), [(what, *of) for what, of in FAILURES.items()])
 def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(
-    project, served, monkeypatch, what, value, message, revision
+    served, monkeypatch, what, value, message, revision
 ):
-    project(**SCIDOCS, revision=revision)
+    declare(**SCIDOCS, revision=revision)
     raw_folder("scidocs").mkdir(parents=True)
     (raw_folder("scidocs") / "of_before.csv").write_text("whole\n")
     setattr(served, what, value)
@@ -216,16 +225,95 @@ def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(
 
 REFUSED = {
     "a set of the paper without its preset": ({"source": "hub", "path": "x"}, "preset: paper"),
-    "a reader of one's own from elsewhere": (OWN | {"source": "hub"}, "does not read the source `hub`"),
+    "a reader of one's own from elsewhere": (OWN_PAIRS | {"source": "hub"}, "does not read the source `hub`"),
     "an unknown reader": (SCIDOCS | {"reader": "wand"}, "no reader 'wand'"),
-    "a file that is not there": (OWN | {"path": "nowhere.csv"}, "nowhere"),
+    "a file that is not there": (OWN_PAIRS | {"path": "nowhere.csv"}, "nowhere"),
     "a branch for a revision": (SCIDOCS | {"revision": "main"}, "revision"),
 }
 
 
 @pytest.mark.parametrize(("entry", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_brought_is_named(project, entry, message):
-    project(**entry)
+def test_what_cannot_be_brought_is_named(entry, message):
+    declare(**entry)
     with pytest.raises(BadInput, match=message):
         download.main("scidocs")
     assert not (raw_folder("scidocs") / "source.json").exists()
+
+
+PAIRS = OWN_PAIRS["options"]["pairs"] | {"split": "split"}
+
+
+def own_pairs(*splits: str) -> dict[str, Any]:
+    """Write judged pairs, one in turn of each split; returns their entry in params.yaml."""
+    write_own_pairs(Path("mine.csv"))
+    frame = pl.read_csv("mine.csv")
+    frame.with_columns(split=pl.Series(np.resize(splits, len(frame)))).write_csv("mine.csv")
+    return OWN_PAIRS | {"split": {"by": "row"}, "options": {"labels": ["bad", "good"], "pairs": PAIRS}}
+
+
+def test_decisions_are_the_argmax_of_the_saved_predictors_logits_and_what_was_trained_on_is_counted():
+    folder = trained("mine", own_pairs(*SPLITS))
+    base = read_base("mine")
+    pairs = pl.read_csv("mine.csv")
+    frame = pairs.filter(split="test").select(text=pl.format("query: {}\ncandidate: {}", "query", "title"))
+    assert (base.test.logits == load_predictor(folder)(frame)).all()
+    assert (base.test.decision == decide(base.test.logits)).all()
+    assert base.seed0_accuracy == base.test.correct.mean()
+    assert base.drawn == ()
+    facts = read_json(folder / "base.json")
+    assert facts["rows"] == {"train": 300, "validation": 300, "test": 300}
+    assert sum(facts["class_counts"]["train"]) == 300
+    assert facts["class_counts"]["train"][1] == len(pairs.filter(split="train", grade="good"))
+    assert (facts["source"], facts["labels"]) == ("files", ["bad", "good"])
+
+
+def test_the_same_rows_give_the_same_bytes():
+    folder = trained("mine", own_pairs(*SPLITS))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert before.keys() == {"base.json", "logits.parquet", "pairs.parquet", "predictor.json", "predictor.npz"}
+    train.main("mine")
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("missing", SPLITS)
+def test_an_empty_split_is_named_and_nothing_is_written(missing):
+    with pytest.raises(BadInput, match=f"no pair is in the split {missing}"):
+        trained("mine", own_pairs(*(split for split in SPLITS if split != missing)))
+    assert not base_folder("mine").exists()
+
+
+def test_other_base_predictors_are_trained_beside_the_first_for_what_a_choice_is_worth_and_for_members_and_runs():
+    alternatives = ["member_1", "member_2", "multinomial", "unweighted"]
+    folder = trained("wands", WANDS | {"rows": 1000}, members=2, runs=2, alternatives=alternatives)
+    first = pl.read_parquet(folder / "logits.parquet")
+    runs = [f"members/run_{run}_member_{member}" for run in range(2) for member in range(2)]
+    choices = [f"sensitivity/{name}" for name in alternatives]
+    written = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.glob("*/*.parquet"))
+    assert written == runs + choices
+    frames = {place: pl.read_parquet(folder / f"{place}.parquet") for place in written}
+    same = {place: {other for other in written if frames[place].equals(frames[other])} - {place} for place in written}
+    assert same.pop(runs[1]) == {choices[0]}
+    assert same.pop(choices[0]) == {runs[1]}
+    assert not any(same.values())  # every other one differs from all
+    assert frames[runs[0]].equals(first.select(frames[runs[0]].columns))
+    assert load_predictor(folder).header["seed"] == DATASETS["wands"].member_seed  # the first, not the last
+    for frame in frames.values():
+        assert frame.schema == first.schema
+        assert frame.select("split", "group", "label").equals(first.select("split", "group", "label"))
+
+
+def test_saved_logits_take_the_place_of_training():
+    generator = np.random.default_rng(0)
+    arrays = {f"{part}_logits": generator.normal(size=(2, 40, 3)).astype(np.float32) for part in ("val", "test")}
+    np.savez("mine.npz", val_labels=np.arange(40) % 3, test_labels=np.arange(40) % 3, **arrays)
+    entry = {"reader": "logits", "source": "files", "path": "mine.npz", "options": {"labels": ["a", "b", "c"]}}
+    folder = trained("mine", entry)
+    base = read_base("mine")
+    assert (base.test.logits == arrays["test_logits"][0]).all()
+    assert (base.test.decision == decide(arrays["test_logits"][0].astype(np.float64))).all()
+    written = {path.name for path in (folder / "members").iterdir()}
+    assert written == {"run_0_member_0.parquet", "run_0_member_1.parquet"}
+    assert read_pairs("mine").columns == ["pair", "split", "group", "label", "logits_finite"]
+    assert not (folder / "predictor.json").exists()
+    with pytest.raises(BadInput, match=r"mine\.npz has 3 logits in each row, but options name 2 labels"):
+        trained("mine", entry | {"options": {"labels": ["a", "b"]}})
