@@ -223,19 +223,10 @@ def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(
     assert not downloads_folder("scidocs").exists()
 
 
-REFUSED = {
-    "a set of the paper without its preset": ({"source": "hub", "path": "x"}, "preset: paper"),
-    "a reader of one's own from elsewhere": (OWN_PAIRS | {"source": "hub"}, "does not read the source `hub`"),
-    "an unknown reader": (SCIDOCS | {"reader": "wand"}, "no reader 'wand'"),
-    "a file that is not there": (OWN_PAIRS | {"path": "nowhere.csv"}, "nowhere"),
-    "a branch for a revision": (SCIDOCS | {"revision": "main"}, "revision"),
-}
-
-
-@pytest.mark.parametrize(("entry", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_brought_is_named(entry, message):
+@pytest.mark.parametrize("entry", [SCIDOCS | {"reader": "nowhere"}, OWN_PAIRS | {"path": "nowhere"}])
+def test_a_reader_or_a_file_that_is_not_there_is_named(entry):
     declare(**entry)
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(BadInput, match="scidocs: .*nowhere"):
         download.main("scidocs")
     assert not (raw_folder("scidocs") / "source.json").exists()
 
@@ -251,7 +242,7 @@ def own_pairs(*splits: str) -> dict[str, Any]:
     return OWN_PAIRS | {"split": {"by": "row"}, "options": {"labels": ["bad", "good"], "pairs": PAIRS}}
 
 
-def test_decisions_are_the_argmax_of_the_saved_predictors_logits_and_what_was_trained_on_is_counted():
+def test_decisions_are_the_argmax_of_the_saved_predictors_logits_their_rows_are_counted_and_come_again_to_the_byte():
     folder = trained("mine", own_pairs(*SPLITS))
     base = read_base("mine")
     pairs = pl.read_csv("mine.csv")
@@ -265,10 +256,6 @@ def test_decisions_are_the_argmax_of_the_saved_predictors_logits_and_what_was_tr
     assert sum(facts["class_counts"]["train"]) == 300
     assert facts["class_counts"]["train"][1] == len(pairs.filter(split="train", grade="good"))
     assert (facts["source"], facts["labels"]) == ("files", ["bad", "good"])
-
-
-def test_the_same_rows_give_the_same_bytes():
-    folder = trained("mine", own_pairs(*SPLITS))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert before.keys() == {"base.json", "logits.parquet", "pairs.parquet", "predictor.json", "predictor.npz"}
     train.main("mine")

@@ -165,10 +165,7 @@ WRONG = {  # arrays of a `.npz` or columns of a parquet file, what is said
     "too few query ids": (with_queries(int, rows=8), r"val_query_ids: found int64 of shape \(8,\)"),
     "query ids that are floats": (with_queries(float), "val_query_ids: found float64"),
     "no column of logits": (columns().drop("logits"), "has no column 'logits'; it has split, label, group"),
-    "another split": (
-        with_row_4("split", pl.lit("train")),
-        "column 'split': found 'train'; it is validation or test",
-    ),
+    "another split": (with_row_4("split", pl.lit("train")), "column 'split': found 'train'; it is validation or test"),
     "no test rows": (columns()[:9], "logits of test: no row is there"),
     "texts for logits": (columns(logits=pl.lit("1,2,3")), "column 'logits' is String"),
     "lists of texts": (columns(logits=pl.col("logits").cast(pl.List(pl.String))), "column 'logits' is List"),

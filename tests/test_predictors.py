@@ -170,14 +170,6 @@ def test_logits_are_decision_values_of_scikit_learn(name, form, share, weight):
     np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_terms_stand_in_enough_rows_and_are_so_many_at_most():
-    frame = judged("text", drawn())
-    terms = fit("linear", frame).model.inputs.terms
-    assert {"word0", "query word0"} <= set(terms)
-    assert all(frame["text"].str.to_lowercase().str.contains(term.split()[0]).sum() >= 3 for term in terms)
-    assert len(fit("linear", frame, max_features=5).model.inputs.terms) == 5
-
-
 @pytest.mark.parametrize("texts", [["", " ", "?"], ["one word", "another", "a third"]])
 def test_texts_without_a_common_word_are_refused(texts):
     with pytest.raises(BadInput, match="no word stands in 3 of the 3 training texts"):
@@ -187,6 +179,7 @@ def test_texts_without_a_common_word_are_refused(texts):
 def test_empty_texts_and_any_script_are_read(tmp_path):
     strange = ["", "   ", "émile", "日本語 テキスト", "🙂 lampe à", "a\x00bc", "\ud7ff\ud7ff", "naïve\nré", "İİ ß"]
     frame = pl.DataFrame({"text": strange * 20, "label": drawn(180)})
+    assert len(fit("linear", frame, max_features=5).model.inputs.terms) == 5
     predictor = fit("linear", frame)
     logits = predictor(frame)
     np.testing.assert_array_equal(logits[0], predictor.model.intercept.astype(np.float32))  # no words

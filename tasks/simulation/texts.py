@@ -101,9 +101,7 @@ def scidocs(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables,
     text = pl.format("{} {}", "title", "body")
     rows = rows.with_columns(query=titles.gather(rows["query_number"]))
     lists = rows.group_by("query_number", maintain_order=True).agg(
-        pl.col("query").first(),
-        positive=text.filter(pl.col("label") == 1),
-        negative=text.filter(pl.col("label") == 0),
+        pl.col("query").first(), positive=text.filter(pl.col("label") == 1), negative=text.filter(pl.col("label") == 0)
     )
     side = pl.when(pl.col("label") == 1).then(pl.lit("positive")).otherwise(pl.lit("negative"))
     place = pl.int_range(pl.len()).over("query_number", "label")
@@ -140,10 +138,7 @@ SHAPES = {
     "alloprof_rerank": Shape((0.8812, 0.1188), lambda _: (8, 8), "fr", retrieval("", ranked=False)),
     "esci_rerank_us": Shape((0.2748, 0.7252), lambda _: (4, 21), "us", retrieval("us-", ranked=True)),
     "wands": Shape(
-        (0.2622, 0.6281, 0.1097),
-        lambda rows: (max(30, rows // 480) // 2, max(30, rows // 480) * 3 // 2),
-        "us",
-        wands,
+        (0.2622, 0.6281, 0.1097), lambda rows: (max(30, rows // 480) // 2, max(30, rows // 480) * 3 // 2), "us", wands
     ),
     "scidocs": Shape((0.8347, 0.1653), lambda _: (26, 33), "us", scidocs),
 }
