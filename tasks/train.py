@@ -14,26 +14,17 @@ from tasks.expectations.check import GateFailed
 from tasks.expectations.pairs import check_contract, outline
 from tasks.metrics.probability import accuracy
 from tasks.predictors import fit_predictor
+from tasks.protocol import store
 from tasks.protocol.decisions import FixedDecisions, decide
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import DatasetParams, Params, load_params
 from tasks.protocol.splits import SPLITS, draw_splits
-from tasks.protocol.store import (
-    base_folder,
-    failed_gates_file,
-    raw_folder,
-    read_json,
-    write_decisions,
-    write_json,
-    write_logits,
-    write_pairs,
-)
 from tasks.provenance.stage import as_stage
 from tasks.sources.hub import INDEX
 
 logger = logging.getLogger(__name__)
 
-TESTED = ("validation", "test")
+TESTED = SPLITS[1:]
 RUN = 1000  # inferred: member seeds of the next run are so much larger, those of the next member larger by one
 
 
@@ -50,21 +41,19 @@ def main(name: str) -> None:
     params = load_params()
     entry = params.dataset(name)
     dataset = dataset_named(name, entry.reader, entry.options)
-    judged = dataset.read(raw_folder(name))
+    judged = dataset.read(store.raw_folder(name))
     record = contract(name, dataset, entry, judged.pairs)
     frame, drawn = judged.pairs, dataset.drawn
     if frame["split"].null_count():
         assert entry.split is not None
-        frame, drawn = (
-            draw_splits(frame, by=entry.split.by, shares=entry.split.shares, seed=entry.seed),
-            tuple(entry.split.shares),
-        )
+        drawn = tuple(entry.split.shares)
+        frame = draw_splits(frame, by=entry.split.by, shares=entry.split.shares, seed=entry.seed)
     parts = by_split(frame, name, TESTED if judged.members else SPLITS)
     decided = saved(name, judged.members) if judged.members else trained(name, dataset, entry, params, parts)
-    write_pairs(name, outline(frame))
+    store.write_pairs(name, outline(frame))
     if record is not None:
-        write_json(base_folder(name) / "contract.json", record)
-    origin = read_json(raw_folder(name) / INDEX)
+        store.write_json(store.base_folder(name) / "contract.json", record)
+    origin = store.read_json(store.raw_folder(name) / INDEX)
     facts = {
         "dataset": name,
         **{fact: getattr(dataset, fact) for fact in ("title", "domain", "task")},
@@ -80,7 +69,7 @@ def main(name: str) -> None:
         "origin": {fact: origin[fact] for fact in ("origin", "revision", "licence")},
         "accuracy": {split: accuracy(rows.decision, rows.labels) for split, rows in decided.items()},
     }
-    write_logits(name, decided, facts)
+    store.write_logits(name, decided, facts)
 
 
 def saved(name: str, frames: tuple[pl.DataFrame, ...]) -> dict[str, FixedDecisions]:
@@ -90,7 +79,7 @@ def saved(name: str, frames: tuple[pl.DataFrame, ...]) -> dict[str, FixedDecisio
         for frame in frames
     ]
     for member, parts in enumerate(decided if len(decided) > 1 else ()):
-        write_decisions(base_folder(name) / f"members/run_0_member_{member}.parquet", parts)
+        store.write_decisions(store.base_folder(name) / f"members/run_0_member_{member}.parquet", parts)
     return decided[0]
 
 
@@ -113,13 +102,13 @@ def trained(
             settings={**given, **entry.settings},  # those of the data set, then those of its entry
         )
         if how == first:
-            predictor.save(base_folder(name))
+            predictor.save(store.base_folder(name))
         return {split: decisions(predictor(parts[split]), parts[split]) for split in TESTED}
 
     first = first_member(dataset, entry, params)
     decided(first)
     for place, how in others(first, entry, params).items():
-        write_decisions(base_folder(name) / f"{place}.parquet", decided(how))
+        store.write_decisions(store.base_folder(name) / f"{place}.parquet", decided(how))
     return decided(first)
 
 
@@ -156,13 +145,15 @@ def contract(name: str, dataset: Dataset, entry: DatasetParams, pairs: pl.DataFr
 
     Where it fails, `failed_gates_file` keeps the record.
     """
-    failed_gates_file(name).unlink(missing_ok=True)
+    store.failed_gates_file(name).unlink(missing_ok=True)
     if entry.preset is None or entry.source != "hub":
         return None
     try:
         return check_contract(pairs, n_labels=dataset.n_labels, coordinates={"dataset": name})
     except GateFailed as error:
-        write_json(failed_gates_file(name), {"dataset": name, "source": entry.source, "gates": [error.record]})
+        store.write_json(
+            store.failed_gates_file(name), {"dataset": name, "source": entry.source, "gates": [error.record]}
+        )
         raise
 
 

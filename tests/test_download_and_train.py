@@ -226,7 +226,7 @@ def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(
 @pytest.mark.parametrize("entry", [SCIDOCS | {"reader": "nowhere"}, OWN_PAIRS | {"path": "nowhere"}])
 def test_a_reader_or_a_file_that_is_not_there_is_named(entry):
     declare(**entry)
-    with pytest.raises(BadInput, match="scidocs: .*nowhere"):
+    with pytest.raises(BadInput, match=r"scidocs: .*nowhere"):
         download.main("scidocs")
     assert not (raw_folder("scidocs") / "source.json").exists()
 

@@ -121,12 +121,6 @@ def test_a_split_that_the_source_fixes_is_kept(by):
     assert drawn["group"].to_list() == mixed["group"].to_list()
 
 
-@pytest.mark.parametrize(("by", "shares"), [("query", {"train": 1.0}), ("row", {"train": 0.5, "test": 0.4})])
-def test_a_split_that_makes_no_sense_is_refused(by, shares):
-    with pytest.raises(BadInput):
-        draw_splits(frame(), by=by, shares=shares, seed=0)
-
-
 @dataclass(frozen=True)
 class Fitted(Value):
     knots: Annotated[np.ndarray, Axes("J")]

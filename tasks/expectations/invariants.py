@@ -68,12 +68,11 @@ def check_unchanged(
     for made in outgoing:
         for what in ("decision", "log_probabilities"):
             before, after = (getattr(made, f"{what}_{side}") for side in ("before", "after"))
+            shapes = f"{made.calibrator}: {before.shape} before and {after.shape} after"
             if before.shape != after.shape:
-                shapes = f"{before.shape} before and {after.shape} after"
-                raise ValueError(f"{made.calibrator}: {shapes} cannot be compared row by row")
+                raise ValueError(f"{shapes} cannot be compared row by row")
             if np.shares_memory(before, after):
-                shared = "before and after share memory; a comparison of an array with itself is no gate"
-                raise ValueError(f"{made.calibrator}: {shared}")
+                raise ValueError(f"{shapes} share memory; a comparison of an array with itself is no gate")
     # all calibrators in one frame: Great Expectations takes longer to start than to look at rows
     rows = pl.concat([_rows(made) for made in outgoing]).sort(
         "largest_difference", descending=True, maintain_order=True
@@ -84,16 +83,14 @@ def check_unchanged(
         *expect_numbers("largest_difference", 0, 0, "no log-probability of a row differs"),
         *expect_numbers("reliability", 0, 1, "reliability is a probability"),
     ]
-    seed0 = "accuracy is that of the seed-0 decisions"
-    sound = "no fitted variant names anything as wrong"
     of_runs = [
         expect("equal", "accuracy_before", "accuracy_after", description="accuracy is unchanged"),
-        expect("equal", "accuracy_seed0", "accuracy_after", description=seed0),
+        expect("equal", "accuracy_seed0", "accuracy_after", description="accuracy is that of the seed-0 decisions"),
         expect("equal", "ece_before", "ece_after", description="ECE is unchanged"),
         expect("not null", "accuracy_seed0", description="the seed-0 accuracy is known"),
         *expect_numbers("smallest_increment", 0, None, "curves never fall"),
         *expect_numbers("kkt", 0, LARGEST_RESIDUAL, "the optimum is proven"),
-        expect("in set", "violations", value_set=[""], description=sound),
+        expect("in set", "violations", value_set=[""], description="no fitted variant names anything as wrong"),
     ]
     checks = Check("unchanged rows", rows, of_rows, "row"), Check("unchanged run", runs, of_runs, "calibrator")
     return pass_gate("unchanged", coordinates, checks, REMEDY)

@@ -96,7 +96,7 @@ def find_layout(
 ) -> Layout:
     """What the columns `names` of `file` hold; `labelled` asks for the truth, `group` names the column of groups.
 
-    `stated` asks for a decision and a confidence, or for logits; without it they are read where there are no logits.
+    `confidence_only` asks for a decision and a confidence, or (False) for logits; with None logits come first.
 
     Raises:
         BadInput: no layout, two at once, a gap in `logits_0` ..., or a column that is asked for and not there.

@@ -15,36 +15,29 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ValidationError
 
-from tasks.predictors.boosted import Boosted, BoostedSettings, fit_boosted
-from tasks.predictors.linear import (
-    GradientOnFeatures,
-    GradientOnText,
-    Linear,
-    MultinomialOnFeatures,
-    MultinomialOnText,
-    fit_gradient,
-    fit_multinomial,
-    read_linear,
-)
+from tasks.predictors import boosted, linear
 from tasks.protocol.errors import BadInput, mistakes
 from tasks.protocol.store import read_json, write_json, write_whole
 
 FORMAT = 2  # rises when an older reader would misread a newer folder
 HEADER = "predictor.json"  # that a person can read; it names the one model file, and nothing in that runs on load
+Model = linear.Linear | boosted.Boosted
 
 
 class Kind(NamedTuple):
     """What there is to know about a predictor."""
 
     settings: Mapping[str, type[BaseModel]]  # for each form of row that it reads
-    fit: Callable[..., Linear | Boosted]
-    read: Callable[[bytes], Linear | Boosted]
+    fit: Callable[..., Model]
+    read: Callable[[bytes], Model]
 
 
+GRADIENT = {"text": linear.GradientOnText, "features": linear.GradientOnFeatures}
+MULTINOMIAL = {"text": linear.MultinomialOnText, "features": linear.MultinomialOnFeatures}
 KINDS = {
-    "linear": Kind({"text": GradientOnText, "features": GradientOnFeatures}, fit_gradient, read_linear),
-    "multinomial": Kind({"text": MultinomialOnText, "features": MultinomialOnFeatures}, fit_multinomial, read_linear),
-    "boosted": Kind({"features": BoostedSettings}, fit_boosted, lambda content: Boosted(content.decode())),
+    "linear": Kind(GRADIENT, linear.fit_gradient, linear.read_linear),
+    "multinomial": Kind(MULTINOMIAL, linear.fit_multinomial, linear.read_linear),
+    "boosted": Kind({"features": boosted.BoostedSettings}, boosted.fit_boosted, lambda b: boosted.Boosted(b.decode())),
 }
 
 
@@ -52,7 +45,7 @@ KINDS = {
 class Predictor:
     """A fitted model that reads its rows from a frame of judged pairs, and what is known of its fit."""
 
-    model: Linear | Boosted
+    model: Model
     header: Mapping[str, Any]
 
     def __call__(self, frame: pl.DataFrame) -> np.ndarray:

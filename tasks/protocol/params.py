@@ -127,6 +127,12 @@ class SplitParams(_Frozen):
         drawn = {name: share for name, share in (("validation", self.validation), ("test", self.test)) if share}
         return {"train": 1 - sum(drawn.values()), **drawn}
 
+    @model_validator(mode="after")
+    def _something_is_left_for_train(self) -> "SplitParams":
+        if self.shares["train"] <= 0:
+            raise ValueError("validation and test take all the rows; leave some for train")
+        return self
+
 
 class DatasetParams(_Frozen):
     """One data set of a run: where it comes from, and, for one's own, how it is split, weighted and read."""

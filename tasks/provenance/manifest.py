@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tasks.protocol.errors import BadInput, mistakes
 from tasks.protocol.store import read_json, write_json
@@ -25,10 +25,8 @@ LIBRARIES = (
 LEFT_BEHIND = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}  # by running; no change of code or data
 
 
-class HashedFile(BaseModel):
+class HashedFile(BaseModel, frozen=True, extra="forbid"):
     """Size in bytes and hex SHA-256 of a file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     size: int
     sha256: str
@@ -37,10 +35,8 @@ class HashedFile(BaseModel):
 Files = dict[str, HashedFile]  # path -> what it holds
 
 
-class Manifest(BaseModel):
+class Manifest(BaseModel, frozen=True, extra="forbid"):
     """Everything that the outputs of one stage depend on, and the outputs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     format: Literal[1] = 1
     stage: str

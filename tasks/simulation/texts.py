@@ -116,9 +116,8 @@ def retrieval(prefix: str, ranked: bool) -> Layout:
         query = pl.format("query{}", pl.col("query_number").cast(pl.String).str.zfill(6)).alias("query-id")
         pairs = rows.with_columns(query, pl.format("document{}", "candidate_number").alias("corpus-id"))
         pairs = pairs.with_columns(pair=pl.format("{}:{}", "query-id", "corpus-id"))
-        asked, candidates = (
-            pairs.unique(side, keep="first", maintain_order=True) for side in ("query-id", "corpus-id")
-        )
+        first = (pairs.unique(side, keep="first", maintain_order=True) for side in ("query-id", "corpus-id"))
+        asked, candidates = first
         tables = {
             "corpus": candidates.select(pl.col("corpus-id").alias("_id"), "title", text="body"),
             "queries": asked.select(pl.col("query-id").alias("_id"), text="query"),
