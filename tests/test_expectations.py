@@ -86,33 +86,25 @@ def recoded(frame: pl.DataFrame) -> pl.DataFrame:
 
 KNOWN, NONE = ("pair", "group", "label", "split"), (None,)
 NO_FEATURES = ([0, NAN, 0, 0], [0, float("inf"), 0, 0], [0, None, 0, 0], None)
-BROKEN_PAIRS = {  # what is broken -> how, and words of the message
-    "a pair twice": (lambda f: put(f, pair=["p8"]), ["pair p8", "one row only", "2 of 2400 rows"]),
-    "nothing known": (
-        lambda f: put(f, **dict.fromkeys(KNOWN, NONE)),
-        [f"is never null (column {name})" for name in KNOWN],
-    ),
-    "unknown label": (lambda f: put(f, label=[3]), ["pair p7: label = 3", "0, 1, 2"]),
-    "unknown split": (lambda f: put(f, split=["dev"]), ["pair p7: split = dev"]),
-    "null and blank text": (lambda f: put(f, text=(None, " \t")), ["p7: text_length = None", "p8: text_length = 0"]),
-    "features": (
-        lambda f: put(featured(f), features=NO_FEATURES),
-        ["4 of 2400 rows, such as pair p7: features_finite"],
-    ),
+BROKEN_PAIRS = {  # what is broken -> other values or rows, and words of the message
+    "a pair twice": ({"pair": ["p8"]}, ["pair p8", "one row only", "2 of 2400 rows"]),
+    "nothing known": (dict.fromkeys(KNOWN, NONE), [f"is never null (column {name})" for name in KNOWN]),
+    "unknown label": ({"label": [3]}, ["pair p7: label = 3", "0, 1, 2"]),
+    "unknown split": ({"split": ["dev"]}, ["pair p7: split = dev"]),
+    "null and blank text": ({"text": (None, " \t")}, ["p7: text_length = None", "p8: text_length = 0"]),
+    "features": ({"features": NO_FEATURES}, ["4 of 2400 rows, such as pair p7: features_finite"]),
     "empty split": (lambda f: f.filter(pl.col("split") != "validation"), ["0 in validation", "no split is empty"]),
     "class missing": (lambda f: f.filter(pl.format("{}{}", "split", "label") != "test2"), ["2 in test: rows = 0"]),
-    "group straddles": (
-        lambda f: put(f, split=["test", "train"]),
-        ["group q1", "splits = ", " and ", "one split only"],
-    ),
+    "group straddles": ({"split": ["test", "train"]}, ["group q1", "splits = ", " and ", "one split only"]),
     "labels recoded": (recoded, ["0 in test: share = ", "lowest_share = ", "2 in test: highest_share"]),
-    "no rows": (lambda f: f.clear(), ["at least one row", "found: 0"]),
+    "no rows": (pl.DataFrame.clear, ["at least one row", "found: 0"]),
 }
 
 
-@pytest.mark.parametrize(("breaking", "words"), BROKEN_PAIRS.values(), ids=BROKEN_PAIRS)
-def test_broken_pairs_close_the_gate(breaking, words):
-    message = str(refused(gate_pairs, breaking(judged(2400))))
+@pytest.mark.parametrize(("broken", "words"), BROKEN_PAIRS.values(), ids=BROKEN_PAIRS)
+def test_broken_pairs_close_the_gate(broken, words):
+    frame = judged(2400) if "features" not in words[0] else featured(judged(2400))
+    message = str(refused(gate_pairs, put(frame, **broken) if isinstance(broken, dict) else broken(frame)))
     assert all(word in message for word in ["closed for dataset wands", "params.yaml", *words]), message
 
 
@@ -232,13 +224,8 @@ def test_the_worst_row_is_named_first():
 @pytest.mark.parametrize("metric", ["accuracy", "ece"])
 def test_the_last_bit_of_accuracy_and_ece_counts(metric, monkeypatch):
     """Where rows differ their own gate closes first, so here the metric is what differs: the second time, by a bit."""
-    measure, calls = getattr(invariants, metric), []
-
-    def measured(*arguments: object) -> float:
-        calls.append(measure(*arguments))
-        return calls[-1] if len(calls) == 1 else float(np.nextafter(calls[-1], 1))
-
-    monkeypatch.setattr(invariants, metric, measured)
+    before_and_after = iter([0.5, float(np.nextafter(0.5, 1))])
+    monkeypatch.setattr(invariants, metric, lambda *_: next(before_and_after))
     message = str(refused(gate_unchanged))
     wanted = ["`unchanged run`", "dataset wands, seed 2", "calibrator ts:", f"{metric}_before = ", f"{metric}_after = "]
     assert all(word in message for word in wanted), message

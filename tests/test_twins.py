@@ -34,8 +34,7 @@ from tasks.simulation import simulate
 PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
 BETTER = {"nll_correct": -1, "aupr_error": 1, "aurc": -1}  # the sign of a change for the better
 NOMINAL = 0.025  # of a 95% interval, on one side
-# labels, projection-fit rows, test rows: the fewer rows are fitted on, the more MRP costs; the fewer are tested on,
-# the less it shows
+# labels, projection-fit rows (fewer: MRP costs more), test rows (fewer: it shows less)
 KINDS = [(2, 300, 1000), (3, 300, 1000), (2, 1000, 500), (3, 1000, 500)]
 EACH = 30  # twins of a kind
 RESAMPLES = 200
@@ -68,15 +67,10 @@ def twin_of_files(name: str, folder: Path, *, residual: float, seed: int = 0) ->
     dataset = DATASETS[name]
     frame = dataset.read(folder).pairs
     parts = {part: frame.filter(pl.col("split") == part) for part in ("train", "validation", "test")}
-    predictor = fit_predictor(
-        "linear" if residual else "multinomial",
-        parts["train"],
-        parts["validation"],
-        n_labels=dataset.n_labels,
-        class_weight="balanced" if residual else "none",
-        seed=dataset.member_seed,
-        settings={} if residual else {"inverse_penalty": 3.0},  # less or more leaves a spread of its own
-    )
+    known = {"n_labels": dataset.n_labels, "seed": dataset.member_seed, "class_weight": "none", "settings": {}}
+    known |= {"class_weight": "balanced"} if residual else {"settings": {"inverse_penalty": 3.0}}
+    kind = "linear" if residual else "multinomial"
+    predictor = fit_predictor(kind, parts["train"], parts["validation"], **known)
 
     def decided(part: pl.DataFrame) -> FixedDecisions:
         logits, labels = predictor(part), part["label"].to_numpy().astype(np.int64)
@@ -90,9 +84,8 @@ def twin_of_files(name: str, folder: Path, *, residual: float, seed: int = 0) ->
 def projected(twins: list[Twin], parts: list[ValidationRows]) -> list[Reliability]:
     """Temperature scaling and MRP as the pipeline fits them, of several twins side by side, to save time."""
     calibrators = [fit_temperature(rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1) for rows in parts]
-    batches = [
-        Batch.under([fitted], rows, LatticeSettings(), "cpu") for fitted, rows in zip(calibrators, parts, strict=True)
-    ]
+    fitted_on = zip(calibrators, parts, strict=True)
+    batches = [Batch.under([fitted], rows, LatticeSettings(), "cpu") for fitted, rows in fitted_on]
     scored = []
     for twin, fitted, (mrp,) in zip(twins, calibrators, project_together(batches), strict=True):
         before = confidence_logit(fitted(twin.test.logits), twin.test.decision)
@@ -248,8 +241,7 @@ def study(tmp_path_factory) -> pl.DataFrame:
             true, confidence = truly_better(twin, logits), expit(logits.before)
             spread = mean_spread(label_cells(confidence, twin.test.decision, twin.truth - confidence))
             rows += [(name, seed, m, bool(claimed[m]), bool(true[m]), spread) for m in BETTER]
-    names = ("dataset", "seed", "metric", "claimed", "true", "spread")
-    return pl.DataFrame(rows, schema=names, orient="row")
+    return pl.DataFrame(rows, schema=["dataset", "seed", "metric", "claimed", "true", "spread"], orient="row")
 
 
 @pytest.mark.study
