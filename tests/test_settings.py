@@ -7,9 +7,9 @@ import runpy
 import shutil
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import nullcontext
 from pathlib import Path
-from threading import Thread
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -24,13 +24,9 @@ from tasks.protocol.errors import RunFailed
 
 ROOT = Path(__file__).resolve().parent.parent
 QUIET = {
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "False",
-    "DO_NOT_TRACK": "1",
-    "GX_ANALYTICS_ENABLED": "false",
-    "DVC_NO_ANALYTICS": "1",
-    "HF_HUB_DISABLE_TELEMETRY": "1",
-    "PREFECT_SERVER_API_HOST": "127.0.0.1",
-    "PREFECT_HOME": str(ROOT / ".prefect"),
+    **dict.fromkeys(("DO_NOT_TRACK", "DVC_NO_ANALYTICS", "HF_HUB_DISABLE_TELEMETRY"), "1"),
+    **{"PREFECT_SERVER_ANALYTICS_ENABLED": "False", "GX_ANALYTICS_ENABLED": "false"},
+    **{"PREFECT_SERVER_API_HOST": "127.0.0.1", "PREFECT_HOME": str(ROOT / ".prefect")},
 }
 
 
@@ -109,10 +105,10 @@ def test_a_living_server_of_this_project_is_found_and_a_dead_one_left_aside(tmp_
     monkeypatch.chdir(tmp_path)
     lock = server.LOCKS / "serve.lock"
     lock.parent.mkdir(parents=True)
-    with HTTPServer(("127.0.0.1", 0), Healthy) as serving:
-        Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        url, key = f"http://127.0.0.1:{serving.server_port}/api", "PREFECT_API_AUTH_STRING"
-        server.FOUND.write_text(json.dumps({"api_url": url}))
+    url, key = "http://127.0.0.1:9/api", "PREFECT_API_AUTH_STRING"
+    server.FOUND.write_text(json.dumps({"api_url": url}))
+    with monkeypatch.context() as healthy:
+        healthy.setattr("urllib.request.urlopen", lambda *_, **__: nullcontext(SimpleNamespace(status=200)))
         with FileLock(lock):
             assert asked_server() == url
             assert asked_server(PREFECT_API_URL=f"{url}?mine") == f"{url}?mine"
@@ -121,20 +117,11 @@ def test_a_living_server_of_this_project_is_found_and_a_dead_one_left_aside(tmp_
             assert asked_server(key) == asked_server(key, PREFECT_API_URL=url) == "ours"
             assert asked_server(key, PREFECT_API_URL=f"{url}?mine") is None  # it is sent to no other
         assert asked_server() is None  # whoever answers there now is another project's
-        serving.shutdown()
     with FileLock(lock):
         assert asked_server() is None
     capsys.readouterr()
-    assert asked_server(PREFECT_API_URL="http://127.0.0.1:9/api") is None
-    assert capsys.readouterr().out.startswith("no Prefect API answers at http://127.0.0.1:9/api")
-
-
-class Healthy(BaseHTTPRequestHandler):
-    """What a living API says."""
-
-    def do_GET(self) -> None:
-        self.send_response_only(200)
-        self.end_headers()
+    assert asked_server(PREFECT_API_URL=url) is None
+    assert capsys.readouterr().out.startswith(f"no Prefect API answers at {url}")
 
 
 @pytest.mark.parametrize("lost", [httpx.ConnectError("refused"), httpx.ReadTimeout("too late")])
