@@ -81,11 +81,11 @@ class Hub:
         about, files = f"/api/datasets/{NAME}", f"/datasets/{NAME}/resolve/{self.commit}/"
         if self.there and path in (about, f"{about}/revision/main", f"{about}/revision/{self.commit}"):
             large = {"size": 1, "pointerSize": 1}
-            siblings = [{"rfilename": one, "lfs": large | {"sha256": seen}} for one, seen in self.hashes.items()]
+            siblings = [{"rfilename": file, "lfs": large | {"sha256": seen}} for file, seen in self.hashes.items()]
             return httpx2.Response(200, json={"id": NAME, "sha": self.commit, "siblings": siblings})
         if self.there and path == f"{about}/tree/{self.commit}":
             sizes = {str(file.relative_to(self.folder)): file.stat().st_size for file in self.folder.rglob("*.*")}
-            entries = [{"type": "file", "path": one, "size": size, "oid": "0" * 40} for one, size in sizes.items()]
+            entries = [{"type": "file", "path": file, "size": size, "oid": "0" * 40} for file, size in sizes.items()]
             return httpx2.Response(200, json=entries)
         if self.there and path.startswith(files):
             if self.gated:
@@ -270,11 +270,11 @@ def test_an_empty_split_is_named_and_nothing_is_written(missing):
 
 
 def test_other_base_predictors_are_trained_beside_the_first_for_what_a_choice_is_worth_and_for_members_and_runs():
-    alternatives = ["member_1", "member_2", "multinomial", "unweighted"]
+    alternatives = ["unweighted", "multinomial", "member_1", "member_2"]
     folder = trained("wands", WANDS | {"rows": 1000}, members=2, runs=2, alternatives=alternatives)
     first = pl.read_parquet(folder / "logits.parquet")
     runs = [f"members/run_{run}_member_{member}" for run in range(2) for member in range(2)]
-    choices = [f"sensitivity/{name}" for name in alternatives]
+    choices = [f"sensitivity/{name}" for name in sorted(alternatives)]
     written = sorted(str(path.relative_to(folder).with_suffix("")) for path in folder.glob("*/*.parquet"))
     assert written == runs + choices
     frames = {place: pl.read_parquet(folder / f"{place}.parquet") for place in written}

@@ -283,18 +283,16 @@ def shares(values: list[object], gate: str = "shares") -> dict:
     return record
 
 
-NOT_BETWEEN = r"column values to be between \(column a\); found: 1 of 2 rows, such as row 1: a = 5"
-
-
 @pytest.mark.parametrize(
-    ("values", "found"), [([0, 5], NOT_BETWEEN), (["one", "two"], "(.|\n)*could not be evaluated: ")]
+    ("values", "words"),
+    [([0, 5], "between (column a); found: 1 of 2 rows, such as row 1: a = 5"), (["a"], "could not be evaluated: ")],
 )
-def test_what_is_violated_or_cannot_be_evaluated_is_named_and_survives_the_way_between_processes(values, found):
+def test_what_is_violated_or_cannot_be_evaluated_is_named_and_survives_the_way_between_processes(values, words):
     failed = refused(shares, values)
     travelled = pickle.loads(pickle.dumps(failed))
     assert (str(travelled), travelled.record) == (str(failed), failed.record)
-    with pytest.raises(GateFailed, match=rf"seed 2\n- expected: {found}"):
-        raise travelled
+    assert "seed 2\n- expected: column values to be between (column a); found: " in str(failed)
+    assert words in str(failed)
 
 
 def test_each_frame_and_each_thread_gets_a_verdict_of_its_own():

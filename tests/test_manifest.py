@@ -146,12 +146,12 @@ def test_imports_inside_functions_and_packages_are_reached(code):
 
 
 def test_a_member_depends_on_what_it_imports_and_where_that_stands_and_not_on_its_siblings(code):
-    one, three = code / "pack/one.py", code / "base/three.py"
+    member, imported = code / "pack/one.py", code / "base/three.py"
     before = code_fingerprint(Path("pack/one.py"), code)
     (code / "pack/two.py").write_text("X = 2\n")
     assert code_fingerprint(Path("pack/one.py"), code) == before
-    one.write_text(three.read_text() + one.read_text())  # a line that moves to another file
-    three.write_text("")
+    member.write_text(imported.read_text() + member.read_text())  # a line that moves to another file
+    imported.write_text("")
     moved = code_fingerprint(Path("pack/one.py"), code)
-    three.write_text("import scipy\n")
+    imported.write_text("import scipy\n")
     assert len({before, moved, code_fingerprint(Path("pack/one.py"), code)}) == 3

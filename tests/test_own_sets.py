@@ -158,7 +158,7 @@ def test_features_keep_groups_that_are_no_integers_and_labels_may_be_signed(tmp_
 
 
 def changed(row: int, **values: Any) -> list[dict[str, Any]]:
-    return [{**one, **values} if place == row else one for place, one in enumerate(ROWS, start=1)]
+    return [whole | values if place == row else whole for place, whole in enumerate(ROWS, start=1)]
 
 
 BAD_FILES = {  # file, its bytes or rows, options, what is said of it
@@ -279,9 +279,9 @@ def test_a_repository_of_every_format_gives_the_pairs_of_the_files(tmp_path, end
 
 
 def test_the_card_says_which_files_are_which_configuration(tmp_path):
-    one = "- config_name: {}\n  data_files:\n  - split: train\n    path: {}/*\n"
-    card = f"configs:\n{one.format('en', 'one')}{one.format('fr', 'two')}"
-    folder = repository(tmp_path, {"one/a.parquet": JUDGED, "two/b.parquet": JUDGED[2:]}, card)
+    entry = "- config_name: {0}\n  data_files:\n  - split: train\n    path: {0}/*\n"
+    card = f"configs:\n{entry.format('en')}{entry.format('fr')}"
+    folder = repository(tmp_path, {"en/a.parquet": JUDGED, "fr/b.parquet": JUDGED[2:]}, card)
     for config, groups in (("en", ["oak desk", "oak desk", "lampe à gaz"]), ("fr", ["lampe à gaz"])):
         frame = read_hub(folder, config=config, splits={"train": "drawn"}).pairs
         assert frame["group"].to_list() == groups

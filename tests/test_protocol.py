@@ -76,9 +76,9 @@ def test_the_cut_is_the_authors(n, first, second):
 def test_a_cap_draws_down_the_last_two_parts_alone_and_sorts_them():
     free, capped = (validation_parts(300, 1, protocol(projection_cap=cap)) for cap in (8000, 50))
     assert (capped.calibrator_fit == free.calibrator_fit).all()
-    for some, whole, offset in zip(capped[1:], free[1:], (11, 23), strict=True):
+    for part, whole, offset in zip(capped[1:], free[1:], (11, 23), strict=True):
         drawn = np.random.default_rng(2026 + 1009 + offset).choice(whole, 50, replace=False)
-        assert some.tolist() == sorted(drawn)
+        assert part.tolist() == sorted(drawn)
 
 
 def test_the_names_of_groups_do_not_matter():

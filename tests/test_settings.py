@@ -96,9 +96,9 @@ def asked_server(name: str = "PREFECT_API_URL", **environment: str) -> str | Non
         server.find_server()
         settings = {"PREFECT_API_URL": PREFECT_API_URL, "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING}
         assert os.environ.get(name) == settings[name].value()
-        found = os.environ.get(name)
+        asked = os.environ.get(name)
     refresh_global_settings_context()
-    return found
+    return asked
 
 
 def test_a_living_server_of_this_project_is_found_and_a_dead_one_left_aside(tmp_path, monkeypatch, capsys):

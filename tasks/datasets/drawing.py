@@ -22,8 +22,7 @@ MOST = 5  # candidates of a label that a query gives at most, where they are cap
 def from_repository(draw: Draw, group: str, text: Mapping[str, str] | None = None) -> Callable[[Path], Judged]:
     """What reads a folder with a repository: the rows of SCHEMA that `draw` gives for train, validation and test.
 
-    `group` names the column of queries; `text` says what stands before each column of text (-> column);
-    without it rows have `features`.
+    `group` names the column of queries, `text` says what stands before which column; without it rows have `features`.
     """
     inputs = joined_text(text.items()).alias("text") if text else pl.col("features")
 

@@ -1,9 +1,8 @@
 """The source `files`: anybody's own judged pairs, as texts in tables or as svmlight features, under any key.
 
 The options say which files and columns; the files lie in `raw/<d>/` under their base names. A line of svmlight is
-`<label> qid:<group> 1:<v> 2:<v> …`, features counted from 1, those left out are 0. Also understood: a space before the
-line's end, CRLF, blank lines, a comment after `#`, groups that are no integers; scikit-learn's reader takes no such
-groups, and names no line.
+`<label> qid:<group> 1:<v> 2:<v> …`, features counted from 1, those left out are 0. Also understood: a space at the end,
+CRLF, blank lines, a comment after `#`, groups that are no integers (not by scikit-learn's reader, which names no line).
 """
 
 from functools import partial

@@ -72,7 +72,7 @@ class Pairs(Located, PairColumns):
             raise ValueError("give a `split` column, or files for each split, not both")
         if self.splits and self.split is None:
             raise ValueError("`splits` maps the values of a `split` column, and none is named")
-        tables = [path for _, path in self.parts] + [one.path for one in (self.queries, self.candidates) if one]
+        tables = [path for _, path in self.parts] + [table.path for table in (self.queries, self.candidates) if table]
         strange = [path for path in tables if file_format(path) not in FORMATS]
         if strange:
             raise ValueError(f"{strange[0]!r} ends in none of {', '.join(FORMATS)} (each also with .gz)")

@@ -1,7 +1,6 @@
 """Judged pairs of one's own, whatever brings them: which column says what, and what is refused.
 
-Rows are kept as they are given and in their order: what cannot be used is refused by file and row, never left out
-unasked.
+Rows stay as they are and in their order: what cannot be used is refused by file and row, never left out unasked.
 """
 
 import logging

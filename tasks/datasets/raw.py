@@ -89,11 +89,11 @@ def typed(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> pl.DataFr
     return frame
 
 
-def require(path: Path, found: Sequence[str], wanted: Iterable[str]) -> None:
-    """BadInput that names the columns that are wanted and not found, and those there are."""
-    missing = [column for column in wanted if column not in found]
+def require(path: Path, columns: Sequence[str], wanted: Iterable[str]) -> None:
+    """BadInput that names what is wanted and none of the `columns`, and those there are."""
+    missing = [column for column in wanted if column not in columns]
     if missing:
-        have = ", ".join(column for column in found if column != ROW)
+        have = ", ".join(column for column in columns if column != ROW)
         raise BadInput(f"{path} has no column {', '.join(map(repr, missing))}; it has {have}")
 
 

@@ -144,8 +144,7 @@ def opened(path: Path) -> Predictions:
     """The file of predictions at `path`, by its suffix.
 
     Raises:
-        BadInput: no such file, no file, another suffix, empty, a Git LFS pointer, cut off or corrupt, or two columns of
-            one name.
+        BadInput: missing, no file, another suffix, empty, a Git LFS pointer, cut off, corrupt, two columns of one name.
     """
     check_suffix(path)
     check_content(path, ANEW)

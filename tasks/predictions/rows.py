@@ -2,8 +2,7 @@
 
 What cannot be read is refused by file and row. Three layouts: `logits` or `probabilities` (a list of K numbers in one
 column, or columns `logits_0` ... `logits_K-1`), or, where a system gives no more, `decision` and `confidence`. A column
-`decision` beside logits is the fixed decision; without it that is the first argmax. `label` is the truth, where it is
-known.
+`decision` beside logits is the fixed decision; without it that is the first argmax. `label` is the truth, if known.
 """
 
 import re
@@ -148,8 +147,7 @@ def checked_rows(
 ) -> PredictedRows:
     """The rows of `frame`, the first of which is row `first` (from 0) of `file`.
 
-    `names` are those of the labels, index = label, and `n_labels` is K, where they are known; for a decision and a
-    confidence alone one of them must be.
+    `names` are those of the labels, index = label, and `n_labels` is K; for a confidence alone one must be known.
 
     Raises:
         BadInput: the file, the row and the column, what was found and what to do.

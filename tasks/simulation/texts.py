@@ -63,7 +63,7 @@ def amazon_esci(rows: pl.DataFrame, _: np.random.Generator) -> tuple[Tables, pl.
     parts = {"train": rows.filter(~tested), "test": rows.filter(tested)}
     text = pl.when(pl.col("candidate_number") % 2 == 0).then("body").alias("text")
     tables = {
-        ("default", split): some.select("query", text, "label", product_title="title") for split, some in parts.items()
+        ("default", split): part.select("query", text, "label", product_title="title") for split, part in parts.items()
     }
     return tables, numbered(parts)
 
@@ -88,7 +88,7 @@ def wands(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables, p
         "product_description": but_every(7, pl.col("body")),
         "product_features": pl.format('width : {}"|colour:{}', pl.col("candidate_number") % 90 + 10, "word"),
     }
-    return {("default", split): some.select(**columns) for split, some in parts.items()}, numbered(parts)
+    return {("default", split): part.select(**columns) for split, part in parts.items()}, numbered(parts)
 
 
 def scidocs(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
