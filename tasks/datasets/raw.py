@@ -36,7 +36,8 @@ KINDS: Mapping[str, tuple[Callable[[pl.DataType], bool], pl.DataType | type[pl.D
 def opened(path: Path) -> Path | bytes:
     """What a parser may read: `path` itself, or the unpacked bytes of a gzip file.
 
-    Raises BadInput for a file that is missing, empty, a Git LFS pointer, a web page, or a gzip file that is cut off.
+    Raises:
+        BadInput: the file is missing, empty, a Git LFS pointer, a web page, or a gzip file that is cut off.
     """
     head = check_content(path, FETCH)
     if not head.startswith(GZIP):

@@ -97,7 +97,6 @@ def draw_splits(
         frame: has the columns `group` and `split`; rows whose split is known keep it.
         by: `row`, or `group` (then no group that is drawn falls in two splits).
         shares: the share of the drawn rows (or groups) for each split; the shares sum to one.
-
     """
     frame = frame.with_columns(unit=pl.int_range(pl.len()) if by == "row" else pl.col("group"))
     units = frame.filter(pl.col("split").is_null())["unit"].unique(maintain_order=True)

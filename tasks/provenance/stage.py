@@ -63,8 +63,10 @@ def read_record(stage: str) -> Record | None:
 def stage_run(name: str) -> Iterator[None]:
     """Run the stage `name` inside: hold its lock, and hash what it reads before and after; then write its manifest.
 
-    Raises BadInput where an input, a parameter or the code was changed meanwhile: DVC would take the results for those
-    of the new one. `data/.state/stages/` keeps why it ran and how it went: running, finished or failed, and the reason.
+    `data/.state/stages/` keeps why it ran and how it went: running, finished or failed, and the reason.
+
+    Raises:
+        BadInput: an input, a parameter or the code was changed meanwhile; DVC would take the results for the new one's.
     """
     code = hashed_code(declared(name).code)  # before it waits: it runs what Python has imported
     with locked(name) as since:
