@@ -91,7 +91,7 @@ def test_a_value_that_cannot_be_is_named_with_its_place_and_what_stood_there(tmp
         ("datasets.mine", OWN, "give `split`"),
         ("datasets.mine", OWN | {"split": {"by": "query"}}, "found 'query'"),
         ("datasets.mine", OWN | {"split": {"by": "row", "test": 2}}, "split.test"),
-        ("datasets.mine", OWN | {"split": {"by": "row", "validation": 0.6, "test": 0.4}}, "leave some for train"),
+        ("datasets.mine", OWN | {"split": {"by": "row", "validation": 0.6, "test": 0.5}}, "sum to 1.1"),
         ("metrics", {"ties": "expected"}, "ece_bins"),  # a section names each of its choices
     ],
 )
@@ -109,8 +109,9 @@ def test_a_file_that_is_no_yaml_or_missing_is_an_error(tmp_path, content, words)
         load_params(path)
 
 
-def test_own_files_need_no_preset(tmp_path):
-    entry = OWN | {"split": {"by": "row", "validation": 0.2, "test": 0.2}, "class_weight": "balanced"}
+@pytest.mark.parametrize("train", [0.6, 0.0])
+def test_own_files_need_no_preset_and_train_takes_what_is_left(tmp_path, train):
+    entry = OWN | {"split": {"by": "row", "validation": 0.8 - train, "test": 0.2}, "class_weight": "balanced"}
     read = load_params(written(tmp_path, "datasets.mine", entry)).dataset("mine")
     assert read.class_weight == "balanced"
-    assert read.split.shares == pytest.approx({"train": 0.6, "validation": 0.2, "test": 0.2})
+    assert read.split.shares == pytest.approx({"train": train, "validation": 0.8 - train, "test": 0.2})

@@ -128,9 +128,9 @@ class SplitParams(_Frozen):
         return {"train": 1 - sum(drawn.values()), **drawn}
 
     @model_validator(mode="after")
-    def _something_is_left_for_train(self) -> "SplitParams":
-        if self.shares["train"] <= 0:
-            raise ValueError("validation and test take all the rows; leave some for train")
+    def _at_most_all_rows_are_drawn(self) -> "SplitParams":
+        if self.shares["train"] < -1e-9:  # 0 is for a source that names its train rows
+            raise ValueError(f"validation and test sum to {1 - self.shares['train']:g}, more than all the rows")
         return self
 
 
