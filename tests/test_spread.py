@@ -1,12 +1,14 @@
 """The label spread and its shuffled baseline, against naive loops, a query over sorted rows and a known truth."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.metrics.spread import confidence_groups, label_cells, label_spread, label_spread_null, mean_spread
+from tasks.metrics.spread import BINS, confidence_groups, label_cells, label_spread, label_spread_null, mean_spread
 
 
 def drawn(n: int, shift: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -73,22 +75,47 @@ def test_spread_without_two_cells_is_nan(n):
     assert np.isnan(label_spread_null(*rows, minimum_cell=1, permutations=5, seed=0))
 
 
-def test_null_equals_labels_shuffled_one_group_at_a_time():
-    confidence, decision, correct = drawn(1200, 0.3)
-    most = np.arange(1200) % 3 > 0  # of the rows
+def shuffled_null(confidence, decision, correct, groups: int, permutations: int, seed: int) -> float:
+    """The null as it is defined: the residuals of a group shuffled under its labels."""
+    generator, residual = np.random.default_rng(seed), correct - confidence
+    group, cells = confidence_groups(confidence, groups), label_cells(confidence, decision, residual, groups=groups)
+    of_group, starts = [residual[group == place] for place in range(groups)], np.cumsum(cells.rows) - cells.rows
+    spreads = []
+    for _ in range(permutations):
+        sums = np.add.reduceat(np.concatenate([generator.permutation(rows) for rows in of_group]), starts)
+        spreads.append(mean_spread(replace(cells, residual=sums / cells.rows)))
+    return float(np.quantile(spreads, 0.95))
+
+
+@pytest.mark.parametrize(("n", "most_sure"), [(2000, 1.0), (2000, 0.999), (20_000, 1.0)])
+def test_the_null_is_that_of_exact_shuffles_within_their_noise(n, most_sure):
+    confidence, decision, correct = drawn(n, 0.3)
+    most = np.arange(n) % 3 > 0  # of the rows
     # groups differ, so shuffling across them would show
     correct, decision = correct & (confidence > 0.6), np.where((confidence < 0.7) & most, 0, decision)
-    generator = np.random.default_rng(7)
-    group = confidence_groups(confidence, 4)
-    spreads = []
-    for _ in range(300):
-        shuffled = decision.copy()
-        for g in range(4):
-            shuffled[group == g] = generator.permutation(decision[group == g])
-        spreads.append(label_spread(confidence, shuffled, correct, groups=4))
-    found = label_spread_null(confidence, decision, correct, groups=4, permutations=1000, seed=1)
-    assert found == pytest.approx(np.quantile(spreads, 0.95), rel=0.08)
-    assert found < label_spread(confidence, decision, correct, groups=4)
+    if most_sure < 1:  # with few errors a group holds two clusters of residuals, far apart and uneven
+        confidence, correct = 1 - (1 - confidence) * (1 - most_sure), np.arange(n) % 100 > 0
+    rows, seeds = (confidence, decision, correct), range(10)
+    exact = [shuffled_null(*rows, 4, 200, seed) for seed in seeds]
+    found = [label_spread_null(*rows, groups=4, permutations=200, seed=seed) for seed in seeds]
+    standard_error = np.hypot(np.std(exact, ddof=1), np.std(found, ddof=1)) / np.sqrt(len(seeds))
+    assert abs(np.mean(found) - np.mean(exact)) < 3.5 * standard_error < 0.12 * np.mean(exact)
+
+
+def test_what_the_null_draws_does_not_grow_with_the_rows(monkeypatch):
+    class Counted(np.random.Generator):
+        def hypergeometric(self, *colours):
+            calls.append(np.broadcast(*colours).size)
+            return super().hypergeometric(*colours)
+
+    monkeypatch.setattr(np.random, "default_rng", lambda seed: Counted(np.random.PCG64(seed)))
+    generator = np.random.Generator(np.random.PCG64(0))
+    for n in (2000, 200_000):
+        calls: list[int] = []
+        confidence, decision = generator.uniform(0.4, 1, n), generator.integers(0, 3, n)
+        label_spread_null(confidence, decision, generator.random(n) < confidence, groups=4, permutations=20, seed=0)
+        assert set(calls) == {20}
+        assert len(calls) <= 4 * BINS * (3 - 1)  # groups, bins, and the cells of a group but one
 
 
 def test_every_shuffle_of_a_few_rows_is_as_likely():
@@ -101,9 +128,7 @@ def test_every_shuffle_of_a_few_rows_is_as_likely():
     assert np.mean(np.isclose(seen, 1.0)) == pytest.approx(1 / 4, abs=0.05)
 
 
-def test_shuffles_are_drawn_from_their_seed_and_those_that_are_drawn_apart_differ(monkeypatch):
+def test_a_null_belongs_to_its_seed():
     rows = drawn(1000, 0.1)
     once, again, other = (label_spread_null(*rows, permutations=40, seed=seed) for seed in (1, 1, 2))
     assert once == again != other
-    monkeypatch.setattr("tasks.metrics.spread.SHUFFLED_AT_ONCE", 1)
-    assert label_spread_null(*rows, permutations=1, seed=1) < label_spread_null(*rows, permutations=40, seed=1)

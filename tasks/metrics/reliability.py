@@ -25,14 +25,33 @@ COVERAGE_TENTHS = (1, 5, 7, 9)  # the paper's budgets
 
 @dataclass(frozen=True, eq=False)
 class RiskOrder:
-    """n rows from low to high risk, and the G tie groups that hold an error; after them comes an empty one."""
+    """The 3 G cells that n rows, e of them wrong, are summed over, where G tie groups follow by rising risk.
 
-    row: np.ndarray  # (n,) int64, the row at each place
-    wrong: np.ndarray  # (e,) int64, the places whose row is wrong
-    start: np.ndarray  # (G,) int64, places before the group
-    end: np.ndarray  # (G,) int64, places up to its end
-    first: np.ndarray  # (G,) int64, wrong rows before the group
-    last: np.ndarray  # (G,) int64, wrong rows up to its end
+    Cell g is of the rows between group g and the one before it, cell G + g of those in group g, and cell 2 G + g of the
+    wrong ones in it. The groups are those that hold an error, and after them an empty one.
+    """
+
+    row: np.ndarray  # (n + e,) int64, every row, then the wrong ones again
+    cell: np.ndarray  # (n + e,) int64, of each of these
+    groups: int  # G
+
+    @property
+    def sums(self) -> np.ndarray:
+        """How many rows each cell has, `(3 G, 1)`."""
+        return np.bincount(self.cell, minlength=3 * self.groups)[:, None]
+
+    def coarse(self, most: int) -> "RiskOrder":
+        """The same rows in `most` groups at most: neighbours are tied, fewer at both ends, where places weigh most."""
+        if self.groups <= most:
+            return self
+        at = np.linspace(0, 1, most)
+        begins = np.zeros(self.groups, dtype=np.int64)
+        begins[np.rint((self.groups - 1) * (3 - 2 * at) * at**2).astype(np.int64)] = 1  # the empty group among them
+        tied = np.cumsum(begins) - 1
+        kind, group = np.divmod(self.cell, self.groups)
+        kind[(kind == 0) & (begins[group] == 0)] = 1
+        groups = int(tied[-1]) + 1
+        return RiskOrder(self.row, groups * kind + tied[group], groups)
 
 
 def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
@@ -54,8 +73,11 @@ def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
     start = start[np.append(True, ~inside)]
     end = np.append(start[1:], len(row))
     kept = before[end] > before[start]
-    start, end = (np.append(places[kept], len(row)) for places in (start, end))
-    return RiskOrder(row, np.flatnonzero(wrong), start, end, before[start], before[end])
+    groups = int(np.count_nonzero(kept)) + 1
+    borders = np.append(np.stack([start, end], axis=1)[kept].ravel(), [len(row)] * 2)
+    group, within = np.divmod(np.repeat(np.arange(2 * groups), np.diff(borders, prepend=0)), 2)
+    cell = np.append(groups * within + group, 2 * groups + group[wrong])
+    return RiskOrder(np.append(row, row[wrong]), cell, groups)
 
 
 def harmonic_sums(largest: int) -> np.ndarray:
@@ -66,7 +88,7 @@ def harmonic_sums(largest: int) -> np.ndarray:
 
 
 def ranking_metrics(
-    order: RiskOrder, weights: np.ndarray | None = None, harmonic: np.ndarray | None = None
+    order: RiskOrder, sums: np.ndarray | None = None, harmonic: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
     """Return each metric that ranks by name, `(R,)`, under R weightings; each is that of the rows repeated so often.
 
@@ -80,34 +102,32 @@ def ranking_metrics(
 
     Args:
         order: rows from low to high risk.
-        weights: `(R, n)` integers, at least 0, by place (not by row); each weighting has a positive sum. By default
-            one weighting, in which each row counts once.
-        harmonic: `harmonic_sums` of the largest of those sums, or more; by default it is made here.
+        sums: `(3 G, R)` whole numbers, at least 0: the weights summed over the cells of the order. By default one
+            weighting, in which each row counts once.
+        harmonic: `harmonic_sums` of the largest sum of weights, or more; by default it is made here.
     """
-    places, errors = _running(order, weights)
-    before, upto = places.take(order.start, axis=1), places.take(order.end, axis=1)
-    errors_before, errors_upto = errors.take(order.first, axis=1), errors.take(order.last, axis=1)
-    n, n_errors = places[:, -1], errors[:, -1]
-    rows, wrong = upto - before, errors_upto - errors_before
+    before, upto, rows, wrong = _by_group(order, sums)
+    errors = np.cumsum(wrong, axis=0)
+    n, n_errors = upto[-1], errors[-1]
     share = wrong / np.maximum(rows, 1)
     # an error at place j counts in the retained error rates from j on, which is H_n - H_{j-1}
     numbers, summed = harmonic_sums(int(n.max())) if harmonic is None else harmonic
-    lost = np.einsum("rg,rg->r", share, summed.take(upto) - summed.take(before))
+    lost = np.einsum("gr,gr->r", share, _at(upto, summed) - _at(before, summed))
     # twice the mean place of a group is a + b + 1
-    twice_places = np.einsum("rg,rg->r", wrong, before + upto + 1)
+    twice_places = np.einsum("gr,gr->r", wrong, before + upto + 1)
     # from the side of high risk the group covers n-b+1 .. n-a =: a'+1 .. b', behind E errors; with s = (k-1)/(m-1), its
     # place j finds k/m * (E + 1 + (j-a'-1) s) / j = k/m * (s + (E + 1 - (a'+1) s) / j)
-    above, down_to = n[:, None] - upto, n[:, None] - before
+    above, down_to = n - upto, n - before
     others = (wrong - 1) / np.maximum(rows - 1, 1)
-    over_place = n_errors[:, None] - errors_upto + 1 - (above + 1) * others
-    by_group = rows * others + over_place * (numbers.take(down_to) - numbers.take(above))
-    precisions = np.einsum("rg,rg->r", share, by_group)
+    over_place = n_errors - errors + 1 - (above + 1) * others
+    by_group = rows * others + over_place * (_at(down_to, numbers) - _at(above, numbers))
+    precisions = np.einsum("gr,gr->r", share, by_group)
     with np.errstate(invalid="ignore"):  # 0/0 of no rows is the NaN that is meant
         return {
             "aupr_error": np.divide(precisions, n_errors, out=np.full(len(n), np.nan), where=n_errors > 0),
-            "aurc": (n_errors * numbers[n] - lost) / n,
+            "aurc": (n_errors * _at(n, numbers) - lost) / n,
             "augrc": (n_errors * (n + 1) - twice_places / 2) / n**2,
-            **_selective_accuracies(before, upto, errors_before, share),
+            **_selective_accuracies(before, upto, errors - wrong, share),
         }
 
 
@@ -128,21 +148,19 @@ def rows_kept(rows: Any, tenths: int) -> Any:
     return np.maximum(1, -(-tenths * rows // 10))
 
 
-def errors_retained(order: RiskOrder, coverage: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+def errors_retained(order: RiskOrder, coverage: np.ndarray, sums: np.ndarray | None = None) -> np.ndarray:
     """Return the errors to expect among the `coverage` `(c,)` of lowest risk, as shares of all rows `(R, c)`.
 
     Coverages lie in [0, 1]; between two places the line is straight, as it is on average within a tie group. Over
-    the coverage it is the risk of what is kept; all errors less it are those that a review of the rest finds. Weights
+    the coverage it is the risk of what is kept; all errors less it are those that a review of the rest finds. Sums
     are as in `ranking_metrics`.
     """
-    places, errors = _running(order, weights)
-    ends = np.stack([order.start, order.end], axis=1).ravel()
-    passed = np.stack([order.first, order.last], axis=1).ravel()
-    n = places[:, -1:]
-    retained = [
-        np.interp(at, place, wrong)
-        for at, place, wrong in zip(coverage * n, places.take(ends, axis=1), errors.take(passed, axis=1), strict=True)
-    ]
+    before, upto, _, wrong = _by_group(order, sums)
+    errors = np.cumsum(wrong, axis=0)
+    ends, passed = (np.hstack([of.T for of in both]) for both in ((before, upto), (errors - wrong, errors)))
+    n, rising = upto[-1][:, None], np.arange(2 * order.groups).reshape(2, -1).T.ravel()
+    known = zip(coverage * n, ends[:, rising], passed[:, rising], strict=True)
+    retained = [np.interp(at, place, of_place) for at, place, of_place in known]
     with np.errstate(invalid="ignore"):  # 0/0 of no rows is the NaN that is meant
         return np.asarray(np.stack(retained) / n)
 
@@ -184,29 +202,21 @@ def _selective_accuracies(
     before: np.ndarray, upto: np.ndarray, errors_before: np.ndarray, share: np.ndarray
 ) -> dict[str, np.ndarray]:
     """By coverage, `(R,)`. The group at the border is the first that does not end before it."""
-    weighting, groups = np.arange(len(upto)), upto.shape[1]
-    n = upto[:, -1]
-    # one rising row of keys, so that one search answers for every weighting
-    offset = weighting * (n.max() + 1)
-    keys = (upto + offset[:, None]).ravel()
-    accuracies = {}
+    n, weighting, accuracies = upto[-1], np.arange(upto.shape[1]), {}
     for tenths in COVERAGE_TENTHS:
         retained = np.minimum(rows_kept(n, tenths), n)  # of no rows, none
-        border = np.searchsorted(keys, retained + offset) - weighting * groups
-        at = weighting, border
+        at = np.count_nonzero(upto < retained, axis=0), weighting
         errors = errors_before[at] + share[at] * np.maximum(retained - before[at], 0)
         accuracies[f"selacc_{tenths}0"] = 1 - errors / retained
     return accuracies
 
 
-def _running(order: RiskOrder, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """The weight of the first 0 .. n places, `(R, n + 1)` int64, and of the first 0 .. e wrong ones, `(R, e + 1)`."""
-    if weights is None:
-        return np.arange(len(order.row) + 1)[None], np.arange(len(order.wrong) + 1)[None]
-    return _sums(weights), _sums(weights.take(order.wrong, axis=1))
+def _by_group(order: RiskOrder, sums: np.ndarray | None) -> list[np.ndarray]:
+    """The weight before each group, up to its end and in it, and of the wrong rows in it, `(G, R)`."""
+    between, rows, wrong = np.split((order.sums if sums is None else sums).astype(np.float64, copy=False), 3)
+    upto = np.cumsum(between + rows, axis=0)
+    return [upto - rows, upto, rows, wrong]
 
 
-def _sums(weights: np.ndarray) -> np.ndarray:
-    sums = np.zeros((len(weights), weights.shape[1] + 1), dtype=np.int64)
-    np.cumsum(weights, axis=1, out=sums[:, 1:])
-    return sums
+def _at(places: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return values.take(places.astype(np.intp))

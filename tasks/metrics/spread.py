@@ -6,7 +6,6 @@ Results do not depend on the order of rows, not even by rounding.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +14,7 @@ from tasks.metrics.checks import reject_nan
 from tasks.protocol.params import METRIC_DEFAULTS
 
 GROUPS, MINIMUM_CELL = METRIC_DEFAULTS.spread_groups, METRIC_DEFAULTS.spread_minimum_cell
-SHUFFLED_AT_ONCE = 500  # orders of a group's rows that are in memory together
-KEPT_ORDERS = 2**19  # places in the orders of one group that are kept for the next calibrator
+BINS = 32  # of equal width, of the residuals of a group
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,8 @@ def label_spread_null(
 ) -> float:
     """95th percentile of `label_spread` over `permutations` shuffles of the decided labels inside each group.
 
-    Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is.
+    Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is. Nothing is
+    shuffled: how many rows of each bin of residuals fall in each cell is drawn, at a cost that rows do not add to.
 
     Raises
     ------
@@ -108,30 +107,38 @@ def label_spread_null(
     """
     rows = _sort_rows(confidence, decision, correct - confidence, groups)
     counts, group = rows.counts, rows.group[rows.start]
-    shuffled = np.empty((permutations, len(counts)))
+    generator, shuffled = np.random.default_rng(seed), np.empty((permutations, len(counts)))
     for place in np.unique(group):
-        # shuffling the residuals under labels that stay put is the same law, and cheaper
-        cells = np.flatnonzero(group == place)
-        residual, start = rows.residual[rows.group == place], rows.start[cells]
-        for first in range(0, permutations, SHUFFLED_AT_ONCE):
-            order = _orders(seed, int(place), first, min(SHUFFLED_AT_ONCE, permutations - first), len(residual))
-            sums = np.add.reduceat(residual[order], start - start[0], axis=1)
-            shuffled[first : first + len(order), cells] = sums
+        cells = group == place
+        shuffled[:, cells] = _dealt(rows.residual[rows.group == place], counts[cells], permutations, generator)
     return float(np.quantile(_mean_spread(group, counts, shuffled / counts, minimum_cell), 0.95))
 
 
-@lru_cache(maxsize=32)
-def _kept_orders(seed: int, group: int, first: int, count: int, rows: int) -> np.ndarray:
-    order = np.tile(np.arange(rows, dtype=np.int32), (count, 1))
-    np.random.default_rng([seed, group, first]).permuted(order, axis=1, out=order)
-    order.flags.writeable = False
-    return order
+def _dealt(residual: np.ndarray, sizes: np.ndarray, deals: int, generator: np.random.Generator) -> np.ndarray:
+    """Sums of residuals `(n,)`, less their mean, dealt at random to C cells of `sizes (C,)`: `(deals, C)`.
 
-
-def _orders(seed: int, group: int, first: int, count: int, rows: int) -> np.ndarray:
-    """Random orders `(count, rows)` of a group's rows; kept for other calibrators, whose groups are as large."""
-    small = count * rows <= KEPT_ORDERS
-    return (_kept_orders if small else _kept_orders.__wrapped__)(seed, group, first, count, rows)
+    The rows of a bin all count as their mean, and then all sums are stretched, so that their variance and covariance
+    are exact; so is the whole law where a bin holds one value only.
+    """
+    residual = residual - residual.mean()
+    lowest, width = residual.min(), np.ptp(residual) or 1.0
+    place = np.minimum(BINS * ((residual - lowest) / width), BINS - 1).astype(np.int64)
+    rows, sums = np.bincount(place), np.bincount(place, weights=residual)
+    filled = rows > 0
+    rows, means = rows[filled], sums[filled] / rows[filled]
+    stretch = np.sqrt((residual**2).sum() / max((rows * means**2).sum(), np.finfo(float).tiny))
+    free, dealt = np.tile(sizes[:, None], deals), np.zeros((len(sizes), deals))
+    for in_bin, mean in zip(rows, means * stretch, strict=True):
+        left, others = np.full(deals, in_bin), free.sum(axis=0)
+        for cell in range(len(sizes) - 1):
+            others -= free[cell]
+            taken = generator.hypergeometric(free[cell], others, left)
+            dealt[cell] += mean * taken
+            free[cell] -= taken
+            left -= taken
+        free[-1] -= left
+    dealt[-1] = -dealt.sum(axis=0)
+    return dealt.T
 
 
 def _sort_rows(confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, groups: int) -> _SortedRows:
