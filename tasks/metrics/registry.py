@@ -105,15 +105,16 @@ class Reliability(View):
     def ranked(self) -> Mapping[str, Value]:
         """Return every metric that ranks, from one sort."""
         if self.draws is not None:
-            replicates = self.draws.ranking_metrics(self.logit, self.correct)
-            if self.params.ties != "expected":  # the bootstrap knows no other reading
-                replicates["aupr_error"] = np.full(self.draws.resamples, np.nan)
-            return replicates
+            return self.draws.ranking_metrics(self.logit, self.correct)
         of_one = ranking_metrics(order_by_risk(self.logit, self.correct))
-        numbers = {name: float(values[0]) for name, values in of_one.items()}
-        if self.params.ties == "threshold":
-            numbers["aupr_error"] = threshold_aupr_error(self.logit, self.correct)
-        return numbers
+        return {name: float(values[0]) for name, values in of_one.items()}
+
+    def _aupr_error(self) -> Value:
+        if self.params.ties == "expected":
+            return self.ranked["aupr_error"]
+        if self.draws is not None:  # the bootstrap knows no other reading
+            return np.full(self.draws.resamples, np.nan)
+        return threshold_aupr_error(self.logit, self.correct)
 
     def _nll(self) -> Value:
         return self.mean(nll_correct_of_rows(self.logit, self.correct, self.params.smallest_reliability))
@@ -133,8 +134,8 @@ class Metric:
     compared: bool = False  # in the main table, its intervals and the headline
 
 
-def _ranked(key: str, title: str, direction: Direction, *choices: str, compared: bool = False) -> Metric:
-    return Metric(key, title, direction, Reliability, lambda view: view.ranked[key], choices, compared=compared)
+def _ranked(key: str, title: str, direction: Direction, *, compared: bool = False) -> Metric:
+    return Metric(key, title, direction, Reliability, lambda view: view.ranked[key], compared=compared)
 
 
 _CELLS = ("spread_groups", "spread_minimum_cell")
@@ -154,7 +155,7 @@ _METRICS = (
     Metric(
         "nll_correct", "correctness NLL", LOWER, Reliability, Reliability._nll, ("smallest_reliability",), compared=True
     ),
-    _ranked("aupr_error", "AUPR-Error", HIGHER, "ties", compared=True),
+    Metric("aupr_error", "AUPR-Error", HIGHER, Reliability, Reliability._aupr_error, ("ties",), compared=True),
     _ranked("aurc", "AURC", LOWER, compared=True),
     _ranked("augrc", "AUGRC", LOWER),
     *(_ranked(f"selacc_{t}0", f"selective accuracy at {t}0%", HIGHER) for t in COVERAGE_TENTHS),

@@ -6,9 +6,12 @@ replicates of a difference, or of an average over seeds, are differences and ave
 repeated: what varies is the drawing of test clusters, given the fits. Of few clusters, say below 30, intervals come
 out too short.
 
+The order of neighbours among many errors hardly matters: of more than MOST_GROUPS tie groups, neighbours are tied, so
+that a resample is a few thousand sums, whatever the rows.
+
 What the confidences of all rows decide stays so in every resample: the groups and the counted cells of the label
-spread. Calibration errors and label spreads are sums of absolute values, or maxima, to
-which drawing adds noise, so their replicates lie above the value; the difference of two is affected less.
+spread. Calibration errors and label spreads are sums of absolute values, or maxima, to which drawing adds noise, so
+their replicates lie above the value; the difference of two is affected less.
 """
 
 from collections.abc import Iterator
@@ -23,8 +26,8 @@ from tasks.metrics.reliability import RiskOrder, errors_retained, harmonic_sums,
 from tasks.metrics.spread import GROUPS, MINIMUM_CELL, confidence_groups
 
 KEPT = 2**26  # bytes of counts that are kept between metrics; more are drawn again
-TOGETHER = 32  # resamples that are summed together: their counts and their sums stay near a cache
-MOST_GROUPS = 2**12  # tie groups that are told apart; at 441,677 rows that moves an end by 0.04 standard errors at most
+TOGETHER = 32  # resamples that are summed together: their counts stay near a cache
+MOST_GROUPS = 2**12  # at 441,677 rows an end of an interval moves by 0.04 standard errors at most, less than by drawing
 FEWEST_GROUPS = 10  # with fewer, resampling them says far too little: at 5, a true null is rejected in 15% of cases
 
 
@@ -44,10 +47,10 @@ class Resamples:
 
     def sums(self, values: np.ndarray, cell: np.ndarray | int = 0, cells: int = 1) -> np.ndarray:
         """The sum of values `(n,)` over the rows of each cell, `(cells, R)`; cell is `(n,)`, 0..cells-1."""
-        of_row = np.broadcast_to(cell, len(self.cluster))
-        weights = np.asarray(values, dtype=np.float64)
-        by_cluster = csr_array((weights, (of_row, self.cluster)), shape=(cells, self.clusters))
-        return np.concatenate(list(self._summed(by_cluster)), axis=1)
+        of_row, values = (np.broadcast_to(of, len(self.cluster))[self._by_cluster] for of in (cell, values))
+        places = of_row, self.cluster[self._by_cluster]
+        of_cell = csr_array((values.astype(np.float64), places), shape=(cells, self.clusters))
+        return np.concatenate(list(self._summed(of_cell)), axis=1)
 
     def mean(self, values: np.ndarray) -> np.ndarray:
         """The mean of values `(n,)`: of a loss, or of a bool."""
@@ -84,28 +87,33 @@ class Resamples:
     def ranking_metrics(self, logit: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
         """`reliability.ranking_metrics` by name: logits `(n,)` and correct `(n,)` bool."""
         order = order_by_risk(logit, correct).coarse(MOST_GROUPS)
-        ranked = [ranking_metrics(order, sums, self._harmonic) for sums in self._summed(self._by_cell(order))]
+        ranked = [ranking_metrics(order, sums, self._harmonic) for sums in self._weighted(order)]
         return {name: np.concatenate([some[name] for some in ranked]) for name in ranked[0]}
 
     def errors_retained(self, logit: np.ndarray, correct: np.ndarray, coverage: np.ndarray) -> np.ndarray:
         """`reliability.errors_retained` at coverages `(c,)` in each resample, `(R, c)`."""
         order = order_by_risk(logit, correct).coarse(MOST_GROUPS)
-        return np.concatenate([errors_retained(order, coverage, sums) for sums in self._summed(self._by_cell(order))])
+        return np.concatenate([errors_retained(order, coverage, sums) for sums in self._weighted(order)])
+
+    @cached_property
+    def _by_cluster(self) -> np.ndarray:
+        """The rows in the order of their clusters, `(n,)`, in which a sparse matrix needs no sorting."""
+        return np.argsort(self.cluster, kind="stable")
 
     @cached_property
     def _harmonic(self) -> np.ndarray:
         return harmonic_sums(int(self.rows.max()))
 
-    def _by_cell(self, order: RiskOrder) -> csr_array:
-        """What a draw of each cluster adds to the cells of an order, `(3 G, C)`."""
+    def _weighted(self, order: RiskOrder) -> Iterator[np.ndarray]:
+        """How many draws fall in the cells of an order, `(3 G, TOGETHER or fewer)`, until there are R."""
         exact = np.float32 if self.rows.max() < 2**24 else np.float64
-        ones = np.ones(len(order.row), dtype=exact)
-        return csr_array((ones, (order.cell, self.cluster[order.row])), shape=(3 * order.groups, self.clusters))
+        ones, places = np.ones(len(order.row), dtype=exact), (order.cell, self.cluster[order.row])
+        return self._summed(csr_array((ones, places), shape=(3 * order.groups, self.clusters)))
 
-    def _summed(self, by_cluster: csr_array) -> Iterator[np.ndarray]:
+    def _summed(self, of_cell: csr_array) -> Iterator[np.ndarray]:
         """What is drawn of `(cells, C)`, `(cells, TOGETHER or fewer)`, until there are R; the same every time."""
         for counts in self._kept if self.resamples * self.clusters <= KEPT else self._drawn():
-            yield (by_cluster @ counts.astype(by_cluster.dtype)).astype(np.float64, copy=False)
+            yield (of_cell @ counts.astype(of_cell.dtype)).astype(np.float64, copy=False)
 
     @cached_property
     def _kept(self) -> list[np.ndarray]:

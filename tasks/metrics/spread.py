@@ -107,38 +107,41 @@ def label_spread_null(
     """
     rows = _sort_rows(confidence, decision, correct - confidence, groups)
     counts, group = rows.counts, rows.group[rows.start]
-    generator, shuffled = np.random.default_rng(seed), np.empty((permutations, len(counts)))
-    for place in np.unique(group):
-        cells = group == place
-        shuffled[:, cells] = _dealt(rows.residual[rows.group == place], counts[cells], permutations, generator)
-    return float(np.quantile(_mean_spread(group, counts, shuffled / counts, minimum_cell), 0.95))
+    sums = _dealt(rows, permutations, np.random.default_rng(seed)) if len(group) else np.empty((permutations, 0))
+    return float(np.quantile(_mean_spread(group, counts, sums / counts, minimum_cell), 0.95))
 
 
-def _dealt(residual: np.ndarray, sizes: np.ndarray, deals: int, generator: np.random.Generator) -> np.ndarray:
-    """Sums of residuals `(n,)`, less their mean, dealt at random to C cells of `sizes (C,)`: `(deals, C)`.
+def _dealt(rows: _SortedRows, deals: int, generator: np.random.Generator) -> np.ndarray:
+    """Sums over the cells, `(deals, C)`, of residuals less their group's mean, dealt at random to the cells of a group.
 
-    The rows of a bin all count as their mean, and then all sums are stretched, so that their variance and covariance
-    are exact; so is the whole law where a bin holds one value only.
+    The rows of a bin all count as their mean, and then all sums are stretched, so that their variances and covariances
+    are exact; so is the whole law where each bin holds one value only.
     """
-    residual = residual - residual.mean()
-    lowest, width = residual.min(), np.ptp(residual) or 1.0
-    place = np.minimum(BINS * ((residual - lowest) / width), BINS - 1).astype(np.int64)
-    rows, sums = np.bincount(place), np.bincount(place, weights=residual)
-    filled = rows > 0
-    rows, means = rows[filled], sums[filled] / rows[filled]
-    stretch = np.sqrt((residual**2).sum() / max((rows * means**2).sum(), np.finfo(float).tiny))
-    free, dealt = np.tile(sizes[:, None], deals), np.zeros((len(sizes), deals))
-    for in_bin, mean in zip(rows, means * stretch, strict=True):
-        left, others = np.full(deals, in_bin), free.sum(axis=0)
-        for cell in range(len(sizes) - 1):
-            others -= free[cell]
-            taken = generator.hypergeometric(free[cell], others, left)
-            dealt[cell] += mean * taken
-            free[cell] -= taken
+    _, first, group = np.unique(rows.group, return_index=True, return_inverse=True)
+    label = np.unique(rows.label, return_inverse=True)[1]
+    sizes = np.zeros((len(first), label.max() + 1), dtype=np.int64)
+    np.add.at(sizes, (group[rows.start], label[rows.start]), rows.counts)
+    residual = rows.residual - (np.add.reduceat(rows.residual, first) / sizes.sum(axis=1))[group]
+    lowest, highest = (of.reduceat(residual, first)[group] for of in (np.minimum, np.maximum))
+    width = np.where(highest > lowest, highest - lowest, 1)
+    cell = group * BINS + np.minimum(BINS * ((residual - lowest) / width), BINS - 1).astype(np.int64)
+    in_bin, sums = (np.bincount(cell, of, len(first) * BINS).reshape(-1, BINS) for of in (None, residual))
+    means = sums / np.maximum(in_bin, 1)
+    between = (in_bin * means**2).sum(axis=1)
+    means *= np.sqrt(np.add.reduceat(residual**2, first) / np.where(between > 0, between, 1))[:, None]
+    free = np.repeat(sizes.T[..., None], deals, axis=2)  # places of each label in each group that no bin has taken
+    dealt = np.zeros(free.shape)
+    for place in np.flatnonzero(in_bin.any(axis=0)):
+        left, others = np.repeat(in_bin[:, place, None], deals, axis=1), free.sum(axis=0)
+        for at in range(len(free) - 1):
+            others -= free[at]
+            taken = generator.hypergeometric(free[at], others, left)
+            dealt[at] += means[:, place, None] * taken
+            free[at] -= taken
             left -= taken
         free[-1] -= left
     dealt[-1] = -dealt.sum(axis=0)
-    return dealt.T
+    return dealt.swapaxes(0, 1)[sizes > 0].T
 
 
 def _sort_rows(confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, groups: int) -> _SortedRows:
