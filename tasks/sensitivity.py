@@ -15,10 +15,10 @@ from tasks.metrics.registry import Probabilities, Reliability, compared, metrics
 from tasks.projection.batch import Batch, project_together
 from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.simplex import Simplex, project_simplex
+from tasks.projection.simplex import project_simplex
 from tasks.projection.variants import project_batch
 from tasks.protocol.params import Params
-from tasks.protocol.results import SIMPLEX, Calibrated, Projected, ProjectedDecisions
+from tasks.protocol.results import SIMPLEX, Calibrated, Projected
 from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.protocol.store import Base, alternative_file, read_base
 
@@ -49,17 +49,6 @@ def refitted(parts: ValidationRows, base: Base, params: Params, device: str) -> 
             yield from ((name, option, row) for row in compared(logits, test.correct, params.metrics))
 
 
-def off_top(rows: ProjectedDecisions, alpha: float) -> Simplex:
-    """Return MRC's rows with another power where the decision is not on top, which are all that it bears on."""
-    off = ~rows.simplex.solved
-    again = project_simplex(
-        rows.log_probabilities[off], rows.decision[off], rows.reliability_logits["mrp"][off], off_top_alpha=alpha
-    )
-    moved, powers = rows.simplex.log_probabilities.copy(), rows.simplex.alpha.copy()
-    moved[off], powers[off] = again.log_probabilities, again.alpha
-    return replace(rows.simplex, log_probabilities=moved, alpha=powers)
-
-
 def remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: Params) -> Iterator[Varied]:
     """Yield what each alternative of projection, MRC and metrics makes of it, where `labels (n,)` are the true ones."""
     for option, alternative in params.sensitivity.alternatives.items():
@@ -74,7 +63,9 @@ def remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: P
             varied = [replace(rows, reliability_logits=of) for rows, of in zip(varied, logits, strict=True)]
             only = {metric.key for metric in metrics_of(Reliability)}
         elif other.simplex != params.simplex:
-            varied = [replace(rows, simplex=off_top(rows, other.simplex.off_top_alpha)) for rows in varied]
+            mrp = [(rows.log_probabilities, rows.decision, rows.reliability_logits["mrp"]) for rows in varied]
+            mrc = [project_simplex(*of, off_top_alpha=other.simplex.off_top_alpha) for of in mrp]
+            varied = [replace(rows, simplex=of) for rows, of in zip(varied, mrc, strict=True)]
             only = {metric.key for metric in metrics_of(Probabilities)}
         for rows in varied:
             for row in measured(rows, labels, other.metrics, seed=projected.seed, only=only):

@@ -5,17 +5,15 @@ test_calibrators, kept fits in test_end_to_end.
 """
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 from unittest.mock import MagicMock
 
-import numpy as np
 import pytest
 from fits import fits, simulated
 from maps import document, predictions
 
 from flows import reliability
-from tasks import sensitivity
 from tasks.baselines import baselines
 from tasks.calibrate import calibrate, fit_key
 from tasks.calibrators import calibrators_for
@@ -30,7 +28,6 @@ from tasks.projection import batch as batch_module
 from tasks.projection.adam_lattice import Cells, fit_lattices
 from tasks.projection.exact import Problem, fit_exact
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.simplex import project_simplex
 from tasks.protocol.splits import ValidationRows
 from tasks.protocol.store import Base
 
@@ -111,18 +108,6 @@ def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch,
     assert sorted_once == [len(decisions)] * 2 * 2 * len(quick_params.calibrators)  # before and after, in each seed
     assert len(passes) == len(sorted_once)  # one for all metrics of a score
     assert max(passes) <= resampling.MOST_GROUPS
-
-
-def test_another_power_off_the_top_is_found_for_the_rows_that_it_bears_on(monkeypatch, decisions, parts, quick_params):
-    (rows,) = project.fn([calibrate.fn(parts, "ts", 1)], parts, decisions, quick_params, "cpu").rows
-    others = np.where(np.arange(len(decisions)) % 5 == 0, (rows.decision + 1) % K, rows.decision)
-    mrp = rows.log_probabilities, others, rows.reliability_logits["mrp"]
-    rows = replace(rows, decision=others, simplex=project_simplex(*mrp))
-    solved = counted(monkeypatch, sensitivity, "project_simplex", lambda probabilities, *_, **__: len(probabilities))
-    found, expected = sensitivity.off_top(rows, 0.0), project_simplex(*mrp, off_top_alpha=0.0)
-    assert solved == [len(decisions) // 5]
-    for field in fields(expected):
-        assert (getattr(found, field.name) == getattr(expected, field.name)).all()
 
 
 @pytest.mark.parametrize("rows", [200, 2 * AT_ONCE + 5])

@@ -87,14 +87,12 @@ def shuffled_null(confidence, decision, correct, groups: int, permutations: int,
     return float(np.quantile(spreads, 0.95))
 
 
-@pytest.mark.parametrize(("n", "most_sure"), [(2000, 1.0), (2000, 0.999), (20_000, 1.0)])
-def test_the_null_is_that_of_exact_shuffles_within_their_noise(n, most_sure):
+@pytest.mark.parametrize("n", [2000, 20_000])
+def test_the_null_is_that_of_exact_shuffles_within_their_noise(n):
     confidence, decision, correct = drawn(n, 0.3)
     most = np.arange(n) % 3 > 0  # of the rows
     # groups differ, so shuffling across them would show
     correct, decision = correct & (confidence > 0.6), np.where((confidence < 0.7) & most, 0, decision)
-    if most_sure < 1:  # with few errors a group holds two clusters of residuals, far apart and uneven
-        confidence, correct = 1 - (1 - confidence) * (1 - most_sure), np.arange(n) % 100 > 0
     rows, seeds = (confidence, decision, correct), range(10)
     exact = [shuffled_null(*rows, 4, 200, seed) for seed in seeds]
     found = [label_spread_null(*rows, groups=4, permutations=200, seed=seed) for seed in seeds]

@@ -27,7 +27,7 @@ from tasks.metrics.spread import GROUPS, MINIMUM_CELL, confidence_groups
 
 KEPT = 2**26  # bytes of counts that are kept between metrics; more are drawn again
 TOGETHER = 32  # resamples that are summed together: their counts stay near a cache
-MOST_GROUPS = 2**12  # at 441,677 rows an end of an interval moves by 0.04 standard errors at most, less than by drawing
+MOST_GROUPS = 2**12  # at 441,677 rows an end of an interval moves by 0.05 standard errors at most, less than by drawing
 FEWEST_GROUPS = 10  # with fewer, resampling them says far too little: at 5, a true null is rejected in 15% of cases
 
 
