@@ -12,6 +12,7 @@ and m rows, k of them errors, covers the places a+1 .. a+m =: b. Every metric of
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -80,11 +81,14 @@ def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
     return RiskOrder(np.append(row, row[wrong]), cell, groups)
 
 
+@lru_cache(maxsize=1)  # all scores of a data set have as many rows
 def harmonic_sums(largest: int) -> np.ndarray:
     """Return H_x and the sum of H_0 .. H_{x-1}, which is x (H_x - 1), for x = 0 .. largest: `(2, largest + 1)`."""
     places = np.arange(largest + 1)
     numbers = digamma(places + 1.0) + np.euler_gamma  # as exact for the last as for the first, unlike a running sum
-    return np.stack([numbers, places * (numbers - 1)])
+    sums = np.stack([numbers, places * (numbers - 1)])
+    sums.flags.writeable = False
+    return sums
 
 
 def ranking_metrics(
