@@ -143,6 +143,16 @@ def test_memory_changes_no_bit(monkeypatch, kept, together):
     assert (replicates() == expected).all()
 
 
+@pytest.mark.parametrize("most", [2, 7, 100])
+def test_tying_neighbours_keeps_the_order_of_rows(most):
+    t, correct, _ = scored(900)
+    found = order_by_risk(t, correct).coarse(most)
+    kind, group = np.divmod(found.cell[:900], found.groups)
+    assert most // 2 < found.groups <= most
+    assert (np.diff(2 * group + kind) >= 0).all()
+    assert found.sums[2 * found.groups :].sum() == (~correct).sum()
+
+
 def test_tying_neighbours_moves_no_end_of_an_interval_by_more_than_the_resamples_do(monkeypatch):
     t, correct, group = scored(20_000)
     draws = resample(group, resamples=400, seed=0)
