@@ -16,8 +16,7 @@ from flows.console import progress, say, show
 from tasks.calibrators import CALIBRATORS
 from tasks.maps.document import Source, load_map, save_map
 from tasks.maps.labelled import read_to_fit, read_to_judge
-from tasks.maps.reliability_map import ReliabilityMap
-from tasks.projection.variants import DEPLOYABLE, SIMPLEST_FIRST
+from tasks.projection.variants import AUTOMATIC, DEPLOYABLE
 from tasks.protocol.errors import BadInput, printable
 from tasks.protocol.params import load_params
 from tasks.protocol.store import check_place
@@ -26,6 +25,10 @@ from tasks.provenance.hashing import sha256_of_file
 
 PARAMS_FILE = Path(__file__).resolve().parent.parent / "params.yaml"  # of the pipeline, whose settings are ours
 LIBRARIES = ("numpy", "scipy", "torch")  # that a fit computes with
+ESTIMATE = (
+    "So what follows is an estimate and no guarantee: the map was chosen and fitted on these rows. For a guarantee, "
+    "give labelled rows of another file, or fit with --hold-out 0.3."
+)
 
 app = typer.Typer(
     help="Which of your model's decisions can be used as they are, and which go to review?",
@@ -50,14 +53,24 @@ def fit(
         str | None, typer.Option(help=f"{', '.join(CALIBRATORS)}. By default ts, without logits uncal.")
     ] = None,
     variant: Annotated[
-        str, typer.Option(help=f"auto recommends one of the first {len(SIMPLEST_FIRST)} of {', '.join(DEPLOYABLE)}.")
+        str, typer.Option(help=f"auto recommends one of the first {len(AUTOMATIC)} of {', '.join(DEPLOYABLE)}.")
     ] = "auto",
-    seed: Annotated[int, typer.Option(min=0, help="Protocol seed, under which the rows are cut in three.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Protocol seed, under which the rows are dealt in folds.")] = 1,
     group: Group = None,
     labels: Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")] = None,
     protocol: Annotated[
         Protocol, typer.Option(help="paper: the parts and fits of the paper's tables, its leaks among them.")
     ] = "own",
+    signals: Annotated[
+        str | None,
+        typer.Option(help="Columns that may say how sure a decision is; group_rank, group_gap with --group."),
+    ] = None,
+    hold_out: Annotated[
+        float, typer.Option(min=0, max=0.9, help="Share of the rows to keep aside, for evaluate and thresholds.")
+    ] = 0.0,
+    target: Annotated[
+        float | None, typer.Option(help="Say how many rows it takes to know the gain to this much log loss.")
+    ] = None,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
     from tasks.maps.learn import learn_map
@@ -68,7 +81,12 @@ def fit(
         raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
     if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings:
         say([f"Fitting the calibrator {calibrator}, which with many labels or rows may take a minute or more."])
-    rows, n_labels = read_to_fit(predictions, group=group, names=names)
+    if target is not None and not target > 0:
+        raise BadInput(f"--target is {target}; give a log loss above 0 such as 0.01")
+    asked = _columns(signals)
+    rows, n_labels, known = read_to_fit(predictions, group=group, names=names, signals=asked)
+    if protocol == "paper" and (asked or hold_out):
+        raise BadInput("--protocol paper has parts of its own: leave --signals and --hold-out away")
     params = load_params(PARAMS_FILE)
     source = Source(
         file=printable(predictions.name),
@@ -76,14 +94,24 @@ def fit(
         rows=len(rows),
         seed=seed,
         group=group,
+        hold_out=hold_out,
         protocol=params.protocol if protocol == "paper" else None,
         at=now(),
         versions={name: version(name) for name in ("mrp-pipeline", *LIBRARIES)},
     )
-    calibrator = calibrator or ("uncal" if rows.logits is None else "ts")
-    learned = learn_map(rows, source, params, calibrator=calibrator, variant=variant, n_labels=n_labels, names=names)
+    given = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}
+    learned = learn_map(
+        rows,
+        source,
+        params,
+        calibrator=calibrator or given[rows.kind],
+        variant=variant,
+        n_labels=n_labels,
+        names=names,
+        signals=known,
+    )
     save_map(learned.document, out)
-    return say([*learned.in_words(), f"{out}: {learned.document.described}."])
+    return say([*learned.in_words(target), f"{out}: {learned.document.described}."])
 
 
 @app.command()
@@ -115,10 +143,10 @@ def evaluate(map_file: MapFile, predictions: Labelled, group: Group = None, out:
 
     check_place(out, map_file, predictions)
     document = load_map(map_file)
-    rows, new, notes = read_to_judge(document, predictions, group=group)
-    scored = ReliabilityMap.of(document)(rows)
+    rows, scored, seen, notes = read_to_judge(document, predictions, group=group)
     evaluation = evaluated(document, rows, scored, load_params(PARAMS_FILE).metrics)
-    drifted = drift(document, scored.reliability, rows.decision, rows.correct, rows.group) if new else None
+    reliability = scored.reliability
+    drifted = drift(document, reliability, rows.decision, rows.correct, rows.group) if seen == "new" else None
     lines = ["Whether the map still holds, later rows can tell: these are among those that it was made of."]
     if drifted is not None:
         lines = drifted.in_words(document.shown_names)
@@ -144,16 +172,21 @@ def thresholds(
         raise BadInput("give either --target-accuracy or --coverage")
     check_place(out, map_file, predictions)
     document = load_map(map_file)
-    rows, _, notes = read_to_judge(document, predictions, group=group)
+    rows, scored, seen, notes = read_to_judge(document, predictions, group=group)
+    judged = scored.reliability, rows.decision, rows.correct
     if rows.group is not None:
-        rows = rows.take(one_row_per_group(rows.group, document.source.seed))
-        notes.append(f"One row of each group, drawn at random, so that rows are independent: {len(rows):,} rows.")
-    judged = ReliabilityMap.of(document)(rows).reliability, rows.decision, rows.correct
+        drawn = one_row_per_group(rows.group, document.source.seed)
+        judged = scored.reliability[drawn], rows.decision[drawn], rows.correct[drawn]
+        notes.append(f"One row of each group, drawn at random, so that rows are independent: {len(drawn):,} rows.")
+    guaranteed = seen != "out_of_fold"
+    if not guaranteed:
+        notes.append(ESTIMATE)
     if target_accuracy is not None:
         cuts = find_cuts(document, *judged, target=target_accuracy, confidence=confidence)
     else:
         cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
-    show({"predictions": predictions.name, "map": map_file.name, **cuts.as_json()}, out)
+    files = {"predictions": predictions.name, "map": map_file.name}
+    show({**files, "guaranteed": guaranteed, **cuts.as_json()}, out)
     return say([*notes, *cuts.in_words(document.shown_names)])
 
 
@@ -168,6 +201,16 @@ def sql(
     expression = sql_expression(load_map(map_file), dialect)
     print(expression)
     return expression
+
+
+def _columns(signals: str | None) -> tuple[str, ...]:
+    """`length,source` as names of columns."""
+    if signals is None:
+        return ()
+    names = tuple(name.strip() for name in signals.split(","))
+    if not all(names) or len(set(names)) < len(names) or not signals.isprintable():
+        raise BadInput(f"--signals is {signals!r}; it must name columns, each once: length,source")
+    return names
 
 
 def _names(labels: str | None) -> tuple[str, ...] | None:

@@ -10,7 +10,6 @@ from prefect.cache_policies import NO_CACHE
 from tasks.maps.document import load_map
 from tasks.maps.drift import drift
 from tasks.maps.labelled import read_to_judge
-from tasks.maps.reliability_map import ReliabilityMap
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import WatchedMap
 
@@ -28,10 +27,10 @@ def watch(name: str, entry: WatchedMap) -> str:
         BadInput: the rows are those that the map was made of.
     """
     document = load_map(Path(entry.map))
-    rows, new, notes = read_to_judge(document, Path(entry.predictions), group=entry.group)
-    if not new:
+    rows, scored, seen, notes = read_to_judge(document, Path(entry.predictions), group=entry.group)
+    if seen != "new":
         raise BadInput(f"{entry.predictions} is what {entry.map} was made of; watch it on later labelled rows")
-    verdict = drift(document, ReliabilityMap.of(document)(rows).reliability, rows.decision, rows.correct, rows.group)
+    verdict = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
     lines = [*verdict.in_words(document.shown_names), *notes]
     artifact = "\n".join([f"# {name}", "", *(f"- {line}" for line in lines)])
     create_markdown_artifact(key=f"map-{name.replace('_', '-')}", markdown=artifact, description=lines[0])

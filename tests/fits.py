@@ -45,7 +45,9 @@ def batch(rows: Rows, n_labels: int, settings: LatticeSettings | None = None, ju
 
     def labelled(confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> LabelledDecisions:
         anything = np.log(np.random.default_rng(9).dirichlet(np.ones(9), len(decision)))
-        return LabelledDecisions([Decisions(at, decision, anything, anything) for at in confidence_logit], correct)
+        label = np.where(correct, decision, (decision + 1) % n_labels)
+        under = [Decisions(at, decision, anything, anything) for at in confidence_logit]
+        return LabelledDecisions(under, correct, label)
 
     selection = None if judge is None else labelled(*judge)
     return Batch(labelled(*rows), n_labels, settings or LatticeSettings(), selection)

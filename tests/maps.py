@@ -7,12 +7,15 @@ import polars as pl
 from scipy.special import expit, softmax
 
 from tasks.calibrators.identity import Identity
+from tasks.calibrators.matrix import Matrix
 from tasks.calibrators.temperature import Temperature
 from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from tasks.maps.learn import Learned, learn_map
 from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
 from tasks.projection.curves import Confidence, Curves, SharedCurve
 from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
+from tasks.projection.pooling import ShrunkCurves
+from tasks.projection.whole_vector import WholeVector
 from tasks.protocol.params import Params, ProtocolParams, load_params
 
 PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
@@ -70,6 +73,16 @@ def confidence_only(n: int, n_labels: int = 3, *, shift: float = 1.5, seed: int 
     return pl.DataFrame({"decision": probabilities.argmax(axis=1), "confidence": confidence, "label": made["label"]})
 
 
+def judged_with_signals(n: int, seed: int = 0) -> pl.DataFrame:
+    """Columns `decision`, `label`, `agreement`, `source`, `group`: a judge of three labels, worse on the web."""
+    generator = np.random.default_rng(seed)
+    decision, agreement = generator.integers(0, 3, n), generator.random(n)
+    web = generator.random(n) < 0.5
+    right = generator.random(n) < expit(np.array([2.0, 0.0, -1.0])[decision] + 3 * (agreement - 0.5) - 1.5 * web)
+    facts = {"agreement": agreement, "source": np.where(web, "web", "news"), "group": np.arange(n) // 10}
+    return pl.DataFrame({"decision": decision, "label": np.where(right, decision, (decision + 1) % 3), **facts})
+
+
 def variants(n_labels: int = 3, seed: int = 0) -> dict[str, object]:
     """One made-up fitted variant of each form; label 0 has its own curve, the last ones stand on others."""
     generator = np.random.default_rng(seed)
@@ -88,6 +101,14 @@ def variants(n_labels: int = 3, seed: int = 0) -> dict[str, object]:
         "confidence": Confidence(),
         "shared_1d": shared,
         "mrp": Curves(KNOTS, values, rows, fallback),
+        "mrp, shrunk": ShrunkCurves(
+            Lines(generator.random(n_labels), generator.normal(size=n_labels), 5.0),
+            Curves(KNOTS, values, rows, ("none",) * n_labels),
+            generator.random(n_labels),
+        ),
+        "label_vector": WholeVector(
+            Matrix(generator.normal(size=(n_labels, n_labels)), generator.normal(size=n_labels))
+        ),
         **{name: WithFallbacks(value, shared, fallback, rows) for name, value in own.items()},
     }
 
@@ -110,14 +131,16 @@ def document(
     """A map of a made-up variant (or of `value`) under a temperature (or `calibrator`, or none if only stated)."""
     calibrator = calibrator or (Identity() if confidence_only else Temperature(0.8))
     names = names if names is None or len(names) == n_labels else tuple(f"label {k}" for k in range(n_labels))
-    value = value or variants(n_labels)[variant]
+    value, name = value or variants(n_labels)[variant], variant.partition(",")[0]
+    rows = getattr(value, "rows", None)
+    behind = (500, 7, *[0] * n_labels)[:n_labels] if rows is None else tuple(rows.tolist())
     return MapDocument(
         input="confidence_only" if confidence_only else "logits",
         n_labels=n_labels,
         label_names=names,
         calibrator=Calibration(name="uncal" if confidence_only else "ts", rows=500, fitted=calibrator),
-        projection=Projection(name=variant, rows=507, fitted=value),
-        choice=Choice(asked=variant, reason="made up for a test", candidates=(), gains=()),
+        projection=Projection(name=name, rows=507, rows_by_label=behind, fitted=value),
+        choice=Choice(asked=name, reason="made up for a test", candidates=(), gains=()),
         held_out=HeldOut(
             rows=500,
             label_spread=0.1,

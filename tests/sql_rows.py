@@ -2,12 +2,13 @@
 
 import numpy as np
 import polars as pl
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from tasks.maps.document import MapDocument
-from tasks.maps.reliability_map import reliability_logit
 from tasks.projection.curves import Curves, SharedCurve
+from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
+from tasks.projection.pooling import ShrunkCurves
 from tests.maps import KNOTS, document, variants
 
 AGREEMENT = 1e-12
@@ -46,7 +47,7 @@ def documents(thresholds: int) -> dict[str, MapDocument]:
 
 
 def rows(made: MapDocument, n: int = 3000, *, unanswered: bool = True) -> tuple[pl.DataFrame, np.ndarray]:
-    """Columns `place`, `decision`, `confidence`, and the reliability that `apply` has, `(m,)`, NaN where there is none.
+    """Columns `place`, `decision`, `confidence`, `logits_0` ..., and the reliability of `apply` `(m,)`, NaN without one.
 
     `n` rows at random, then every label at the edges and about every knot, then those without an answer.
     """
@@ -56,18 +57,25 @@ def rows(made: MapDocument, n: int = 3000, *, unanswered: bool = True) -> tuple[
     edges = np.unique(np.r_[EDGES, knots, np.nextafter(knots, 0), np.nextafter(knots, 1)])
     decision = np.r_[generator.integers(0, made.n_labels, n), np.repeat(np.arange(made.n_labels), len(edges))]
     confidence = np.r_[random, np.tile(edges, made.n_labels)]
-    reliability = expit(reliability_logit(made.projection.fitted, confidence, decision))
+    logits = generator.normal(size=(len(decision), made.n_labels)) * 10.0 ** generator.integers(
+        -1, 3, (len(decision), 1)
+    )
+    with np.errstate(divide="ignore"):
+        seen = Decisions(logit(confidence), decision, None, logits)
+    reliability = expit(made.projection.fitted(seen))
     schema = {"decision": pl.Int32, "confidence": pl.Float64}
     frame = pl.DataFrame([decision.astype(np.int32), confidence], schema=schema)
+    frame = frame.with_columns(**{f"logits_{label}": column for label, column in enumerate(logits.T)})
     if unanswered:
-        frame = frame.vstack(pl.DataFrame(WITHOUT_ANSWER, schema=schema, orient="row"))
+        without = pl.DataFrame(WITHOUT_ANSWER, schema=schema, orient="row")
+        frame = pl.concat([frame, without], how="diagonal")
         reliability = np.r_[reliability, np.full(len(WITHOUT_ANSWER), np.nan)]
     return frame.with_row_index("place"), reliability
 
 
 def _knots(fitted: object) -> list[np.ndarray]:
     match fitted:
-        case Curves(knots=knots) | SharedCurve(curves=Curves(knots=knots)):
+        case Curves(knots=knots) | SharedCurve(curves=Curves(knots=knots)) | ShrunkCurves(curves=Curves(knots=knots)):
             return [knots]
         case WithFallbacks(own=own, shared=shared):
             return [shared.curves.knots, *(own.confidence if isinstance(own, Isotonic) else [])]

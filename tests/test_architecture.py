@@ -21,6 +21,7 @@ IMPORTS = {file: imports(ROOT / file) for file in (*FILES, *FLOWS)}
 LIBRARIES = {file: {name.split(".")[0] for name in names} for file, names in IMPORTS.items()}
 GROUND = {"metrics", "protocol", "provenance", "sources"}
 ABOVE = {  # rooms that may import others beside the ground
+    "projection": {"calibrators"},  # the whole vector is read by a recalibration
     "maps": {"calibrators", "projection", "predictions"},
     "tables": {"calibrators", "projection"},  # whose results they show
     "figures": {"calibrators", "projection"},

@@ -97,8 +97,8 @@ def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
     applied, shared = (apply_map(document(name), path, path.with_name("out.parquet")) for name in ("mrp", "shared_1d"))
     decided = checked(predictions(90)).decision
     assert applied.rows == 90
-    assert applied.rows_by_fallback == {1: (decided == 1).sum(), 2: (decided == 2).sum()}
-    assert shared.rows_by_fallback == {}
+    assert applied.leaning == {1: (decided == 1).sum(), 2: (decided == 2).sum()}
+    assert shared.leaning == {}
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".csv"])

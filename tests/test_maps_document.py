@@ -109,7 +109,7 @@ REFUSED = {
     "an older version": (
         ("version",),
         1,
-        "version 1 of the map format, and this program reads version 2; fit the map a",
+        "version 1 of the map format, and this program reads version 3; fit the map a",
     ),
     "logits that are not there": (("input",), "confidence_only", "has no logits"),
     "a version that is true": (("version",), True, "version True"),

@@ -102,7 +102,7 @@ def test_columns_are_read_as_what_they_say():
     assert numbers_in(pl.Series("x", [" 0.5", "1 "]), FileRows("file")).tolist() == [0.5, 1]
     assert labels_in(pl.DataFrame({"label": [0, 0]}), ["label"], "file") == 2
     both = ["logits", "probabilities", "decision", "confidence"]
-    assert find_layout(both, "file", labelled=False, confidence_only=True).kind == "confidence_only"
+    assert find_layout(both, "file", labelled=False, reads="confidence_only").kind == "confidence_only"
     logits = rows_of(pl.DataFrame({"probabilities": [[0.334, 0.333, 0.32], [0.0, 0.5, 0.51]], "label": [0, 1]})).logits
     np.testing.assert_allclose(np.exp(logits), [[0.334, 0.333, 0.32], [1e-12, 0.5, 0.51]])
 
@@ -130,7 +130,11 @@ REFUSED_ROWS = {  # columns, of which the last row is wrong; what is known; what
     "a missing label": ({"logits": HALVES, "label": [None]}, {}, "label is missing"),
     "no label": ({"logits": HALVES, "label": None}, {}, "file has no column label"),
     "no predictions": ({"score": [1.0]}, {}, "it needs logits or probabilities"),
-    "no logits where the map had them": (SURE, {"confidence_only": False}, "as the rows had that the map was fitted"),
+    "no logits where the map had them": (
+        SURE,
+        {"reads": "logits"},
+        "as the rows had that the map was fitted on",
+    ),
     "predictions twice": ({"logits": HALVES, "probabilities": HALVES}, {}, "gives its predictions twice"),
     "a gap in the columns": ({"logits_0": [0.0], "logits_2": [0.0]}, {}, "with none left out"),
     "a group that is NaN": ({"logits": HALVES * 2, "site": [1.0, nan]}, {"group": "site"}, "41 (from 0): site is miss"),
@@ -140,9 +144,9 @@ REFUSED_ROWS = {  # columns, of which the last row is wrong; what is known; what
 }
 
 
-def rows_of(frame: pl.DataFrame, group=None, confidence_only=None, **known) -> PredictedRows:
+def rows_of(frame: pl.DataFrame, group=None, reads=None, **known) -> PredictedRows:
     """The rows of a labelled frame whose first row is row 40 of a file."""
-    layout = find_layout(frame.columns, "file", labelled=True, group=group, confidence_only=confidence_only)
+    layout = find_layout(frame.columns, "file", labelled=True, group=group, reads=reads)
     return checked_rows(frame, layout, "file", first=40, **known)
 
 

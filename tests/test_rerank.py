@@ -40,7 +40,17 @@ def folder(tmp_path_factory) -> Path:
     for seed, name in enumerate(("validation", "test", "new")):
         maps.predictions(3000, shift=2.0, seed=seed).write_parquet(place / f"{name}.parquet")
         maps.confidence_only(3000, shift=2.0, seed=seed).write_csv(place / f"{name}.csv")
-    run("fit", "--predictions", place / "validation.parquet", "--group", "group", "--out", place / "map.json")
+    run(
+        "fit",
+        "--predictions",
+        place / "validation.parquet",
+        "--group",
+        "group",
+        "--variant",
+        "mrp",
+        "--out",
+        place / "map.json",
+    )
     run("fit", "--predictions", place / "validation.csv", "--out", place / "stated.json")
     words = maps.confidence_only(900, 2).with_columns(pl.col("decision", "label").replace_strict({0: "no", 1: "yes"}))
     spline = "--labels", "no,yes", "--calibrator", "spline", "--variant", "mrp", "--out", place / "words.json"
@@ -122,10 +132,10 @@ def test_many_labels_are_fitted_without_matrix_scaling(tmp_path, capsys):
         run("fit", "--predictions", tmp_path / "p.parquet", "--calibrator", "matrix", "--out", tmp_path / "map.json")
 
 
-def test_a_certain_confidence_is_not_left_to_a_shift_of_the_logit(folder, tmp_path):
-    """1.0 has an infinite logit, which no shift or line can move."""
+def test_a_certain_confidence_counts_as_a_little_less(folder, tmp_path):
+    """1.0 has an infinite logit, which no shift or line could move."""
     candidates = json.loads((folder / "stated.json").read_text())["choice"]["candidates"]
-    assert {candidate["variant"] for candidate in candidates} == {"confidence", "shared_1d", "mrp"}
+    assert {"label_intercept", "label_platt"} < {candidate["variant"] for candidate in candidates}
     scored = tmp_path / "scored.csv"
     run("apply", "--map", folder / "stated.json", "--predictions", folder / "new.csv", "--out", scored)
     certain = pl.read_csv(scored).filter(pl.col("confidence") == 1)
@@ -136,7 +146,7 @@ def test_fit_says_what_to_deploy_and_why(tmp_path, capsys):
     written = fit(maps.predictions(3000, shift=2.0), tmp_path, "--labels", "bad,fair,good")
     words = capsys.readouterr().err
     assert words.startswith("Recommendation: ")
-    assert "standard error" in words
+    assert "95% interval" in words
     assert "100 rows" in words
     assert written["label_names"] == ["bad", "fair", "good"]
 
@@ -172,18 +182,66 @@ def test_evaluate_gives_a_verdict_in_words_and_the_metrics_as_json(folder, map_f
 
 
 @pytest.mark.parametrize(
-    ("map_file", "test", "left"),
-    # a confidence that no calibrator was fitted to leaves two thirds
-    [("map.json", "validation.parquet", 1000), ("stated.json", "validation.csv", 2000)],
+    ("options", "note", "left", "guaranteed"),
+    [
+        ((), "each row is judged by a fit on the other folds", 900, False),
+        (("--hold-out", 0.3), "only the 270 rows are used that were kept aside", 270, True),
+        (("--protocol", "paper"), "only the 225 rows that no fit has seen are used", 225, True),
+    ],
 )
-def test_rows_that_the_map_was_fitted_on_are_left_out(folder, map_file, test, left, capsys):
-    run("evaluate", "--map", folder / map_file, "--predictions", folder / test)
-    printed = capsys.readouterr()
-    assert f"{left:,} rows that no fit has seen" in printed.err
-    assert json.loads(printed.out)["rows"] == left
-    assert json.loads(printed.out)["drift"] is None
-    assert "later rows can tell" in printed.err
-    assert "The choice of the variant has seen 1,000 of them" in printed.err
+def test_rows_that_the_map_was_fitted_on_are_judged_by_fits_that_have_not_seen_them(
+    options, note, left, guaranteed, tmp_path, capsys
+):
+    fit(maps.predictions(900), tmp_path, "--variant", "label_intercept", *options)
+    files = "--map", tmp_path / "map.json", "--predictions", tmp_path / "p.parquet"
+    for command in (("evaluate",), ("thresholds", "--coverage", "0.5")):
+        capsys.readouterr()
+        run(*command, *files)
+        printed = capsys.readouterr()
+        assert note in printed.err
+    assert json.loads(printed.out)["overall"]["rows"] == left
+    assert json.loads(printed.out)["guaranteed"] == guaranteed == ("an estimate and no guarantee" not in printed.err)
+
+
+def test_a_judge_without_a_confidence_is_trusted_by_label_and_better_with_signals(tmp_path, capsys):
+    made = maps.judged_with_signals(1500)
+    bare = made.select("decision", "label")
+    assert fit(bare, tmp_path)["projection"]["name"] == "label_intercept"
+    written = fit(made, tmp_path, "--signals", "agreement,source,group_rank", "--group", "group", name="p.csv")
+    assert written["projection"]["name"] == "label_signals"
+    assert [signal["kind"] for signal in written["signals"]] == ["number", "text", "number"]
+    files = "--map", tmp_path / "map.json", "--predictions"
+    capsys.readouterr()
+    run("evaluate", *files, maps.write(maps.judged_with_signals(1500, seed=1), tmp_path / "new.csv"))
+    assert "Use the reliability: " in capsys.readouterr().err
+    run("apply", *files, tmp_path / "new.csv", "--out", tmp_path / "scored.csv")
+    assert pl.read_csv(tmp_path / "scored.csv")["reliability"].n_unique() > 100
+    for wrong, column in ((made.drop("agreement"), "agreement"), (made.drop("group"), "group")):
+        with pytest.raises(BadInput, match=f"no column {column}"):
+            run("apply", *files, maps.write(wrong, tmp_path / "wrong.csv"), "--out", tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "said"),
+    [
+        (maps.predictions(300), ("--signals", "length"), "no column length"),
+        (maps.predictions(300).with_columns(same=1), ("--signals", "same"), "the same in every row"),
+        (maps.predictions(300), ("--signals", "group_rank"), "need groups"),
+        (maps.predictions(300).with_columns(id=pl.int_range(300).cast(str) + "a"), ("--signals", "id"), "300 values"),
+        (maps.predictions(300), ("--signals", "a,,b"), "must name columns"),
+        (maps.predictions(300).with_columns(group=1), ("--group", "group"), "all rows are of one group"),
+        (maps.predictions(300), ("--target", 0), "log loss above 0"),
+        (maps.predictions(300), ("--protocol", "paper", "--hold-out", 0.2), "has parts of its own"),
+        (maps.predictions(80), ("--hold-out", 0.5), "40 labelled rows"),
+        (maps.confidence_only(300), ("--variant", "label_vector"), "needs logits or probabilities"),
+        (maps.predictions(300), ("--variant", "label_signals"), "needs --signals"),
+        (maps.confidence_only(300).drop("confidence"), ("--calibrator", "uncal"), "needs a confidence"),
+    ],
+)
+def test_what_a_fit_cannot_take_is_said_in_one_sentence(frame, options, said, tmp_path):
+    with pytest.raises(BadInput, match=said):
+        fit(frame, tmp_path, *options)
+    assert not (tmp_path / "map.json").exists()
 
 
 def test_a_cut_with_its_guarantee_is_what_apply_takes(folder, capsys, tmp_path):
@@ -249,7 +307,7 @@ def test_json_that_is_printed_is_printable_and_means_the_same(capsys):
 
 
 def test_a_map_under_the_papers_protocol_has_its_parts(tmp_path):
-    for protocol, rows in (("own", [200, 200, 200]), ("paper", [600, 150, 150])):
+    for protocol, rows in (("own", [600, 600, 600]), ("paper", [600, 150, 150])):
         written = fit(maps.predictions(600), tmp_path, "--variant", "mrp", "--protocol", protocol)
         assert [written[part]["rows"] for part in ("calibrator", "projection", "held_out")] == rows
         assert (written["source"]["protocol"] is None) == (protocol == "own")
@@ -318,15 +376,13 @@ def test_labels_mean_the_same_as_numbers_as_truth_values_and_as_names_in_every_f
     assert in_parquet["projection"] == in_csv["projection"]
 
 
-KEPT = "keep your confidence: "
-SURE, SITES = {"label": pl.col("logits").list.arg_max()}, {"site": pl.int_range(900) % 9}
+SURE = {"label": pl.col("logits").list.arg_max()}
 
 
 @pytest.mark.parametrize(
     ("columns", "options", "told", "variant"),
     [
-        (SURE, (), KEPT, "confidence"),  # too few errors, or groups, to choose by
-        (SITES, ("--group", "site"), KEPT, "confidence"),
+        (SURE, (), "keep your confidence, calibrated by ts: 0 of 900", "confidence"),  # too few errors to choose by
         ({"label": 2 - pl.col("label")}, ("--variant", "mrp"), "Are the labels numbered as they should be?", "mrp"),
     ],
 )

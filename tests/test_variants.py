@@ -16,12 +16,12 @@ from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.batch import Batch, optimality, project_together
 from tasks.projection.curves import Curves
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.variants import VARIANTS, project_batch
+from tasks.projection.variants import PROJECTED, VARIANTS, project_batch
 
 SETTINGS = LatticeSettings(epochs=30)
 LABELS = 3
 LABELWISE = ["label_intercept", "label_isotonic", "label_platt", "mrp", "mrp_exact"]
-every_variant = pytest.mark.parametrize("name", VARIANTS)
+every_variant = pytest.mark.parametrize("name", [name for name in PROJECTED if VARIANTS[name].reads == "confidence"])
 
 
 def batch(rows: fits.Rows, settings: LatticeSettings = SETTINGS) -> Batch:
@@ -119,6 +119,8 @@ def test_a_batch_equals_its_single_fits(rows, projected):
     for b, at in enumerate(confidence_logit):
         alone = project_batch(batch((at[None], decision, correct)))
         for name, values in projected.items():
+            if name == "label_vector":  # one for all calibrators
+                continue
             here, there = (value(seen(at, decision, at)) for value in (values[b], alone[name][0]))
             np.testing.assert_array_equal(here, there, name)
 

@@ -25,6 +25,7 @@ from tasks.maps.reliability_map import ReliabilityMap
 from tasks.predictions.files import ParquetPredictions, Predictions, as_frame, numbered, opened
 from tasks.predictions.output import check_output, in_order, write_beside
 from tasks.predictions.rows import Layout, checked_rows, find_layout, listed
+from tasks.predictions.signals import COMPUTED, group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import temporary_beside
 
@@ -43,7 +44,7 @@ class Applied:
     rows: int
     automatic: int  # rows whose decision is used as it is
     lowest_automatic: float | None  # the lowest reliability among them; None if there are none
-    rows_by_fallback: dict[int, int]  # label without a curve of its own -> rows that decide it
+    leaning: dict[int, int]  # label that leans on the others, for want of rows at the fit -> rows that decide it
     unverified: bool  # whether the predictions are parquet without the checksums that would show a flipped bit
 
     def in_words(self, names: Sequence[str]) -> list[str]:
@@ -53,7 +54,7 @@ class Applied:
         else:
             share = f"{self.automatic:,} of {self.rows:,} rows ({100 * self.automatic / self.rows:.1f}%)"
             lines = [f"{share} are automatic: a reliability of {self.lowest_automatic:.4g} or more. Review the rest."]
-        rare = [f"{names[label]} ({rows:,} rows)" for label, rows in self.rows_by_fallback.items() if rows]
+        rare = [f"{names[label]} ({rows:,} rows)" for label, rows in self.leaning.items() if rows]
         if rare:
             lines.append(
                 f"No curve of their own, since the map was fitted on few rows of them or none: {listed(rare)}."
@@ -94,7 +95,7 @@ def apply_map(
     file = opened(predictions)
     check_output(file, out)
     layout = find_layout(
-        file.schema.names, str(predictions), labelled=False, confidence_only=document.input == "confidence_only"
+        file.schema.names, str(predictions), labelled=False, group=grouped_by(document), reads=document.input
     )
     names = _added_names(document, file)
     automatic, lowest, rows_by_label = 0, inf, np.zeros(document.n_labels, dtype=np.int64)
@@ -126,7 +127,7 @@ def apply_map(
         rows=ranking.n_rows,
         automatic=automatic,
         lowest_automatic=float(lowest) if automatic else None,
-        rows_by_fallback={
+        leaning={
             label: int(rows_by_label[label])
             for label, kind in enumerate(document.projection.fallback)
             if kind != "none"
@@ -171,18 +172,40 @@ def _added_names(document: MapDocument, file: Predictions) -> dict[str, str]:
 
 def _scores(document: MapDocument, file: Predictions, layout: Layout, progress: Progress) -> Iterator[pl.DataFrame]:
     """What the map says of the rows, piece by piece, with the columns of SCORES."""
-    reliability_map = ReliabilityMap.of(document)
+    reliability_map, computed = ReliabilityMap.of(document), _of_groups(document, file, layout)
+    also = [signal.name for signal in document.signals if signal.name in file.schema.names]
 
     def score(piece: tuple[int, pa.RecordBatch]) -> pl.DataFrame:
         first, batch = piece
         frame, names = as_frame(batch, file.path), document.label_names
         rows = checked_rows(frame, layout, str(file.path), names=names, n_labels=document.n_labels, first=first)
-        scored = reliability_map(rows)
+        here = {name: values[first : first + len(rows)] for name, values in computed.items()}
+        known = document.signals, frame, rows, str(file.path)
+        scored = reliability_map(rows.with_signals(read_signals(*known, first=first, computed=here)[1]))
         return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
 
-    for scores in in_order(score, numbered(file.batches(layout.read)), threads=2):
+    for scores in in_order(score, numbered(file.batches(list(dict.fromkeys([*layout.read, *also])))), threads=2):
         progress("scored", len(scores))
         yield scores
+
+
+def grouped_by(document: MapDocument) -> str | None:
+    """The column of groups, where a map reads a signal that is computed from whole groups."""
+    return document.source.group if any(signal.name in COMPUTED for signal in document.signals) else None
+
+
+def _of_groups(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, np.ndarray]:
+    """The signals that are computed from whole groups, of all rows of the file; empty where the map reads none."""
+    if grouped_by(document) is None:
+        return {}
+    scores, groups = [], []
+    for first, batch in numbered(file.batches(layout.read)):
+        frame, facts = as_frame(batch, file.path), {"names": document.label_names, "n_labels": document.n_labels}
+        rows = checked_rows(frame, layout, str(file.path), first=first, **facts)  # type: ignore[arg-type]
+        assert rows.group is not None
+        scores.append(relevance(rows))
+        groups.append(rows.group)
+    return group_signals(np.concatenate(groups), np.concatenate(scores)) if groups else {}
 
 
 @dataclass(frozen=True, eq=False)

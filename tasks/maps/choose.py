@@ -1,43 +1,50 @@
-"""The calibrator and the variants of a map, fitted as the pipeline fits them for one seed, and which one to deploy.
+"""The calibrator and the variants of a map, fitted on all labelled rows, and which one to deploy.
 
-It is the simplest within one standard error of the best on projection-selection rows. The rule is Breiman et al.'s
-(1984, section 3.4.3), on the log loss of the reliability against correct. The standard error is that of the difference
-to the best one, row by row (group by group, where rows go together): all candidates are judged on the same rows, and
-what they share says nothing about which is better.
+Each row is judged by a fit on the folds that it is not in. The variant of the lowest log loss out of fold is taken, the
+simpler of two equal ones. The fits shrink by themselves, so nothing is added for being complex; how sure the gain is
+beside the confidence stands in an interval, and does not choose.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
+from scipy.special import stdtrit
 
 from tasks.calibrators import CALIBRATORS, calibrators_for, fit_on_first
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import fit_spline_of_confidence
-from tasks.maps.document import Calibrator, Candidate, Choice, Gain, Variant
-from tasks.maps.labelled import Parts
-from tasks.maps.reliability_map import ReliabilityMap, calibrated_logit
+from tasks.maps.constant import fit_constant
+from tasks.maps.document import Calibrator, Candidate, Choice, Fold, Gain, Variant
+from tasks.maps.labelled import Division, paper_parts
+from tasks.maps.reliability_map import ReliabilityMap, Scored, calibrated_logit
 from tasks.metrics.reliability import nll_correct_of_rows, order_by_risk, ranking_metrics
-from tasks.metrics.resampling import FEWEST_GROUPS
 from tasks.predictions.rows import PredictedRows
-from tasks.projection.batch import Batch, project_together
+from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.lattice import LatticeSettings
-from tasks.projection.variants import DEPLOYABLE, SIMPLEST_FIRST, VARIANTS, project_batch
+from tasks.projection.variants import AUTOMATIC, DEPLOYABLE, PROJECTED, VARIANTS, project_batch, project_pooled
+from tasks.projection.whole_vector import MOST_LABELS
 from tasks.protocol.errors import BadInput
-from tasks.protocol.params import Params
+from tasks.protocol.params import Params, ProtocolParams
 
 AUTO = "auto"
-FEWEST_ERRORS = 10  # or right decisions
+CONSTANT = "constant"  # the calibrator of decisions without a confidence
+FEWEST_ERRORS = 10  # or correct decisions
 MOST_LABELS_CLASSWISE = 50  # for a class-wise calibrator
-MOST_LABELS = 20  # for which matrix scaling is tried; its time grows with the fourth power
+LEVEL = 0.95  # of intervals
+WIDER = 1.3  # than for one fit: the fits of the folds share rows, and one of several candidates is chosen; measured
 
 
-def check_names(calibrator: str, variant: str, *, confidence_only: bool, n_labels: int) -> None:
+def check_names(calibrator: str, variant: str, rows: PredictedRows, n_labels: int) -> None:
     """Raise BadInput where a calibrator or a variant is unknown, or cannot be had from what is there."""
-    if calibrator not in CALIBRATORS:
+    if rows.kind == "decision_only":
+        if calibrator != CONSTANT:
+            raise BadInput(f"the calibrator {calibrator} needs a confidence, and there is a decision alone")
+    elif calibrator not in CALIBRATORS:
         raise BadInput(f"there is no calibrator {calibrator!r}; there are {', '.join(CALIBRATORS)}")
-    if confidence_only and not CALIBRATORS[calibrator].of_confidence:
+    elif rows.logits is None and not CALIBRATORS[calibrator].of_confidence:
         able = " and ".join(key for key, each in CALIBRATORS.items() if each.of_confidence)
         needed = f"the calibrator {calibrator} needs logits or probabilities"
         raise BadInput(f"{needed}; for a decision and a confidence there are {able}")
@@ -48,44 +55,149 @@ def check_names(calibrator: str, variant: str, *, confidence_only: bool, n_label
     if variant not in (AUTO, *DEPLOYABLE):
         why = ", which reads the runner-up as well as the confidence" if variant == "label_2d" else ""
         raise BadInput(f"a map cannot hold the variant {variant!r}{why}; it can hold {', '.join((AUTO, *DEPLOYABLE))}")
+    if variant != AUTO and variant not in offered(rows, n_labels, DEPLOYABLE):
+        needs = {"logits": f"logits or probabilities of {MOST_LABELS} labels at most", "signals": "--signals"}
+        needed = needs.get(VARIANTS[variant].reads, "a confidence")
+        raise BadInput(f"the variant {variant} needs {needed}")
+
+
+def offered(rows: PredictedRows, n_labels: int, names: Sequence[str] = AUTOMATIC) -> tuple[str, ...]:
+    """Which of `names` can be had from what these rows hold."""
+    there = {"confidence"}
+    if rows.logits is not None and n_labels <= MOST_LABELS:
+        there.add("logits")
+    if rows.signals is not None:
+        there.add("signals")
+    names = tuple(name for name in names if VARIANTS[name].reads in there)
+    if rows.kind == "decision_only":  # without a confidence there is nothing to draw a curve over
+        names = tuple(name for name in names if name in ("confidence", "label_intercept", "label_signals"))
+    return names
 
 
 def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:
     """The calibrator `name` on all rows."""
-    return fit_calibrators(name, rows, [len(rows)], seed=seed)[0]
-
-
-def fit_calibrators(name: str, rows: PredictedRows, first: Sequence[int], *, seed: int) -> list[Calibrator]:
-    """The calibrator `name` on so many of the first rows, for each of `first`."""
     assert rows.label is not None
     if rows.logits is not None:
-        return fit_on_first(name, rows.logits, rows.label, first, seed=seed)
+        return fit_on_first(name, rows.logits, rows.label, [len(rows)], seed=seed)[0]
+    if name == CONSTANT:
+        return fit_constant(int(rows.correct.sum()), len(rows))
     if name == "uncal":
-        return [Identity() for _ in first]
+        return Identity()
     assert rows.confidence is not None
-    return [fit_spline_of_confidence(rows.confidence[:n], rows.correct[:n]) for n in first]
+    return fit_spline_of_confidence(rows.confidence, rows.correct)
 
 
-def batch_under(calibrator: Calibrator, parts: Parts, settings: LatticeSettings, first: int | None = None) -> Batch:
-    """What the variants are fitted on under one calibrator, on the first rows only if `first` says so."""
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A calibrator, and variants by name."""
 
-    fit, selection = (
-        LabelledDecisions([Decisions(calibrated_logit(calibrator, rows), rows.decision)], rows.correct)
-        for rows in (parts.projection_fit.take(slice(first)), parts.projection_selection)
-    )
-    return Batch(fit, parts.n_labels, settings, None if parts.paper is None else selection)
-
-
-def offered(calibrator: Calibrator, parts: Parts) -> tuple[str, ...]:
-    """What auto chooses from: a shift or a line needs a logit, which a confidence of exactly 0 or 1 does not have."""
-    logits = [calibrated_logit(calibrator, rows) for rows in (parts.projection_fit, parts.projection_selection)]
-    certain = np.isinf(np.concatenate(logits)).any()
-    return tuple(name for name in SIMPLEST_FIRST if not (certain and VARIANTS[name].of_the_logit))
+    calibrator: Calibrator
+    variants: Mapping[str, Variant]
+    matrix: Calibrator | None = None  # matrix scaling of the same rows, for who may recalibrate instead
 
 
-def fit_variants(batch: Batch, names: Sequence[str]) -> dict[str, Variant]:
-    """The variants `names` by name, in that order."""
-    return {name: fitted[0] for name, fitted in project_batch(batch, tuple(names)).items()}
+def batch_under(
+    calibrator: Calibrator,
+    rows: PredictedRows,
+    n_labels: int,
+    settings: LatticeSettings,
+    selection: PredictedRows | None = None,
+) -> Batch:
+    """What the variants are fitted on under one calibrator."""
+
+    def of(rows: PredictedRows) -> LabelledDecisions:
+        seen = Decisions(calibrated_logit(calibrator, rows), rows.decision, None, rows.logits, rows.signals)
+        return LabelledDecisions([seen], rows.correct, rows.label)
+
+    return Batch(of(rows), n_labels, settings, None if selection is None else of(selection))
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What is to be deployed, and what candidates say of rows that the fits behind it have not seen."""
+
+    deployed: Fit
+    folds: tuple[Fit, ...]
+    rows: PredictedRows  # that are judged
+    fold: np.ndarray  # (n,) which of the folds has not seen the row
+    scores: Mapping[str, Scored]  # of each candidate
+    rival: Scored | None  # of matrix scaling, the same decisions
+    moved: float  # share of the rows that it would decide otherwise
+    decided: np.ndarray  # decisions of the rows that the variants of what is deployed are fitted on
+
+    def losses(self, name: str, smallest: float) -> np.ndarray:
+        """The log loss of the reliability of each row `(n,)`, in nats."""
+        return nll_correct_of_rows(self.scores[name].logit, self.rows.correct, smallest)
+
+
+def cross_fit(
+    rows: PredictedRows,
+    division: Division,
+    n_labels: int,
+    calibrator: str,
+    names: Sequence[str],
+    params: Params,
+    seed: int,
+) -> Trial:
+    """Fit everything on all folds but one, for each, and on all of them."""
+    settings = LatticeSettings.chosen(params.projection)
+    with_matrix = rows.logits is not None and n_labels <= MOST_LABELS and calibrator not in calibrators_for("rival")
+
+    def fit(training: np.ndarray) -> Fit:
+        on = rows.take(training)
+        fitted = fit_calibrator(calibrator, on, seed=seed)
+        values = project_pooled(batch_under(fitted, on, n_labels, settings), tuple(names))
+        matrix = fit_calibrator("matrix", on, seed=seed) if with_matrix else None
+        return Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
+
+    folds = tuple(fit(division.training(place)) for place in range(len(division.folds)))
+    fold = np.repeat(np.arange(len(folds)), [len(part) for part in division.folds])
+    used = rows.take(division.fitted)
+    return _tried(fit(division.fitted), folds, used, fold, used.decision)
+
+
+def as_in_the_paper(
+    rows: PredictedRows,
+    n_labels: int,
+    calibrator: str,
+    names: Sequence[str],
+    params: Params,
+    seed: int,
+    protocol: ProtocolParams,
+) -> tuple[Trial, tuple[int, int]]:
+    """Fit everything on the parts of the paper's protocol, and read it on projection-selection rows.
+
+    Returns what was tried, and the rows behind the calibrator and behind the variants.
+    """
+    everything, calibrator_fit, projection_fit, selection = paper_parts(rows, seed, protocol)
+    settings = replace(LatticeSettings.chosen(params.projection), minimum_rows=0)  # each label on its own rows
+    behind = everything if calibrator == "ts" else calibrator_fit
+    fitted = fit_calibrator(calibrator, behind, seed=seed)
+    values = project_batch(batch_under(fitted, projection_fit, n_labels, settings, selection), tuple(names))
+    fit = Fit(fitted, {name: value for name, (value,) in values.items()})
+    trial = _tried(fit, (fit,), selection, np.zeros(len(selection), dtype=np.int64), projection_fit.decision)
+    return trial, (len(behind), len(projection_fit))
+
+
+def _tried(deployed: Fit, folds: tuple[Fit, ...], rows: PredictedRows, fold: np.ndarray, decided: np.ndarray) -> Trial:
+    def read(say: Callable[[Fit, PredictedRows], Scored]) -> Scored:
+        parts = [say(fit, rows.take(fold == place)) for place, fit in enumerate(folds)]
+        return Scored(
+            np.concatenate([part.confidence for part in parts]), np.concatenate([part.logit for part in parts])
+        )
+
+    scores = {name: read(partial(_scored, name)) for name in folds[0].variants}
+    if any(fit.matrix is None for fit in folds) or rows.logits is None:
+        return Trial(deployed, folds, rows, fold, scores, None, 0.0, decided)
+    logits = rows.logits
+    rival = read(lambda fit, part: ReliabilityMap(fit.matrix)(part))
+    otherwise = [fit.matrix(logits[fold == place]).argmax(axis=1) for place, fit in enumerate(folds)]  # type: ignore[misc]
+    moved = float(np.mean(np.concatenate(otherwise) != rows.decision))
+    return Trial(deployed, folds, rows, fold, scores, rival, moved, decided)
+
+
+def _scored(name: str, fit: Fit, rows: PredictedRows) -> Scored:
+    return ReliabilityMap(fit.calibrator, fit.variants[name])(rows)
 
 
 @dataclass(frozen=True)
@@ -94,6 +206,7 @@ class Difference:
 
     mean: float
     standard_error: float
+    units: int  # rows, or groups of rows that stand and fall together
 
     @classmethod
     def of(cls, losses: np.ndarray, group: np.ndarray | None) -> "Difference":
@@ -104,120 +217,133 @@ class Difference:
             _, code = np.unique(group, return_inverse=True)
             away = np.bincount(code, away)
         few = len(away) / max(len(away) - 1, 1)
-        return cls(float(losses.mean()), float(np.sqrt(few * (away**2).sum()) / n))
+        return cls(float(losses.mean()), float(np.sqrt(few * (away**2).sum()) / n), len(away))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the difference lies for fresh rows with 95% confidence, by Student's t, made `WIDER`."""
+        half = float(stdtrit(max(self.units - 1, 1), (1 + LEVEL) / 2)) * WIDER * self.standard_error
+        return self.mean - half, self.mean + half
 
 
-def losses_of(reliability_map: ReliabilityMap, rows: PredictedRows, smallest: float) -> np.ndarray:
-    """The log loss of the reliability of each row `(n,)`, in nats."""
-    return nll_correct_of_rows(reliability_map(rows).logit, rows.correct, smallest)
-
-
-def candidates(losses: Mapping[str, np.ndarray], group: np.ndarray | None) -> list[Candidate]:
-    """Each variant's losses `(n,)` beside those of the best one, in the order given."""
-    best = min(losses.values(), key=lambda of_rows: float(of_rows.mean()))
+def candidates(losses: Mapping[str, np.ndarray], group: np.ndarray | None) -> tuple[Candidate, ...]:
+    """Each variant's losses `(n,)` beside those of the confidence, in the order given."""
     judged = []
     for name, of_rows in losses.items():
-        above = Difference.of(of_rows - best, group)
-        facts = {"above_best": above.mean, "standard_error": above.standard_error}
-        judged.append(Candidate(variant=name, nll_correct=float(of_rows.mean()), **facts))
-    return judged
+        change = Difference.of(of_rows - losses["confidence"], group)
+        low, high = change.interval
+        judged.append(
+            Candidate(variant=name, nll_correct=float(of_rows.mean()), change=change.mean, low=low, high=high)
+        )
+    return tuple(judged)
 
 
-def simplest_within_one_standard_error(judged: Sequence[Candidate]) -> Candidate:
-    """The first candidate, from simple to complex, that is no more than its standard error above the best."""
-    near = [candidate for candidate in judged if candidate.above_best <= candidate.standard_error]
-    return min(near, key=lambda candidate: SIMPLEST_FIRST.index(candidate.variant))
+def best_of(judged: Sequence[Candidate]) -> Candidate:
+    """The candidate of the lowest loss; of equals the first, which is the simpler."""
+    return min(judged, key=lambda candidate: candidate.nll_correct)
 
 
 def too_little(rows: PredictedRows) -> str:
-    """Why projection-selection rows cannot choose; empty if they can."""
+    """Why rows cannot choose; empty if they can."""
     rarer = min(int(rows.correct.sum()), int((~rows.correct).sum()))
     if rarer < FEWEST_ERRORS:
-        which = "right" if rows.correct.mean() < 0.5 else "wrong"
-        return f"{rarer} of {len(rows):,} projection-selection rows are {which}, and it takes {FEWEST_ERRORS} to choose"
-    groups = len(rows) if rows.group is None else len(np.unique(rows.group))
-    if groups < FEWEST_GROUPS:
-        return f"there are {groups} groups of projection-selection rows, and it takes {FEWEST_GROUPS} to choose"
+        which = "correct" if rows.correct.mean() < 0.5 else "wrong"
+        return f"{rarer} of {len(rows):,} decisions are {which}, and it takes {FEWEST_ERRORS} to choose by"
     return ""
 
 
-def reason(chosen: Candidate, judged: Sequence[Candidate], rows: int, calibrator: str) -> str:
-    """Why `chosen` was chosen on so many projection-selection rows under `calibrator`, in a sentence or two."""
-    best = min(judged, key=lambda candidate: candidate.above_best)
-    own, where = VARIANTS[chosen.variant].in_words, f"on {rows:,} projection-selection rows"
-    if chosen.variant != best.variant:
-        why = (
-            f"{own} is the simplest within one standard error of the best {where}: its log loss is "
-            f"{chosen.nll_correct:.4f}, {chosen.above_best:.4f} (standard error {chosen.standard_error:.4f}) above "
-            f"{VARIANTS[best.variant].in_words}"
-        )
-    else:
-        why = f"{own} has the lowest log loss {where} ({chosen.nll_correct:.4f})"
-        if chosen.variant != min((candidate.variant for candidate in judged), key=SIMPLEST_FIRST.index):
-            why += ", and everything simpler is more than one standard error worse"
-    kept = "keep your confidence" if calibrator == "uncal" else f"keep your confidence, calibrated by {calibrator}"
-    return f"{kept}: {why}" if chosen.variant == "confidence" else why
+def reason(chosen: Candidate, rows: int, calibrator: str) -> str:
+    """Why `chosen` was chosen on so many rows under `calibrator`, in a sentence."""
+    own = VARIANTS[chosen.variant].in_words
+    why = f"{own} has the lowest log loss on {rows:,} rows that the fit had not seen ({chosen.nll_correct:.4f})"
+    if chosen.variant != "confidence":
+        return why
+    if calibrator == CONSTANT:
+        return f"take the same reliability for every decision: nothing here tells them apart, and {why}"
+    return f"{kept(calibrator)}: {why}"
 
 
-def recalibration(reliability_map: ReliabilityMap, parts: Parts, smallest: float) -> tuple[Difference, float] | None:
-    """Matrix scaling on the calibrator-fit rows, confidence alone, against the map.
-
-    The difference of its log loss to the map's on projection-selection rows, and the share of rows whose decision
-    would no longer be the most probable label under it. None without logits, or for more than 20 labels.
-    """
-    rows = parts.projection_selection
-    if rows.logits is None or parts.n_labels > MOST_LABELS:
-        return None
-    matrix = fit_calibrator("matrix", parts.calibrator_fit, seed=parts.seed)
-    losses = losses_of(ReliabilityMap(matrix), rows, smallest) - losses_of(reliability_map, rows, smallest)
-    moved = float(np.mean(matrix(rows.logits).argmax(axis=1) != rows.decision))
-    return Difference.of(losses, rows.group), moved
+def kept(calibrator: str) -> str:
+    """The advice to keep the confidence."""
+    return "keep your confidence" if calibrator == "uncal" else f"keep your confidence, calibrated by {calibrator}"
 
 
 def gains(
-    calibrator: str, variant: str, parts: Parts, settings: LatticeSettings, steps: Sequence[int], smallest: float
-) -> list[Gain]:
-    """What `variant` buys over confidence if each of the two fits has only so many of the first rows, for each step."""
-    rows = parts.projection_selection
-    fits = fit_calibrators(calibrator, parts.calibrator_fit, steps, seed=parts.seed)
-    batches = [batch_under(fit, parts, settings, step) for fit, step in zip(fits, steps, strict=True)]
-    values: list[Variant] = []
-    if variant == "mrp":  # its curves descend side by side
-        values += [curves for (curves,) in project_together(batches)]
-    else:
-        values += [fit_variants(batch, [variant])[variant] for batch in batches]
+    variant: str, trial: Trial, division: Division, rows: PredictedRows, n_labels: int, calibrator: str, params: Params
+) -> tuple[Gain, ...]:
+    """What `variant` buys over the confidence if it and the calibrator have only so many rows, for several numbers.
+
+    Each fold is judged by fits on the first rows of the other ones; the last number is all of them.
+    """
+    settings, smallest = LatticeSettings.chosen(params.projection), params.metrics.smallest_reliability
+    least = min(len(division.training(place)) for place in range(len(division.folds)))
     gained = []
-    for step, fit, value in zip(steps, fits, values, strict=True):
-        both = ReliabilityMap(fit, value), ReliabilityMap(fit)
-        after, before = (losses_of(made, rows, smallest) for made in both)
-        change = Difference.of(after - before, rows.group)
-        ranked = (order_by_risk(made(rows).logit, rows.correct) for made in both)
-        aurc, aurc_before = (float(ranking_metrics(order)["aurc"][0]) for order in ranked)
-        facts = {"nll_correct": change.mean, "nll_correct_standard_error": change.standard_error}
-        gained.append(Gain(rows=min(step, len(parts.projection_fit)), aurc=aurc - aurc_before, **facts))
-    return gained
+    for step in params.rivals.asked(least // 2):
+        fits = []
+        for place in range(len(division.folds)):
+            on = rows.take(division.training(place)[:step])
+            if on.label is None or not 0 < on.correct.sum() < len(on):
+                break
+            fitted = fit_calibrator(calibrator, on, seed=0)
+            batch = batch_under(fitted, on, n_labels, settings)
+            values = project_pooled(batch, ("confidence", variant))
+            fits.append(Fit(fitted, {name: value for name, (value,) in values.items()}))
+        if len(fits) == len(division.folds):
+            gained.append(
+                _gain(
+                    step, variant, _tried(trial.deployed, tuple(fits), trial.rows, trial.fold, trial.decided), smallest
+                )
+            )
+    return (*gained, _gain(len(division.fitted), variant, trial, smallest))
 
 
-def choose_map(parts: Parts, params: Params, calibrator: str, variant: str) -> tuple[str, ReliabilityMap, Choice]:
-    """Fit what is asked for, or all that `auto` chooses from; the variant that is taken, its map, and why."""
-    settings = LatticeSettings.chosen(params.projection)
-    if parts.paper is not None:  # there every label stands on its own rows, however few
-        settings = replace(settings, minimum_rows=0)
+def _gain(rows: int, variant: str, trial: Trial, smallest: float) -> Gain:
+    change = Difference.of(trial.losses(variant, smallest) - trial.losses("confidence", smallest), trial.rows.group)
+    ranked = (order_by_risk(trial.scores[name].logit, trial.rows.correct) for name in (variant, "confidence"))
+    after, before = (float(ranking_metrics(order)["aurc"][0]) for order in ranked)
+    facts = {"nll_correct": change.mean, "nll_correct_standard_error": change.standard_error}
+    return Gain(rows=rows, aurc=after - before, **facts)
+
+
+def choose_map(
+    rows: PredictedRows,
+    division: Division,
+    n_labels: int,
+    calibrator: str,
+    variant: str,
+    params: Params,
+    seed: int,
+    protocol: ProtocolParams | None,
+) -> tuple[str, Trial, Choice, tuple[int, int]]:
+    """Fit what is asked for, or all that `auto` chooses from.
+
+    Returns the name of the variant that is taken, what was tried, why, and the rows behind calibrator and variant.
+    """
+    names = offered(rows, n_labels) if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
+    if protocol is not None:
+        names = tuple(name for name in names if name in PROJECTED)
+        trial, behind = as_in_the_paper(rows, n_labels, calibrator, names, params, seed, protocol)
+    else:
+        trial = cross_fit(rows, division, n_labels, calibrator, names, params, seed)
+        behind = len(division.fitted), len(division.fitted)
     smallest = params.metrics.smallest_reliability
-    selection = parts.projection_selection
-    fitted = fit_calibrator(calibrator, parts.fit_rows(calibrator), seed=parts.seed)
-    wanted = offered(fitted, parts) if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
-    variants = fit_variants(batch_under(fitted, parts, settings), wanted)
-    maps = {name: ReliabilityMap(fitted, value) for name, value in variants.items()}
-    judged = candidates({name: losses_of(made, selection, smallest) for name, made in maps.items()}, selection.group)
+    judged = candidates({name: trial.losses(name, smallest) for name in names}, trial.rows.group)
     if variant != AUTO:
         chosen, why = variant, f"{VARIANTS[variant].in_words}, as asked for"
-    elif lacking := too_little(selection):
-        chosen, why = "confidence", f"keep your confidence: {lacking}"
+    elif lacking := too_little(trial.rows):
+        chosen, why = "confidence", f"{kept(calibrator)}: {lacking}"
     else:
-        simplest = simplest_within_one_standard_error(judged)
-        chosen, why = simplest.variant, reason(simplest, judged, len(selection), calibrator)
-    shown = "mrp" if chosen == "confidence" else chosen
-    steps = params.rivals.asked(min(len(parts.calibrator_fit), len(parts.projection_fit)))
-    fewer = gains(calibrator, shown, parts, settings, steps, smallest)
-    return chosen, maps[chosen], Choice(asked=variant, reason=why, candidates=tuple(judged), gains=tuple(fewer))
+        best = best_of(judged)
+        chosen, why = best.variant, reason(best, len(trial.rows), calibrator)
+    learned: tuple[Gain, ...] = ()
+    if protocol is None and (shown := [candidate for candidate in judged if candidate.variant != "confidence"]):
+        name = chosen if chosen != "confidence" else best_of(shown).variant
+        learned = gains(name, trial, division, rows, n_labels, calibrator, params)
+    return chosen, trial, Choice(asked=variant, reason=why, candidates=judged, gains=learned), behind
+
+
+def folds_of(trial: Trial, variant: str, protocol: ProtocolParams | None) -> tuple[Fold, ...]:
+    """The fits behind what was judged, as a map keeps them; none under the paper's protocol."""
+    if protocol is not None:
+        return ()
+    return tuple(Fold(calibrator=fit.calibrator, projection=fit.variants[variant]) for fit in trial.folds)

@@ -1,6 +1,6 @@
 """`map.json`: everything that applying a reliability map needs, readable, and no code.
 
-A fitted calibrator and a fitted variant stand in it as the values that they are. The JSON Schema of version 2 is
+A fitted calibrator and a fitted variant stand in it as the values that they are. The JSON Schema of version 3 is
 `map.schema.json` beside this file. What the schema cannot say is checked when a map is made or read: shapes are those
 of K labels, knots rise from 0 to 1, no curve falls.
 """
@@ -13,7 +13,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tasks.calibrators import CALIBRATORS
+from tasks.maps.constant import Constant
+from tasks.predictions.signals import Signal
 from tasks.projection.curves import Fallback
+from tasks.projection.labelwise import Lines
+from tasks.projection.pooling import ShrunkCurves, WithSignals
 from tasks.projection.variants import DEPLOYABLE, VARIANTS
 from tasks.protocol.errors import BadInput, mistakes
 from tasks.protocol.params import ProtocolParams
@@ -21,7 +25,8 @@ from tasks.protocol.store import check_file, write_whole
 from tasks.protocol.values import Count, Share
 
 FORMAT = "mrp-reliability-map"
-VERSION = 2
+VERSION = 3
+FEW_ROWS = 20  # behind a label, which then leans on the others so much that it is said
 SCHEMA_FILE = Path(__file__).with_name("map.schema.json")
 LARGEST_FILE = 64 * 2**20  # bytes; a map of 8,000 thresholds for each of 100 labels is smaller
 
@@ -32,8 +37,10 @@ if TYPE_CHECKING:  # which reads no registry
     Calibrator: TypeAlias = Any
     Variant: TypeAlias = Any
 else:
-    Calibrator = Union[tuple(dict.fromkeys(calibrator.value for calibrator in CALIBRATORS.values()))]  # noqa: UP007
-    Variant = Union[tuple(dict.fromkeys(VARIANTS[name].value for name in DEPLOYABLE))]  # noqa: UP007
+    values = (*(calibrator.value for calibrator in CALIBRATORS.values()), Constant)
+    Calibrator = Union[tuple(dict.fromkeys(values))]  # noqa: UP007
+    values = sorted((value for name in DEPLOYABLE for value in VARIANTS[name].values), key=lambda value: value.__name__)
+    Variant = Union[tuple(dict.fromkeys(values))]  # noqa: UP007
 
 
 class Part(BaseModel):
@@ -57,7 +64,7 @@ class Calibration(Part):
     """A calibrator by its name on the command line, and as it was fitted."""
 
     name: str
-    rows: Count  # calibrator-fit rows
+    rows: Count  # that it was fitted on
     fitted: Annotated[Calibrator, Field(discriminator="kind")]
 
 
@@ -65,34 +72,40 @@ class Projection(Part):
     """A variant by its name, and as it was fitted."""
 
     name: str
-    rows: Count  # projection-fit rows
+    rows: Count  # that it was fitted on
+    rows_by_label: tuple[Count, ...]  # of these, how many each label was decided on
     fitted: Annotated[Variant, Field(discriminator="kind")]
 
     @property
     def fallback(self) -> tuple[Fallback, ...]:
-        """What each label stands on; empty where no label has a curve of its own."""
+        """What each label stands on: itself, or mostly the others; empty where no label has a curve of its own."""
+        if isinstance(self.fitted, Lines | ShrunkCurves | WithSignals) and self.name != "shared_1d":
+            return tuple("none" if rows >= FEW_ROWS else "shared" for rows in self.rows_by_label)
         return getattr(self.fitted, "fallback", ())
 
-    @property
-    def rows_by_label(self) -> tuple[int, ...]:
-        """Projection-fit rows behind each label; empty where no label has a curve of its own."""
-        return tuple(getattr(self.fitted, "rows", np.empty(0)).tolist())
+
+class Fold(Part):
+    """What was fitted on all folds but one, which it has not seen."""
+
+    calibrator: Annotated[Calibrator, Field(discriminator="kind")]
+    projection: Annotated[Variant, Field(discriminator="kind")]
 
 
 class Candidate(Part):
-    """What `auto` chose from, on projection-selection rows."""
+    """What `auto` chose from, on rows that the fit had not seen."""
 
     variant: str
     nll_correct: float
-    above_best: float  # nll_correct less that of the best
-    standard_error: float  # of above_best
+    change: float  # nll_correct less that of the confidence; negative is better
+    low: float  # 95% interval of the change
+    high: float
 
 
 class Gain(Part):
-    """What the projection buys over confidence with so many labelled rows for each of the two fits."""
+    """What the projection buys over confidence if so many labelled rows are there to fit on."""
 
     rows: Count
-    nll_correct: float  # with it less without, on projection-selection rows; negative is better
+    nll_correct: float  # with it less without, on rows that the fit had not seen; negative is better
     nll_correct_standard_error: float
     aurc: float
 
@@ -107,7 +120,7 @@ class Choice(Part):
 
 
 class Cell(Part):
-    """Projection-selection rows of one decided label and one half of its reliabilities: what drift is held against."""
+    """Rows of one decided label and one half of its reliabilities, unseen by the fit: what drift is held against."""
 
     label: Count
     half: Half
@@ -118,7 +131,7 @@ class Cell(Part):
 
 
 class HeldOut(Part):
-    """What the map said of projection-selection rows, on which it was not fitted."""
+    """What was said of rows that the fit had not seen: out of fold, or the paper's projection-selection rows."""
 
     rows: Count
     label_spread: float | None  # of the calibrated confidence, in [0, 2]; null where undefined
@@ -136,7 +149,8 @@ class Source(Part):
     rows: Count
     seed: Annotated[int, Field(ge=0)]
     group: str | None  # the column whose groups were kept together
-    protocol: ProtocolParams | None = None  # the paper's, if its parts were asked for in place of the tool's own
+    hold_out: Annotated[float, Field(ge=0, lt=1)] = 0.0  # share of the rows that was kept aside from every fit
+    protocol: ProtocolParams | None = None  # the paper's, if its parts were asked for in place of folds
     at: str  # date and time
     versions: dict[str, str]
 
@@ -145,14 +159,17 @@ class MapDocument(Part):
     """A reliability map: calibrator, projection, label names and where they come from."""
 
     format: Literal["mrp-reliability-map"] = "mrp-reliability-map"
-    version: Literal[2] = 2
-    input: Literal["logits", "confidence_only"]  # log-probabilities are logits; the other: a decision and a confidence
+    version: Literal[3] = 3
+    # log-probabilities are logits; or a decision and a confidence, or a decision alone
+    input: Literal["logits", "confidence_only", "decision_only"]
     n_labels: Annotated[int, Field(ge=2, le=100_000)]
     label_names: tuple[str, ...] | None
     calibrator: Calibration
     projection: Projection
+    signals: tuple[Signal, ...] = ()  # what else is read of each row, in the order of the values
     choice: Choice
     held_out: HeldOut
+    folds: tuple[Fold, ...] = ()  # the fits behind what was held out; none under the paper's protocol
     source: Source
 
     @property
@@ -165,18 +182,22 @@ class MapDocument(Part):
         """What it is and what it was fitted on, for the last line of a report."""
         calibrated = f"{self.calibrator.name} on {self.calibrator.rows:,} rows"
         projected = f"{self.projection.name} on {self.projection.rows:,}"
-        return (
-            f"{calibrated}, {projected}, held out {self.held_out.rows:,}, of {self.source.rows:,} in {self.source.file}"
-        )
+        judged = f"judged on {self.held_out.rows:,}" + (f" in {len(self.folds)} folds" if self.folds else "")
+        return f"{calibrated}, {projected}, {judged}, of {self.source.rows:,} in {self.source.file}"
 
     @model_validator(mode="after")
     def _sound(self) -> "MapDocument":
-        wrong = self.calibrator.fitted.violations(self.n_labels) + self.projection.fitted.violations(self.n_labels)
         names, fitted = self.shown_names, self.calibrator.fitted
+        fits = [(fitted, self.projection.fitted), *((fold.calibrator, fold.projection) for fold in self.folds)]
+        wrong = [what for fit in fits for value in fit for what in value.violations(self.n_labels)]
         if len(set(names)) != self.n_labels or len(names) != self.n_labels:
             wrong.append(f"there are {self.n_labels} labels and {len(names)} names, of which {len(set(names))} differ")
         if self.input == "confidence_only" and not isinstance(fitted, OF_CONFIDENCE):
             wrong.append(f"a stated confidence has no logits for the calibrator {self.calibrator.name}")
+        if (self.input == "decision_only") != isinstance(fitted, Constant):
+            wrong.append(f"the calibrator {self.calibrator.name} and the input {self.input} do not go together")
+        if len(self.projection.rows_by_label) != self.n_labels:
+            wrong.append(f"projection.rows_by_label has {len(self.projection.rows_by_label)} numbers")
         if len(self.held_out.halves) != self.n_labels or any(c.label >= self.n_labels for c in self.held_out.cells):
             wrong.append(f"held_out speaks of other labels than 0..{self.n_labels - 1}")
         if (np.diff(self.held_out.quantiles) < 0).any():

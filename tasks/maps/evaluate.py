@@ -143,7 +143,7 @@ def _labels(document: MapDocument, judged: JudgedDecisions) -> list[dict[str, An
             "label": label,
             "name": document.shown_names[label],
             "rows": int(rows[label]),
-            "fit_rows": behind[label] if behind else None,
+            "fit_rows": behind[label] if fallback else None,
             "fallback": fallback[label] if fallback else None,
             **{name: plain(mean[label]) for name, mean in means.items()},
             "correct": share,

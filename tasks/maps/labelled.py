@@ -1,116 +1,108 @@
-"""The labelled rows of a map: how they are read, and who sees which.
+"""The labelled rows of a map: how they are read, and which fit sees which.
 
-The rows are cut in three equal parts under a seed, and no group falls in two of them: the paper's parted queries and
-its leaking temperature are nothing to rely on, and are there for those who ask for the paper's own numbers. The
-calibrator is fitted on the first part, the variants on the second; the third chooses between them, and is what the map
-is held against later.
+Rows are dealt into folds under a seed, and no group falls in two of them. Everything is fitted on all folds but one,
+and read on that one: so every row is fitted on, and every row is judged by fits that have not seen it. What is deployed
+is fitted on all folds. A part may be kept aside, which no fit sees at all. Who asks for the paper's own numbers gets
+its parts instead, with its parted queries and its leaking temperature.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import polars as pl
 
 from tasks.calibrators.identity import Identity
 from tasks.maps.document import MapDocument
+from tasks.maps.reliability_map import ReliabilityMap, Scored
 from tasks.predictions.files import Predictions, columns_of, opened
 from tasks.predictions.rows import Layout, PredictedRows, checked_rows, find_layout, labels_in
+from tasks.predictions.signals import Signal, read_signals
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import ProtocolParams
-from tasks.protocol.splits import ValidationParts, rows_by_group, validation_parts
+from tasks.protocol.splits import rows_by_group, validation_parts
 from tasks.provenance.hashing import sha256_of_file
 
 FEWEST_ROWS = 60
-CAP = 8000  # rows of each part that are used at most
+CAP = 16_000  # rows that are fitted on at most; more gain hardly anything, and are kept aside
+FOLDS = 5
+
+Seen = Literal["new", "kept_aside", "out_of_fold"]  # how the fits of a map know the rows that it is held against
 
 
 @dataclass(frozen=True, eq=False)
-class Parts:
-    """The labelled rows of a map, each part for its one purpose."""
+class Division:
+    """Row numbers: those of each fold, and those that no fit sees."""
 
-    calibrator_fit: PredictedRows
-    projection_fit: PredictedRows
-    projection_selection: PredictedRows
-    n_labels: int
-    seed: int
-    paper: ProtocolParams | None = None  # whose parts these are, in place of the tool's own
-    temperature_fit: PredictedRows | None = None  # all rows, where the paper's protocol fits a temperature on them
+    folds: tuple[np.ndarray, ...]
+    kept_aside: np.ndarray
 
-    def fit_rows(self, calibrator: str) -> PredictedRows:
-        """What the calibrator of the map is fitted on."""
-        leaking = calibrator == "ts" and self.temperature_fit is not None
-        return self.temperature_fit if leaking else self.calibrator_fit  # type: ignore[return-value]
+    @property
+    def fitted(self) -> np.ndarray:
+        """The rows of all folds."""
+        return np.concatenate(self.folds)
+
+    def training(self, fold: int) -> np.ndarray:
+        """The rows of all folds but one."""
+        return np.concatenate([rows for place, rows in enumerate(self.folds) if place != fold])
 
 
-def cut(rows: PredictedRows, n_labels: int, seed: int, paper: ProtocolParams | None = None) -> Parts:
-    """Cut labelled rows in three under `seed`; by group where there is one, or as the `paper`'s protocol has it.
+def divide(
+    n: int, group: np.ndarray | None, seed: int, *, folds: int = FOLDS, hold_out: float = 0, cap: int = CAP
+) -> Division:
+    """Deal `n` rows, or whole groups `(n,)`, into `folds` under `seed`, a share `hold_out` and all beyond `cap` aside.
 
-    Raises
-    ------
-    BadInput: fewer than 60 rows, one label only, or groups so few that a part is empty.
+    The same rows, seed and groups give the same parts on every machine. There are fewer folds where there are fewer
+    groups.
     """
+    units = [np.array([row]) for row in range(n)] if group is None else rows_by_group(group)
+    order = np.random.default_rng(seed).permutation(len(units))
+    aside, rest = np.split(order, [round(hold_out * len(units))])
+    beyond = np.cumsum([len(units[unit]) for unit in rest]) > cap
+    beyond[:2] = False  # the largest group there is must not leave nothing to fit on
+    parts = [*np.array_split(rest[~beyond], min(folds, len(rest[~beyond]))), np.concatenate([aside, rest[beyond]])]
+    rows = [np.concatenate([np.empty(0, dtype=np.int64), *(units[unit] for unit in part)]) for part in parts]
+    return Division(tuple(rows[:-1]), np.sort(rows[-1]))
+
+
+def check_enough(rows: PredictedRows, division: Division) -> None:
+    """Raise BadInput where rows, groups or labels are too few to fit a map on."""
     assert rows.label is not None
-    if len(rows) < FEWEST_ROWS:
-        raise BadInput(f"there are {len(rows)} labelled rows; a map needs {FEWEST_ROWS} at least, better 3,000")
-    if (rows.label == rows.label[0]).all():
-        raise BadInput(f"every label is {rows.label[0]}; a map needs rows of two labels at least")
-    numbers = cut_numbers(rows, seed, paper, (CAP, CAP, CAP))
-    if not all(map(len, numbers)):
-        raise BadInput("there are fewer than three groups, which cannot be cut in three parts; leave --group away")
-    fit, projection, selection = (rows.take(part) for part in numbers)
-    leaking = paper is not None and paper.temperature_rows == "validation"
-    return Parts(fit, projection, selection, n_labels, seed, paper, rows if leaking else None)
+    fitted = division.fitted
+    if len(fitted) < FEWEST_ROWS:
+        raise BadInput(
+            f"there are {len(fitted)} labelled rows to fit on; a map needs {FEWEST_ROWS} at least, better 1,000"
+        )
+    label = rows.label[fitted]
+    if (label == label[0]).all():
+        raise BadInput(f"every label is {label[0]}; a map needs rows of two labels at least")
+    if len(division.folds) < 2:
+        raise BadInput("all rows are of one group, so none can judge a fit on the others; leave --group away")
 
 
-def cut_numbers(
-    rows: PredictedRows, seed: int, paper: ProtocolParams | None, caps: tuple[int, int, int]
-) -> ValidationParts:
-    """Row numbers of the three parts: the paper's, or else thirds of so many rows at most.
-
-    The same rows, seed and groups give the same parts on every machine; rows of a group stay in file order.
-    """
-    if paper is not None:
-        return validation_parts(len(rows), seed, paper, rows.group)
-    units = None if rows.group is None else rows_by_group(rows.group)
-    parts = np.array_split(np.random.default_rng(seed).permutation(len(rows) if units is None else len(units)), 3)
-    if units is not None:
-        parts = [np.concatenate([np.empty(0, dtype=np.int64), *(units[unit] for unit in part)]) for part in parts]
-    return ValidationParts(*(part[:cap] for part, cap in zip(parts, caps, strict=True)))
-
-
-def not_fitted_on(document: MapDocument, rows: PredictedRows) -> np.ndarray:
-    """Numbers, rising, of those `rows`, all that a map was made of, on which neither of its fits was made.
-
-    They have the groups of the fit. Its choice of a variant has seen them, if it was left to `auto`; a temperature of
-    the paper's protocol has seen every row, and counts as fitted on calibrator-fit.
-    """
-    source, used = document.source, document.projection.rows
-    parts = cut_numbers(rows, source.seed, source.protocol, (document.calibrator.rows, used, used))
-    unseen = np.ones(len(rows), dtype=bool)
-    unseen[parts.projection_fit] = False
-    if not isinstance(document.calibrator.fitted, Identity):  # which learns nothing
-        unseen[parts.calibrator_fit] = False
-    return np.flatnonzero(unseen)
-
-
-def read_to_fit(predictions: Path, *, group: str | None, names: tuple[str, ...] | None) -> tuple[PredictedRows, int]:
-    """Labelled rows and K; BadInput names the file, the row and the column of a mistake."""
-    frame, layout = _read(opened(predictions), group, confidence_only=None)
+def read_to_fit(
+    predictions: Path, *, group: str | None, names: tuple[str, ...] | None, signals: tuple[str, ...] = ()
+) -> tuple[PredictedRows, int, tuple[Signal, ...]]:
+    """Labelled rows, K, and how each signal is read; BadInput names the file, the row and the column of a mistake."""
+    file = opened(predictions)
+    layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group)
+    frame = _read(file, layout, [name for name in signals if name in file.schema.names])
     n_labels = len(names) if names else None
-    if n_labels is None and layout.kind == "confidence_only":
+    if n_labels is None and layout.kind in ("confidence_only", "decision_only"):
         n_labels = labels_in(frame, ["decision", "label"], str(predictions))
     rows = checked_rows(frame, layout, str(predictions), names=names, n_labels=n_labels)
-    return rows, n_labels or rows.n_labels
+    known, values = read_signals(signals, frame, rows, str(predictions))
+    return rows.with_signals(values), n_labels or rows.n_labels, known
 
 
 def read_to_judge(
     document: MapDocument, predictions: Path, *, group: str | None
-) -> tuple[PredictedRows, bool, list[str]]:
-    """Labelled rows to hold a map against, whether they are of another file than the map, and notes in words.
+) -> tuple[PredictedRows, Scored, Seen, list[str]]:
+    """Labelled rows to hold a map against, what it says of them, how its fits know them, and notes in words.
 
-    The file that the map was made of is known by its SHA-256, whatever its name: of it, only those rows are taken
-    that neither fit has seen.
+    The file that the map was made of is known by its SHA-256, whatever its name. Of it those rows are taken that were
+    kept aside; if none were, all of them, each by the fits of the folds that had not seen it.
     """
     source, file, notes = document.source, opened(predictions), []
     same = sha256_of_file(predictions) == source.sha256
@@ -122,20 +114,64 @@ def read_to_judge(
     if same and group != source.group:
         together = f"--group {source.group}" if source.group else "no --group"
         raise BadInput(f"{predictions} is what the map was fitted on, with {together}; say the same here")
-    frame, layout = _read(file, group, confidence_only=document.input == "confidence_only")
+    layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group, reads=document.input)
+    frame = _read(file, layout, [signal.name for signal in document.signals if signal.name in file.schema.names])
     rows = checked_rows(frame, layout, str(predictions), names=document.label_names, n_labels=document.n_labels)
+    rows = rows.with_signals(read_signals(document.signals, frame, rows, str(predictions))[1])
+    reliability_map, made_of = ReliabilityMap.of(document), f"{predictions} is what the map was fitted on"
     if not same:
-        return rows, True, notes
-    unseen = not_fitted_on(document, rows)
-    note = f"{predictions} is what the map was fitted on: only the {len(unseen):,} rows that no fit has seen are used."
-    if document.choice.asked == "auto":
-        note += f" The choice of the variant has seen {document.held_out.rows:,} of them, so what holds is not strict."
-    return rows.take(unseen), False, [*notes, note]
+        return rows, reliability_map(rows), "new", notes
+    if not document.folds:
+        rows = rows.take(_unseen_in_the_paper(document, rows))
+        notes.append(f"{made_of}: only the {len(rows):,} rows that no fit has seen are used.")
+        return rows, reliability_map(rows), "kept_aside", notes
+    division = division_of(document, rows)
+    if source.hold_out:
+        rows = rows.take(division.kept_aside)
+        notes.append(f"{made_of}: only the {len(rows):,} rows are used that were kept aside.")
+        return rows, reliability_map(rows), "kept_aside", notes
+    notes.append(f"{made_of}: each row is judged by a fit on the other folds, so that none has seen it.")
+    return rows, out_of_fold(document, rows, division), "out_of_fold", notes
 
 
-def _read(file: Predictions, group: str | None, *, confidence_only: bool | None) -> tuple[pl.DataFrame, Layout]:
-    layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group, confidence_only=confidence_only)
-    frame = columns_of(file, layout.read)
+def division_of(document: MapDocument, rows: PredictedRows) -> Division:
+    """How all `rows` that a map was made of were dealt, with their groups of then."""
+    source, cap = document.source, document.projection.rows
+    folds, hold_out = len(document.folds), source.hold_out
+    return divide(len(rows), rows.group, source.seed, folds=folds, hold_out=hold_out, cap=cap)
+
+
+def out_of_fold(document: MapDocument, rows: PredictedRows, division: Division) -> Scored:
+    """What the fits of a map say of rows they have not seen: of each fold its own, of what is kept aside the map."""
+    maps = [*(ReliabilityMap(fold.calibrator, fold.projection) for fold in document.folds), ReliabilityMap.of(document)]
+    confidence, logit = np.empty(len(rows)), np.empty(len(rows))
+    for reliability_map, part in zip(maps, (*division.folds, division.kept_aside), strict=True):
+        scored = reliability_map(rows.take(part))
+        confidence[part], logit[part] = scored.confidence, scored.logit
+    return Scored(confidence, logit)
+
+
+def paper_parts(rows: PredictedRows, seed: int, protocol: ProtocolParams) -> tuple[PredictedRows, ...]:
+    """What the paper's protocol fits a temperature on, the other calibrators, the variants, and what chooses."""
+    parts = [rows.take(part) for part in validation_parts(len(rows), seed, protocol, rows.group)]
+    if not all(map(len, parts)):
+        raise BadInput("there are fewer than three groups, which cannot be cut in three parts; leave --group away")
+    return rows if protocol.temperature_rows == "validation" else parts[0], *parts
+
+
+def _unseen_in_the_paper(document: MapDocument, rows: PredictedRows) -> np.ndarray:
+    """Numbers, rising, of the rows on which neither fit was made; a temperature counts as fitted on calibrator-fit."""
+    assert document.source.protocol is not None
+    parts = validation_parts(len(rows), document.source.seed, document.source.protocol, rows.group)
+    unseen = np.ones(len(rows), dtype=bool)
+    unseen[parts.projection_fit] = False
+    if not isinstance(document.calibrator.fitted, Identity):  # which learns nothing
+        unseen[parts.calibrator_fit] = False
+    return np.flatnonzero(unseen)
+
+
+def _read(file: Predictions, layout: Layout, also: list[str]) -> pl.DataFrame:
+    frame = columns_of(file, list(dict.fromkeys([*layout.read, *also])))
     if frame.is_empty():
         raise BadInput(f"{file.path} has no rows")
-    return frame, layout
+    return frame

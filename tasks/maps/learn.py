@@ -2,19 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from pydantic import ValidationError
 
-from tasks.calibrators import calibrators_for
-from tasks.maps.choose import AUTO, Difference, check_names, choose_map, recalibration
-from tasks.maps.document import Calibration, HeldOut, MapDocument, Projection, Source
+from tasks.maps.choose import AUTO, Difference, Trial, check_names, choose_map, folds_of
+from tasks.maps.document import Calibration, Candidate, HeldOut, MapDocument, Projection, Source
 from tasks.maps.drift import reference
 from tasks.maps.evaluate import spread_and_shuffled
-from tasks.maps.labelled import Parts, cut
-from tasks.maps.reliability_map import ReliabilityMap
+from tasks.maps.labelled import check_enough, divide
+from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.predictions.rows import PredictedRows, listed
-from tasks.projection.variants import SIMPLEST_FIRST, VARIANTS
+from tasks.predictions.signals import Signal
+from tasks.projection.variants import VARIANTS
 from tasks.protocol.errors import BadInput, mistakes
 from tasks.protocol.params import MetricParams, Params
 
@@ -30,15 +31,19 @@ class Learned:
     commonest: float  # share of the commonest true label
     silent: tuple[str, ...]  # labels that no row decides, or that are the truth of none
 
-    def in_words(self) -> list[str]:
-        """The recommendation, what it was chosen from, how many labelled rows it takes, and what to beware of."""
+    def in_words(self, target: float | None = None) -> list[str]:
+        """The recommendation, how sure its gain is, what it was chosen from, and what to beware of.
+
+        `target` is how far at most the interval of the gain is to reach to either side, in nats.
+        """
         choice, decided = self.document.choice, f"Of the decisions {100 * self.accuracy:.1f}% are correct."
         lines = [f"{'Recommendation' if choice.asked == AUTO else 'Map'}: {choice.reason}."]
-        for part in (_of_candidates, _of_spread, _of_fallbacks, _of_gains):
+        lines += _of_the_gain(self.document, target)
+        for part in (_of_candidates, _of_spread, _of_leaning, _of_gains):
             lines += part(self.document)
         doubts = [f"Never decided, or never the true label: {listed(self.silent)}."] if self.silent else []
         if self.accuracy < self.commonest:
-            doubts.append(f"Always deciding the commonest label would be right in {100 * self.commonest:.1f}%.")
+            doubts.append(f"Always deciding the commonest label would be correct in {100 * self.commonest:.1f}%.")
         if doubts:
             doubts.append("Are the labels numbered as they should be?")
         return [*lines, *self._of_recalibration(), " ".join([decided, *doubts])]
@@ -63,6 +68,7 @@ def learn_map(
     variant: str,
     n_labels: int,
     names: Sequence[str] | None,
+    signals: tuple[Signal, ...] = (),
 ) -> Learned:
     """The reliability map of labelled `rows` under the protocol seed of `source`, with the settings of `params`.
 
@@ -70,44 +76,52 @@ def learn_map(
     ------
     BadInput: an unknown calibrator or variant, or too few rows, groups or labels.
     """
-    check_names(calibrator, variant, confidence_only=rows.logits is None, n_labels=n_labels)
-    parts = cut(rows, n_labels, source.seed, source.protocol)
-    chosen, learned, choice = choose_map(parts, params, calibrator, variant)
-    behind = len(parts.fit_rows(calibrator))
+    check_names(calibrator, variant, rows, n_labels)
+    division = divide(len(rows), rows.group, source.seed, hold_out=source.hold_out)
+    check_enough(rows, division)
+    asked = calibrator, variant, params, source.seed, source.protocol
+    chosen, trial, choice, behind = choose_map(rows, division, n_labels, *asked)
+    assert rows.label is not None
+    decided = np.bincount(trial.decided, minlength=n_labels)
     try:
-        calibration = Calibration(name=calibrator, rows=behind, fitted=learned.calibrator)
-        projection = Projection(name=chosen, rows=len(parts.projection_fit), fitted=learned.projection)
+        calibration = Calibration(name=calibrator, rows=behind[0], fitted=trial.deployed.calibrator)
+        projection = Projection(
+            name=chosen, rows=behind[1], rows_by_label=tuple(decided.tolist()), fitted=trial.deployed.variants[chosen]
+        )
+        folds = folds_of(trial, chosen, source.protocol)
     except ValidationError as error:
         raise BadInput(
             f"the fit is beyond what a map holds ({mistakes(error, 'fit')[0]}), as from logits that are far too large "
             "or too small; scale them, or take the calibrator ts"
         ) from None
     document = MapDocument(
-        input="confidence_only" if rows.logits is None else "logits",
+        input=rows.kind,
         n_labels=n_labels,
         label_names=tuple(names) if names else None,
         calibrator=calibration,
         projection=projection,
+        signals=signals if chosen == "label_signals" else (),
         choice=choice,
-        held_out=held_out(learned, parts, params.metrics),
+        held_out=held_out(trial, chosen, n_labels, source.seed, params.metrics),
+        folds=folds,
         source=source,
     )
-    smallest = params.metrics.smallest_reliability
-    rival = None if calibrator in calibrators_for("rival") else recalibration(learned, parts, smallest)
-    assert rows.label is not None
+    recalibrated = None
+    if trial.rival is not None:
+        smallest = params.metrics.smallest_reliability
+        rival = nll_correct_of_rows(trial.rival.logit, trial.rows.correct, smallest)
+        recalibrated = Difference.of(rival - trial.losses(chosen, smallest), trial.rows.group)
     met = np.intersect1d(rows.decision, rows.label)
     silent = tuple(name for label, name in enumerate(document.shown_names) if label not in met)
-    recalibrated, moved = rival or (None, 0.0)
     commonest = float(np.bincount(rows.label).max()) / len(rows)
-    return Learned(document, recalibrated, moved, float(rows.correct.mean()), commonest, silent)
+    return Learned(document, recalibrated, trial.moved, float(rows.correct.mean()), commonest, silent)
 
 
-def held_out(learned: ReliabilityMap, parts: Parts, params: MetricParams) -> HeldOut:
-    """What the map says of projection-selection rows: what drift and thresholds start from."""
-    rows = parts.projection_selection
-    scored = learned(rows)
-    spread, shuffled = spread_and_shuffled(scored.confidence, rows.decision, rows.correct, params, parts.seed)
-    halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, parts.n_labels)
+def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: MetricParams) -> HeldOut:
+    """What was said of rows that the fits had not seen: what drift and thresholds start from."""
+    rows, scored = trial.rows, trial.scores[chosen]
+    spread, shuffled = spread_and_shuffled(scored.confidence, rows.decision, rows.correct, params, seed)
+    halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, n_labels)
     return HeldOut(
         rows=len(rows),
         label_spread=spread,
@@ -118,16 +132,38 @@ def held_out(learned: ReliabilityMap, parts: Parts, params: MetricParams) -> Hel
     )
 
 
+def _chosen(document: MapDocument) -> Candidate:
+    return next(each for each in document.choice.candidates if each.variant == document.projection.name)
+
+
+def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
+    """How sure the gain is, and how many labels would make it surer."""
+    chosen, rows = _chosen(document), document.held_out.rows
+    if chosen.variant == "confidence":
+        return []
+    interval = f"{-chosen.high:+.4f} to {-chosen.low:+.4f}"
+    sure = (
+        "clearly a gain" if chosen.high < 0 else "clearly a loss" if chosen.low > 0 else "which spans zero: not certain"
+    )
+    half = (chosen.high - chosen.low) / 2
+    lines = [
+        f"It lowers the log loss by {-chosen.change:.4f} beside the confidence (95% interval {interval}, {sure}); "
+        f"{3 * rows:,} labelled rows more would halve that interval."
+    ]
+    if target is not None:
+        more = max(ceil(rows * (half / target) ** 2) - rows, 0)
+        lines.append(f"For {target:g} to either side it takes about {more:,} labelled rows more.")
+    return lines
+
+
 def _of_candidates(document: MapDocument) -> list[str]:
     if document.choice.asked != AUTO:
         return []
-    lines = ["  log loss, and how far above the best (standard error):"]
+    lines = ["  log loss out of fold, and what it gains beside the confidence (95% interval):"]
     for candidate in document.choice.candidates:
         mark = "<- this one" if candidate.variant == document.projection.name else ""
-        numbers = f"{candidate.nll_correct:.4f}  {candidate.above_best:+.4f} ({candidate.standard_error:.4f})"
-        lines.append(f"    {candidate.variant:<16} {numbers}  {mark}".rstrip())
-    if len(document.choice.candidates) < len(SIMPLEST_FIRST):
-        lines.append("  Some confidences are exactly 0 or 1, and a shift or a line of the logit cannot move these.")
+        gain = f"{-candidate.change:+.4f} ({-candidate.high:+.4f} to {-candidate.low:+.4f})"
+        lines.append(f"    {candidate.variant:<16} {candidate.nll_correct:.4f}  {gain}  {mark}".rstrip())
     return lines
 
 
@@ -138,20 +174,27 @@ def _of_spread(document: MapDocument) -> list[str]:
     more = "more than" if spread > shuffled else "no more than"
     return [
         f"Label spread: at equal confidence the decided labels differ by {100 * spread:.1f} points in how often they "
-        f"are right, {more} shuffled labels show (95% of shuffles: up to {100 * shuffled:.1f})."
+        f"are correct, {more} shuffled labels show (95% of shuffles: up to {100 * shuffled:.1f})."
     ]
 
 
-def _of_fallbacks(document: MapDocument) -> list[str]:
-    takes = {"shared": "takes the curve of all labels", "identity": "keeps its confidence"}
+def _of_leaning(document: MapDocument) -> list[str]:
+    leans = {"shared": "leans on the other labels", "identity": "keeps its confidence"}
     labels = zip(document.shown_names, document.projection.rows_by_label, document.projection.fallback, strict=False)
-    few = [f"{name} ({rows} rows) {takes[kind]}" for name, rows, kind in labels if kind in takes]
+    few = [f"{name} ({rows} rows) {leans[kind]}" for name, rows, kind in labels if kind in leans]
     return [f"Too few rows for a curve of its own: {listed(few)}."] if few else []
 
 
 def _of_gains(document: MapDocument) -> list[str]:
-    name = "mrp" if document.projection.name == "confidence" else document.projection.name
-    lines = [f"What {VARIANTS[name].in_words} changes with fewer labelled rows (for each of the two fits):"]
+    if not document.choice.gains:
+        return []
+    names = [each.variant for each in document.choice.candidates if each.variant != "confidence"]
+    name = document.projection.name
+    if name == "confidence":
+        name = min(
+            (each for each in document.choice.candidates if each.variant in names), key=lambda c: c.nll_correct
+        ).variant
+    lines = [f"What {VARIANTS[name].in_words} changes with fewer labelled rows:"]
     for gain in document.choice.gains:
         log_loss = f"log loss {gain.nll_correct:+.4f} ({gain.nll_correct_standard_error:.4f})"
         lines.append(f"    {gain.rows:>6,} rows: {log_loss}, AURC {gain.aurc:+.4f}")

@@ -7,6 +7,7 @@ from scipy.special import expit, logit
 
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import Spline
+from tasks.maps.constant import Constant
 from tasks.maps.document import Calibrator, MapDocument, Variant
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.curves import Confidence
@@ -44,14 +45,15 @@ class ReliabilityMap:
     def __call__(self, rows: PredictedRows) -> Scored:
         """Confidence and reliability of checked rows.
 
-        The reliability is a function of the decision and of the confidence as float64 holds it, so whoever has these
-        two columns gets the same one, in SQL too.
+        A reliability that reads the confidence reads it as float64 holds it, so whoever has the columns decision and
+        confidence gets the same one, in SQL too.
         """
         confidences, logits = [np.empty(0)], [np.empty(0)]
         for first in range(0, len(rows), AT_ONCE):
             piece = rows.take(slice(first, first + AT_ONCE))
             confidences.append(calibrated_confidence(self.calibrator, piece))
-            logits.append(reliability_logit(self.projection, confidences[-1], piece.decision))
+            seen = Decisions(logit(confidences[-1]), piece.decision, None, piece.logits, piece.signals)
+            logits.append(np.asarray(self.projection(seen)))
         return Scored(np.concatenate(confidences), np.concatenate(logits))
 
 
@@ -64,6 +66,8 @@ def calibrated_confidence(calibrator: Calibrator, rows: PredictedRows) -> np.nda
 
 def calibrated_logit(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
     """logit of the calibrated confidence of the fixed decisions, `(n,)` float64, infinite ones too."""
+    if isinstance(calibrator, Constant):
+        return np.full(len(rows), logit(calibrator.share))
     if rows.logits is None:
         assert rows.confidence is not None
         assert isinstance(calibrator, Identity | Spline)
@@ -73,8 +77,3 @@ def calibrated_logit(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
         return np.asarray(logit(confidence_only))
     by_label = np.asfortranarray(rows.logits)  # its sums over labels are sums of whole columns: a third quicker
     return confidence_logit(calibrator(by_label), rows.decision)
-
-
-def reliability_logit(projection: Variant, confidence: np.ndarray, decision: np.ndarray) -> np.ndarray:
-    """Calibrated confidence `(n,)` in [0, 1] and decision `(n,)` to the logit of the reliability `(n,)`."""
-    return np.asarray(projection(Decisions(logit(confidence), decision)))

@@ -5,11 +5,16 @@ from itertools import pairwise
 from math import exp as e_to_the
 from typing import Any
 
+import numpy as np
 from sqlglot import expressions as exp
+from sqlglot import parse_one
 
+from tasks.maps.constant import Constant
 from tasks.maps.document import MapDocument, Variant
 from tasks.projection.curves import Curves, SharedCurve
-from tasks.projection.labelwise import FARTHEST_LOGIT, Intercepts, Isotonic, Labelwise, Lines, WithFallbacks
+from tasks.projection.labelwise import Intercepts, Isotonic, Labelwise, Lines, WithFallbacks
+from tasks.projection.pooling import ShrunkCurves, WithSignals
+from tasks.projection.whole_vector import WholeVector
 from tasks.protocol.errors import BadInput
 
 DIALECTS = ("duckdb", "postgres", "postgresql", "bigquery", "spark")
@@ -18,7 +23,6 @@ DIALECTS = ("duckdb", "postgres", "postgresql", "bigquery", "spark")
 FARTHEST_POWER = 700.0  # e to it is finite, and one over that is not 0
 LEAST_DIVIDEND = 1e-300  # over 1e6 it is not 0
 LEAST_RISE = 1e-15  # of a curve from knot to knot; below, rounding is all there is
-LEAST_CONFIDENCE = e_to_the(-FARTHEST_LOGIT) / (1 + e_to_the(-FARTHEST_LOGIT))
 
 Curve = tuple[Any, ...]  # a function of this file that writes a curve, and what to call it with
 
@@ -26,27 +30,38 @@ Curve = tuple[Any, ...]  # a function of this file that writes a curve, and what
 def sql_expression(document: MapDocument, dialect: str) -> str:
     """The reliability, a double in [0, 1], as an expression of the columns `decision` and `confidence`.
 
-    `decision` is an integer 0..K-1, `confidence` the calibrated one, a double in [0, 1]. Where the decision is NULL or
-    no label of the map, or the confidence is NULL, NaN or outside [0, 1], the expression is NULL, never a number.
+    A map that reads the whole vector is one of `decision` and `logits_0`, `logits_1`, ... (for probabilities, of their
+    logarithms), and one of decisions alone of `decision`. `decision` is an integer 0..K-1, `confidence` the calibrated
+    one, a double in [0, 1]. Where the decision is NULL or no label of the map, or the confidence is NULL, NaN or
+    outside [0, 1], the expression is NULL, never a number.
 
     It agrees with `ReliabilityMap` to 1e-12 unless a map is so steep that rounding the confidence moves its
     reliability by more. No part of it overflows or divides by zero. The same map gives the same text.
 
     Its size grows with the number of knots or thresholds over all labels; labels of one curve share its text. Spark
     compiles a few hundred of them in seconds, a few thousand not within a gigabyte of driver memory.
-    `dialect` is duckdb, postgres (or postgresql), bigquery or spark. Raises BadInput for any other.
+    `dialect` is duckdb, postgres (or postgresql), bigquery or spark. Raises BadInput for any other, and for a map that
+    reads signals.
     """
     if dialect not in DIALECTS:
         raise BadInput(f"there is no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
-    labels_of: dict[Curve, list[int]] = {}
-    for label, curve in enumerate(_curves(document.projection.fitted, document.n_labels)):
+    fitted, labels_of = document.projection.fitted, dict[Curve, list[int]]()
+    if isinstance(fitted, WithSignals):
+        raise BadInput("this map reads signals, which SQL does not get from us; use apply, or fit without --signals")
+    curves = _scores(fitted) if isinstance(fitted, WholeVector) else _curves(fitted, document.n_labels)
+    for label, curve in enumerate(curves):
         labels_of.setdefault(curve, []).append(label)
     arms = [
         exp.If(this=_decides(labels, document.n_labels), true=write(*numbers))
         for (write, *numbers), labels in labels_of.items()
     ]
-    inside = _confidence().between(0, 1)
-    tree: exp.Expr = exp.Case(ifs=[exp.If(this=inside, true=exp.Case(ifs=arms))])
+    tree: exp.Expr = exp.Case(ifs=arms)
+    whole = " + ".join(f"logits_{label}" for label in range(document.n_labels))
+    there = parse_one(f"NOT ({whole}) IS NULL") if isinstance(fitted, WholeVector) else _confidence().between(0, 1)
+    tree = exp.Case(ifs=[exp.If(this=there, true=tree)])
+    if isinstance(document.calibrator.fitted, Constant):
+        same = _number(document.calibrator.fitted.share)
+        tree = tree.transform(lambda node: same.copy() if node == _confidence() else node, copy=False)
     if dialect.startswith("postgres"):
         tree = tree.transform(_as_double, copy=False)
     text = tree.sql(dialect="postgres" if dialect == "postgresql" else dialect)
@@ -68,8 +83,11 @@ def _curves(projection: Variant | Labelwise, n_labels: int) -> list[Curve]:
             curves = [by_kind[kind][label] for label, kind in enumerate(fallback)]
         case Intercepts(alpha=shifts):
             curves = [(_shifted, shift) for shift in shifts.tolist()]
-        case Lines(slope=slopes, intercept=intercepts):
-            curves = [(_line, *line) for line in zip(slopes.tolist(), intercepts.tolist(), strict=True)]
+        case Lines(slope=slopes, intercept=intercepts, farthest=farthest):
+            curves = [(_line, *line, farthest) for line in zip(slopes.tolist(), intercepts.tolist(), strict=True)]
+        case ShrunkCurves(line=lines, curves=own, share=shares):
+            both = zip(shares.tolist(), _curves(lines, n_labels), _curves(own, n_labels), strict=True)
+            curves = [(_shrunk, share, line[1:], curve[1:]) for share, line, curve in both]
         case Isotonic(confidence=thresholds, reliability=heights):
             pairs = zip(thresholds, heights, strict=True)
             curves = [(_interpolated, *(tuple(steps.tolist()) for steps in pair)) for pair in pairs]
@@ -103,11 +121,47 @@ def _shifted(shift: float) -> exp.Expr:
     return _over(_at_least(_confidence(), LEAST_DIVIDEND), exp.paren(whole))
 
 
-def _line(slope: float, intercept: float) -> exp.Expr:
-    """A line in the logit of c, which is cut to [-40, 40] where c and 1 - c are."""
-    odds = _over(_at_least(_confidence(), LEAST_CONFIDENCE), _at_least(_doubt(), LEAST_CONFIDENCE))
-    line = exp.Add(this=_number(slope) * exp.Ln(this=odds), expression=_number(intercept))
-    return _expit(line, slope * FARTHEST_LOGIT + abs(intercept))
+def _line(slope: float, intercept: float, farthest: float) -> exp.Expr:
+    """A line in the logit of c, which is cut to [-farthest, farthest] where c and 1 - c are."""
+    return _expit(_line_logit(slope, intercept, farthest), slope * farthest + abs(intercept))
+
+
+def _line_logit(slope: float, intercept: float, farthest: float) -> exp.Expr:
+    least, most = (e_to_the(-far) / (1 + e_to_the(-far)) for far in (farthest, -farthest))
+    odds = _over(*(_at_most(_at_least(side, least), most) for side in (_confidence(), _doubt())))
+    return exp.Add(this=_number(slope) * exp.Ln(this=odds), expression=_number(intercept))
+
+
+def _shrunk(share: float, line: tuple[float, ...], curve: tuple[Sequence[float], Sequence[float]]) -> exp.Expr:
+    """A curve that leans on a line, on the logit scale."""
+    slope, intercept, farthest = line
+    parts = _number(1 - share) * exp.paren(_line_logit(*line)), _number(share) * exp.paren(_interpolated(*curve))
+    reach = max(slope * farthest + abs(intercept), *map(abs, curve[1]))
+    return _expit(exp.Add(this=parts[0], expression=parts[1]), reach)
+
+
+def _scores(projection: WholeVector) -> list[Curve]:
+    """For each label 0..K-1 what makes its probability from the logits."""
+    recalibration = projection.recalibration
+    centred = recalibration.weights - recalibration.weights.mean(axis=1, keepdims=True)
+    table = np.column_stack([centred, recalibration.bias])
+    return [
+        (_score, tuple(map(tuple, np.delete(table - own, label, axis=0).tolist()))) for label, own in enumerate(table)
+    ]
+
+
+def _score(others: Sequence[Sequence[float]]) -> exp.Expr:
+    """1 / (1 + sum of exp): of each other label, how far its new logit lies above."""
+    total: exp.Expr = exp.Literal.number(1)
+    for *weights, bias in others:
+        above: exp.Expr = _number(bias)
+        for place, weight in enumerate(weights):
+            above = exp.Add(this=above, expression=_number(weight) * exp.column(f"logits_{place}"))
+        near = exp.Least(
+            this=_at_least(above, -FARTHEST_POWER), expressions=[_number(FARTHEST_POWER)], ignore_nulls=False
+        )
+        total = exp.Add(this=total, expression=exp.Exp(this=near))
+    return _over(exp.Literal.number(1), exp.Paren(this=total))
 
 
 def _interpolated(knots: Sequence[float], heights: Sequence[float]) -> exp.Expr:
@@ -141,6 +195,12 @@ def _expit(logit: exp.Expr, farthest: float) -> exp.Expr:
 def _at_least(value: exp.Expr, least: float) -> exp.Expr:
     # what engines do with NULL in here differs, and does not matter: a NULL never comes so far
     return exp.Greatest(this=value, expressions=[_number(least)], ignore_nulls=True)
+
+
+def _at_most(value: exp.Expr, most: float) -> exp.Expr:
+    if most == 1:  # to which the float64 nearest it rounds
+        return value
+    return exp.Least(this=value, expressions=[_number(most)], ignore_nulls=True)
 
 
 def _over(dividend: exp.Expr, divisor: exp.Expr) -> exp.Expr:

@@ -144,7 +144,7 @@ def _reasons(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
     """Why a map may not help: those that the numbers show."""
     decided = [label for label in evaluation["labels"] if label["rows"]]
     reasons = []
-    if document.projection.fitted.kind == "shared":
+    if document.projection.name == "shared_1d":
         reasons.append("The map is one curve for all labels, so its order of the rows is that of the confidence.")
     on_others = [label for label in decided if label["fallback"] not in (None, "none")]
     if on_others:

@@ -1,13 +1,14 @@
 """Predictions as people have them: which columns say what was predicted, and the rows behind them, checked.
 
-What cannot be read is refused by file and row. Three layouts: `logits` or `probabilities` (a list of K numbers in one
-column, or columns `logits_0` ... `logits_K-1`), or, where a system gives no more, `decision` and `confidence`. A column
-`decision` beside logits is the fixed decision; without it that is the first argmax. `label` is the truth, if known.
+What cannot be read is refused by file and row. Four layouts: `logits` or `probabilities` (a list of K numbers in one
+column, or columns `logits_0` ... `logits_K-1`), or, where a system gives no more, `decision` and `confidence`, or the
+`decision` alone. A column `decision` beside logits is the fixed decision; without it that is the first argmax. `label`
+is the truth, where it is known.
 """
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -24,7 +25,12 @@ SHOWN = 10  # names in a message
 LARGEST = 2**31
 MOST_UNNAMED = 1000  # labels that are numbers; more are ids of something
 
-Kind = Literal["logits", "probabilities", "confidence_only"]
+Kind = Literal["logits", "probabilities", "confidence_only", "decision_only"]
+KINDS = {  # what a map reads -> the columns that hold it, in words
+    "logits": "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)",
+    "confidence_only": "decision and confidence",
+    "decision_only": "decision",
+}
 
 
 class FileRows(NamedTuple):
@@ -49,7 +55,7 @@ class Layout:
     """Which columns of a file hold what; `label` and `group` are None where they are not read."""
 
     kind: Kind  # confidence_only: a decision and a confidence, no more
-    columns: tuple[str, ...]  # the numbers: one column of lists, K columns of one number each, or the confidence
+    columns: tuple[str, ...]  # the numbers: one column of lists, K columns of one number each, the confidence, or none
     decision: str | None
     label: str | None
     group: str | None
@@ -69,6 +75,7 @@ class PredictedRows:
     decision: np.ndarray  # (n,) int64, the fixed decision, 0..K-1
     label: np.ndarray | None  # (n,) int64, the truth, 0..K-1
     group: np.ndarray | None  # (n,) str
+    signals: np.ndarray | None = None  # (n, S) float64, what else is known of each row
 
     def __len__(self) -> int:
         return len(self.decision)
@@ -85,17 +92,28 @@ class PredictedRows:
         assert self.label is not None
         return np.asarray(self.decision == self.label)
 
+    @property
+    def kind(self) -> Literal["logits", "confidence_only", "decision_only"]:
+        """What a map of these rows reads beside the decision."""
+        if self.logits is None:
+            return "decision_only" if self.confidence is None else "confidence_only"
+        return "logits"
+
+    def with_signals(self, signals: np.ndarray | None) -> "PredictedRows":
+        """The same rows with signals `(n, S)`."""
+        return replace(self, signals=signals)
+
     def take(self, rows: np.ndarray | slice) -> "PredictedRows":
         """The same value for `rows` (int or bool index, or a slice) only, in that order."""
         return PredictedRows(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
 
 
 def find_layout(
-    names: Sequence[str], file: str, *, labelled: bool, group: str | None = None, confidence_only: bool | None = None
+    names: Sequence[str], file: str, *, labelled: bool, group: str | None = None, reads: str | None = None
 ) -> Layout:
     """What the columns `names` of `file` hold; `labelled` asks for the truth, `group` names the column of groups.
 
-    `confidence_only` asks for a decision and a confidence, or (False) for logits; with None logits come first.
+    `reads`, a key of `KINDS`, is what a map reads; without it the first of them is taken that is there.
 
     Raises:
         BadInput: no layout, two at once, a gap in `logits_0` ..., or a column that is asked for and not there.
@@ -111,19 +129,18 @@ def find_layout(
             raise BadInput(f"{file} has the columns {', '.join(split)}; {asked}")
         if split:
             layouts.append((kind, split))
-    if len(layouts) > 1 and not confidence_only:
+    if len(layouts) > 1 and reads in (None, "logits"):
         both = " and ".join(columns[0] for _, columns in layouts)
         raise BadInput(f"{file} gives its predictions twice: {both}; drop one")
-    if confidence_only is not False and {"decision", "confidence"} <= set(names) and (confidence_only or not layouts):
-        layouts = [("confidence_only", ("confidence",))]
-    elif confidence_only:
-        layouts = []
+    there: dict[str, list[tuple[Kind, tuple[str, ...]]]] = {
+        "logits": layouts,
+        "confidence_only": [("confidence_only", ("confidence",))] if {"decision", "confidence"} <= set(names) else [],
+        "decision_only": [("decision_only", ())] if "decision" in names else [],
+    }
+    layouts = there[reads] if reads else next(filter(None, there.values()), [])
     if not layouts:
-        whole = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
-        needed = {None: f"{whole}, or decision and confidence", True: "decision and confidence", False: whole}[
-            confidence_only
-        ]
-        like = "" if confidence_only is None else ", as the rows had that the map was fitted on"
+        needed = KINDS[reads] if reads else f"{KINDS['logits']}, or decision and confidence, or decision alone"
+        like = "" if reads is None else ", as the rows had that the map was fitted on"
         apart = any(re.search(r"[;\t]|^ | $", name) for name in names)
         hint = "; are they separated by commas, without spaces?" if apart else ""
         raise BadInput(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
@@ -158,7 +175,7 @@ def checked_rows(
         confidence_only = confidence = numbers(frame["confidence"], rows)
         outside = ~((confidence >= 0) & (confidence <= 1))
         rows.refuse(outside, lambda row: f"confidence is {confidence[row]}; it must lie in [0, 1]")
-    else:
+    elif layout.kind != "decision_only":
         logits = _matrix(frame, layout, rows)
         if n_labels is not None and logits.shape[1] != n_labels:
             raise BadInput(f"{file} has {logits.shape[1]} {layout.kind} a row, where there are {n_labels} labels")

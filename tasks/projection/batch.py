@@ -7,11 +7,11 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit
 
-from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.curves import Curves, Fallback, SharedCurve, fallbacks, with_fallbacks
 from tasks.projection.decisions import LabelledDecisions
 from tasks.projection.exact import Exact, fit_exact
 from tasks.projection.lattice import FitRows, LatticeSettings, objective
+from tasks.projection.pooling import PooledRows
 from tasks.protocol.results import Calibrator
 from tasks.protocol.splits import ValidationRows
 
@@ -57,6 +57,12 @@ class Batch:
         return [(expit(under.confidence_logit), decision, self.fit.correct) for under in self.fit.under]
 
     @cached_property
+    def pooled(self) -> list[PooledRows]:
+        """The rows of each fit as pooled lines take them."""
+        rows = self.fit.decision, self.fit.correct, self.n_labels
+        return [PooledRows(under.confidence_logit, *rows) for under in self.fit.under]
+
+    @cached_property
     def shared(self) -> np.ndarray:
         """Values `(B, J)` of the curves that all labels share."""
         return lattices([self], shared=True)[0][:, 0]
@@ -93,6 +99,8 @@ def lattices(batches: Sequence[Batch], *, shared: bool = False) -> list[np.ndarr
 
     The batches have their settings, number of labels and device in common.
     """
+    from tasks.projection.adam_lattice import fit_lattices  # noqa: PLC0415 - imports torch, for two seconds
+
     if not batches:
         return []
     first = batches[0]

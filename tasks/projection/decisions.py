@@ -18,6 +18,7 @@ class Decisions:
     decision: np.ndarray  # (n,) 0..K-1
     log_probabilities: np.ndarray | None = None  # (n, K) of the calibrator
     logits: np.ndarray | None = None  # (n, K) uncalibrated
+    signals: np.ndarray | None = None  # (n, S), what else is known of each decision, in units of its spread
 
     @classmethod
     def under(cls, calibrator: Calibrator, fixed: FixedDecisions) -> "Decisions":
@@ -54,11 +55,12 @@ class LabelledDecisions:
 
     under: Sequence[Decisions]  # B of them
     correct: np.ndarray  # (m,) bool
+    label: np.ndarray | None = None  # (m,) the truth, 0..K-1; what reads the whole vector is fitted to it
 
     @classmethod
     def of(cls, calibrators: Sequence[Calibrator], fixed: FixedDecisions) -> "LabelledDecisions":
         """The `fixed` decisions under each of `calibrators`."""
-        return cls([Decisions.under(calibrator, fixed) for calibrator in calibrators], fixed.correct)
+        return cls([Decisions.under(calibrator, fixed) for calibrator in calibrators], fixed.correct, fixed.labels)
 
     @property
     def decision(self) -> np.ndarray:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
 from filelock import FileLock
 
 from tasks.protocol.errors import BadInput
@@ -14,6 +13,8 @@ from tasks.protocol.errors import BadInput
 
 def available_device(wanted: str | None) -> str:
     """The device that is wanted, or else CUDA where there is one; BadInput if the wanted one is not there."""
+    import torch  # noqa: PLC0415 - takes two seconds, and the CPU does without
+
     if wanted is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
     try:

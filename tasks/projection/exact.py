@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-import torch
 
 from tasks.projection.device import device_turn
 from tasks.projection.lattice import FitRows, LatticeSettings, sort_rows
@@ -81,6 +80,7 @@ class CellRows:
     def on(self, device: str) -> "CellRows":
         """The same rows in torch on a device; only arrays of a number for each cell come and go from then on."""
         arrays = (self.lengths, self.weight, self.places, self.masses)
+        torch = _torch()
         return CellRows(*(torch.from_numpy(array).to(device) for array in arrays))
 
     def only(self, stays: np.ndarray) -> "CellRows":
@@ -108,15 +108,16 @@ class CellRows:
         if self._library is np:
             starts = np.cumsum(self.lengths) - self.lengths
             return np.array([np.add.reduceat(of_rows, starts) for of_rows in terms])
-        return _on_host([torch.segment_reduce(part, "sum", lengths=self.lengths, unsafe=True) for part in terms])
+        segments = {"lengths": self.lengths, "unsafe": True}
+        return _on_host([self._library.segment_reduce(part, "sum", **segments) for part in terms])
 
     @property
     def _library(self) -> ModuleType:
-        return torch if isinstance(self.weight, torch.Tensor) else np
+        return np if isinstance(self.weight, np.ndarray) else _torch()
 
     def _beside(self, of_cells: np.ndarray) -> Any:
         """An array of the host where the rows are."""
-        return of_cells if self._library is np else torch.from_numpy(of_cells).to(self.weight.device)
+        return of_cells if self._library is np else self._library.from_numpy(of_cells).to(self.weight.device)
 
     def _by_row(self, of_cells: Any) -> Any:
         """A number for each cell, `(C,)`, as one for each of its rows, `(R,)`."""
@@ -140,9 +141,15 @@ class CellRows:
 
 def _on_host(arrays: Any) -> np.ndarray:
     """An array, or several of one shape stacked, in NumPy."""
-    if isinstance(arrays, list) and isinstance(arrays[0], torch.Tensor):
-        arrays = torch.stack(arrays)
-    return arrays.cpu().numpy() if isinstance(arrays, torch.Tensor) else np.asarray(arrays)
+    if isinstance(arrays, list) and not isinstance(arrays[0], np.ndarray):
+        arrays = _torch().stack(arrays)
+    return np.asarray(arrays) if isinstance(arrays, list | np.ndarray) else np.asarray(arrays.cpu())
+
+
+def _torch() -> ModuleType:
+    import torch  # noqa: PLC0415 - takes two seconds, and the CPU does without
+
+    return torch
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,15 +54,16 @@ class Intercepts(Value):
 
 @dataclass(frozen=True, eq=False)
 class Lines(Value):
-    """A line in the logit for each label: t = slope * logit c + intercept, with logit c cut to [-40, 40]."""
+    """A line in the logit for each label: t = slope * logit c + intercept, logit c cut to [-farthest, farthest]."""
 
     kind: Literal["lines"] = field(default="lines", kw_only=True)
     slope: Annotated[np.ndarray, Axes("K", of=Slope)]  # where it is 0 all rows of the label tie
     intercept: Annotated[np.ndarray, Axes("K", of=Intercept)]
+    farthest: Annotated[float, Field(gt=0, le=FARTHEST_LOGIT)] = FARTHEST_LOGIT
 
     def __call__(self, decisions: Decisions) -> np.ndarray:
         """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
-        within = np.clip(decisions.confidence_logit, -FARTHEST_LOGIT, FARTHEST_LOGIT)
+        within = np.clip(decisions.confidence_logit, -self.farthest, self.farthest)
         return np.asarray(self.slope[decisions.decision] * within + self.intercept[decisions.decision])
 
     def contradictions(self) -> list[str]:

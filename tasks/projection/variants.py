@@ -4,18 +4,22 @@ A new one is a file with `fit(Batch) -> list of B values`, one for each calibrat
 maps `Decisions` to logit of the reliability `(n,)` float64 and names its own `violations()`. Everything ranks and
 compares by that logit: the reliability itself saturates. Where the settings ask for it, a label with few
 projection-fit rows takes the shared curve in every label-wise variant but that one, and a label with none the
-identity. Nothing here imports torch: who reads a map does without.
+identity. A map for one's own predictions is fitted by `pooled` where a variant has it: the same kind of curve, in which
+labels lean on one another (`pooling.py`). Nothing here imports torch: who reads a map does without.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
+import numpy as np
 from scipy.special import expit
 
-from tasks.projection.curves import Confidence, Curves, SharedCurve
-from tasks.projection.labelwise import WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
+from tasks.projection.curves import Confidence, Curves, SharedCurve, fallbacks
+from tasks.projection.labelwise import FARTHEST_LOGIT, Lines, WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
+from tasks.projection.pooling import PooledRows, ShrunkCurves, WithSignals
 from tasks.projection.surface import Surfaces, fit_surfaces
+from tasks.projection.whole_vector import WholeVector, fit_whole_vector
 
 if TYPE_CHECKING:
     from tasks.projection.batch import Batch
@@ -28,16 +32,18 @@ class Variant:
     key: str  # under which its results are filed
     title: str
     role: Literal["paper", "rival", "sensitivity"]  # the paper's tables hold the first
-    fit: Callable[["Batch"], list[Any]]  # B fitted values
+    fit: Callable[["Batch"], list[Any]] | None  # B fitted values; None where only a map has it
     in_words: str = ""  # as a map's page says what it is; empty where a map cannot hold it
-    automatic: bool = False  # whether `auto` chooses from it; the registry has these from simple to complex
-    of_the_logit: bool = False  # whether it can do nothing with a confidence of exactly 0 or 1
+    pooled: Callable[["Batch"], list[Any]] | None = (
+        None  # as a map has it, in place of `fit`; `auto` chooses from these
+    )
+    reads: Literal["confidence", "logits", "signals"] = "confidence"  # what it needs of a decision, beside the decision
     line: str = ""  # the name of its colour where rankings are drawn as lines; empty where it is not drawn
 
     @property
-    def value(self) -> type:
-        """What `fit` returns for each calibrator, as it says itself."""
-        return cast("type", get_args(self.fit.__annotations__["return"])[0])
+    def values(self) -> set[type]:
+        """What its fits return for each calibrator, as they say themselves."""
+        return {cast("type", get_args(fit.__annotations__["return"])[0]) for fit in (self.fit, self.pooled) if fit}
 
 
 def fit_confidence(batch: "Batch") -> list[Confidence]:
@@ -69,6 +75,44 @@ def fit_surface(batch: "Batch") -> list[Surfaces]:
     ]
 
 
+def fit_vector_of_all(batch: "Batch") -> list[WholeVector]:
+    """A class-wise recalibration read as a score: the same one whatever the calibrator."""
+    logits, label = batch.fit.under[0].logits, batch.fit.label
+    if logits is None or label is None:
+        raise ValueError("the whole vector needs logits and labels")
+    return [fit_whole_vector(logits, label)] * len(batch.fit.under)
+
+
+def pooled(*free: str) -> Callable[["Batch"], list[Lines]]:
+    """The fit of pooled lines in which `free` parts of the prior are not left out."""
+
+    def fit(batch: "Batch") -> list[Lines]:
+        return cast("list[Lines]", [rows.lines(*free) for rows in batch.pooled])
+
+    return fit
+
+
+pooled_lines = pooled("shared", "intercept", "slope")
+
+
+def pooled_curves(batch: "Batch") -> list[ShrunkCurves]:
+    """MRP at its optimum, shrunk to the label's pooled line: the more, the fewer rows it has."""
+    share = batch.rows / (batch.rows + CURVE_ROWS)
+    knots, own = batch.settings.places, fallbacks(batch.rows, least=0)
+    # where confidences all but coincide an optimum lies beyond what a reliability of float64 tells from 0 or 1
+    values = np.clip(batch.exact.values, -FARTHEST_LOGIT, FARTHEST_LOGIT)
+    fits = zip(pooled_lines(batch), values, strict=True)
+    return [ShrunkCurves(line, Curves(knots, values, batch.rows, own), share) for line, values in fits]
+
+
+def pooled_signals(batch: "Batch") -> list[WithSignals]:
+    """Pooled lines, and what signals add to them: for all labels, and for each."""
+    free = ("shared", "intercept", "slope", "signals", "signals_by_label")
+    rows, at = (batch.fit.decision, batch.fit.correct, batch.n_labels), batch.fit.under
+    fits = [PooledRows(each.confidence_logit, *rows, each.signals).lines(*free) for each in at]
+    return cast("list[WithSignals]", fits)
+
+
 def guarded(fit: Callable[["Batch"], list]) -> Callable[["Batch"], list[WithFallbacks]]:
     """Add the fallbacks to the fit of a label-wise variant that has none of its own."""
 
@@ -81,6 +125,8 @@ def guarded(fit: Callable[["Batch"], list]) -> Callable[["Batch"], list[WithFall
     return fit_with_fallbacks
 
 
+CURVE_ROWS = 1000.0  # rows of a label at which its curve counts as much as its line
+
 VARIANTS = {
     variant.key: variant
     for variant in (
@@ -90,12 +136,17 @@ VARIANTS = {
             "paper",
             fit_confidence,
             "the calibrated confidence itself",
-            True,
+            fit_confidence,
             line="confidence",
         ),
-        Variant("shared_1d", "shared 1D", "paper", fit_shared, "one curve for all labels", True),
+        Variant("shared_1d", "shared 1D", "paper", fit_shared, "one curve for all labels", pooled("shared")),
         Variant(
-            "label_intercept", "label intercept", "paper", guarded(fit_intercepts), "a shift for each label", True, True
+            "label_intercept",
+            "label intercept",
+            "paper",
+            guarded(fit_intercepts),
+            "a shift for each label",
+            pooled("shared", "intercept"),
         ),
         Variant(
             "label_isotonic",
@@ -111,11 +162,10 @@ VARIANTS = {
             "rival",
             guarded(fit_platt),
             "a Platt line for each label",
-            True,
-            True,
-            "platt",
+            pooled_lines,
+            line="platt",
         ),
-        Variant("mrp", "MRP", "paper", fit_mrp, "a monotone curve for each label (MRP)", True, line="mrp"),
+        Variant("mrp", "MRP", "paper", fit_mrp, "a monotone curve for each label (MRP)", pooled_curves, line="mrp"),
         Variant("label_2d", "label-wise 2D", "paper", fit_surface),
         Variant(
             "mrp_exact",
@@ -124,25 +174,47 @@ VARIANTS = {
             fit_optimum,
             "a monotone curve for each label (MRP at its convex optimum)",
         ),
+        Variant(
+            "label_vector",
+            "whole vector",
+            "rival",
+            fit_vector_of_all,
+            "a score of the whole vector of logits",
+            fit_vector_of_all,
+            reads="logits",
+        ),
+        Variant(
+            "label_signals",
+            "label and signals",
+            "rival",
+            None,
+            "a Platt line for each label, with signals",
+            pooled_signals,
+            reads="signals",
+        ),
     )
 }
 
 
 def variants_for(*roles: str) -> tuple[str, ...]:
     """The keys of the variants that are for one of `roles`, in order."""
-    return tuple(key for key, variant in VARIANTS.items() if variant.role in roles)
+    return tuple(key for key, variant in VARIANTS.items() if variant.role in roles and variant.fit)
 
 
-SIMPLEST_FIRST = tuple(key for key, variant in VARIANTS.items() if variant.automatic)  # what `auto` chooses from
-DEPLOYABLE = (
-    *SIMPLEST_FIRST,
-    *(key for key, v in VARIANTS.items() if v.in_words and not v.automatic),
-)  # maps hold them
+PROJECTED = tuple(key for key, variant in VARIANTS.items() if variant.fit)  # what the pipeline fits
+AUTOMATIC = tuple(key for key, variant in VARIANTS.items() if variant.pooled)  # what `auto` chooses from
+DEPLOYABLE = tuple(sorted((key for key, v in VARIANTS.items() if v.in_words), key=lambda key: key not in AUTOMATIC))
 
 
-def project_batch(batch: "Batch", names: tuple[str, ...] = tuple(VARIANTS)) -> dict[str, list[Any]]:
+def project_batch(batch: "Batch", names: tuple[str, ...] = PROJECTED) -> dict[str, list[Any]]:
     """Fit the variants `names` for B calibrators at once: name to B fitted values, in the order of the calibrators.
 
     Surfaces are as many as the batch asks for.
     """
-    return {name: VARIANTS[name].fit(batch) for name in names}
+    return {name: fit(batch) for name in names if (fit := VARIANTS[name].fit)}
+
+
+def project_pooled(batch: "Batch", names: tuple[str, ...]) -> dict[str, list[Any]]:
+    """The same as a map for one's own predictions has it: labels lean on one another where a variant knows how."""
+    fits = {name: VARIANTS[name].pooled or VARIANTS[name].fit for name in names}
+    return {name: fit(batch) for name, fit in fits.items() if fit}

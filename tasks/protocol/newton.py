@@ -12,10 +12,11 @@ MOST_HALVINGS = 40
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
-def newton(objective: Objective, start: np.ndarray, least_eigenvalue: float) -> np.ndarray:
+def newton(objective: Objective, start: np.ndarray, least_eigenvalue: float, *, settled: float = SETTLED) -> np.ndarray:
     """The parameters `(P,)` that minimise `objective`, searched from `start (P,)`.
 
-    `least_eigenvalue > 0` is what no eigenvalue of the Hessian lies below but for rounding, such as that of a ridge.
+    A step that promises to take no more than `settled` off the objective is the last. `least_eigenvalue > 0` is what no
+    eigenvalue of the Hessian lies below but for rounding, such as that of a ridge.
     A step that does not take enough off the objective is halved, so beyond rounding it never rises.
     """
     parameters, (value, gradient, hessian) = start, objective(start)
@@ -32,6 +33,6 @@ def newton(objective: Objective, start: np.ndarray, least_eigenvalue: float) -> 
         else:
             break
         parameters, value, gradient, hessian = parameters + step, new_value, new_gradient, new_hessian
-        if promised <= SETTLED:
+        if promised <= settled:
             break
     return parameters

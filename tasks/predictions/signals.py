@@ -1,0 +1,140 @@
+"""Signals: columns beside the prediction that may say how sure a decision is, such as the length of a query.
+
+A column of numbers is one signal, standardised and cut to the range it had at the fit. A column of text is one for
+each of its values, 1 where it holds; a value that the fit has not seen is none of them. Two more are computed where
+rows have groups: `group_rank`, the place of a row in its group by how relevant it is said to be (1 is first, equal ones
+share the mean of their places), and `group_gap`, how far it lies below the first.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+import numpy as np
+import polars as pl
+from pydantic import Field
+from scipy.special import softmax
+
+from tasks.predictions.rows import FileRows, PredictedRows, listed, numbers
+from tasks.protocol.errors import BadInput
+from tasks.protocol.values import Number, Positive, Value
+
+MOST_VALUES = 50  # of a column of text; more are names of something
+COMPUTED = ("group_rank", "group_gap")
+
+
+@dataclass(frozen=True)
+class NumberSignal(Value):
+    """A column of numbers: (x - mean) / deviation, with x cut to [lowest, highest]."""
+
+    kind: Literal["number"] = field(default="number", kw_only=True)
+    name: str
+    mean: Number
+    deviation: Positive
+    lowest: Number
+    highest: Number
+
+    def __call__(self, column: pl.Series, rows: FileRows) -> np.ndarray:
+        """The column as `(n, 1)`."""
+        values = np.clip(numbers(column, rows), self.lowest, self.highest)
+        return np.asarray(values - self.mean)[:, None] / self.deviation
+
+
+@dataclass(frozen=True)
+class TextSignal(Value):
+    """A column of text: whether it is the first of its `values`, the second, and so on."""
+
+    kind: Literal["text"] = field(default="text", kw_only=True)
+    name: str
+    values: tuple[str, ...]
+
+    def __call__(self, column: pl.Series, rows: FileRows) -> np.ndarray:
+        """The column as `(n, V)`, 0 or 1."""
+        rows.refuse_missing(column)
+        text = column.cast(pl.String)
+        return np.column_stack([(text == value).to_numpy() for value in self.values]).astype(np.float64)
+
+
+Signal = Annotated[NumberSignal | TextSignal, Field(discriminator="kind")]
+
+
+def read_signals(
+    asked: Sequence[str] | Sequence[NumberSignal | TextSignal],
+    frame: pl.DataFrame,
+    rows: PredictedRows,
+    file: str,
+    *,
+    first: int = 0,
+    computed: dict[str, np.ndarray] | None = None,
+) -> tuple[tuple[NumberSignal | TextSignal, ...], np.ndarray | None]:
+    """Signals by name, as a fit asks for them, or as it has known them, to how they are known and `(n, S)` values.
+
+    `rows` are those of `frame`, of which the first is row `first` of `file`; `computed` are the signals of groups,
+    where the rows at hand are not all rows of theirs.
+
+    Raises
+    ------
+    BadInput: a column that is missing, holds what is no signal, or (at the fit) is the same in every row.
+    """
+    if not asked:
+        return (), None
+    known, values, at = [], [], FileRows(file, first)
+    if computed is None and any(_name(signal) in COMPUTED for signal in asked):
+        if rows.group is None:
+            raise BadInput("group_rank and group_gap need groups; name their column with --group")
+        computed = group_signals(rows.group, relevance(rows))
+    for each in asked:
+        name = _name(each)
+        if name in COMPUTED:
+            assert computed is not None
+            column = pl.Series(name, computed[name])
+        elif name in frame.columns:
+            column = frame[name]
+        else:
+            raise BadInput(f"{file} has no column {name}, which --signals names; it has {', '.join(frame.columns)}")
+        signal = _learned(column, at) if isinstance(each, str) else each
+        known.append(signal)
+        values.append(signal(column, at))
+    return tuple(known), np.concatenate(values, axis=1)
+
+
+def group_signals(group: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
+    """`group_rank` and `group_gap` `(n,)` float64 of rows with their groups and how relevant they are, `(n,)`."""
+    frame, by = pl.DataFrame({"group": group, "score": score}), pl.col("score")
+    computed = frame.select(
+        group_rank=by.rank("average", descending=True).over("group"), group_gap=(by.max() - by).over("group")
+    )
+    return {name: computed[name].to_numpy() for name in COMPUTED}
+
+
+def relevance(rows: PredictedRows) -> np.ndarray:
+    """How relevant each row is said to be, `(n,)`: the mean label of its probabilities, or else of what is known."""
+    if rows.logits is not None:
+        return np.asarray(softmax(rows.logits, axis=1) @ np.arange(rows.n_labels))
+    if rows.confidence is None or rows.decision.max(initial=0) > 1:
+        return rows.decision.astype(np.float64)
+    return np.where(rows.decision == 1, rows.confidence, 1 - rows.confidence)
+
+
+def _name(signal: str | NumberSignal | TextSignal) -> str:
+    return signal if isinstance(signal, str) else signal.name
+
+
+def _learned(column: pl.Series, rows: FileRows) -> NumberSignal | TextSignal:
+    """How a column is read from now on."""
+    name = column.name
+    if column.n_unique() < 2:
+        raise BadInput(f"{rows.file}: the signal {name} is the same in every row, so it tells nothing; leave it away")
+    text = column.dtype in (pl.String, pl.Categorical, pl.Enum) or column.dtype == pl.Boolean
+    if (
+        text
+        and column.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False).null_count() > column.null_count()
+    ):
+        found = sorted(column.drop_nulls().cast(pl.String).unique())
+        if len(found) > MOST_VALUES:
+            shown = listed(found)
+            raise BadInput(f"{rows.file}: the signal {name} has {len(found)} values ({shown}); {MOST_VALUES} at most")
+        return TextSignal(name, tuple(found))
+    values = numbers(column, rows)
+    rows.refuse(~np.isfinite(values), lambda row: f"{name} is {values[row]}; a signal must be finite")
+    return NumberSignal(name, float(values.mean()), float(values.std()), float(values.min()), float(values.max()))
