@@ -21,7 +21,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, TaskR
 from prefect.exceptions import ObjectNotFound
 from prefect.futures import as_completed
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_API_URL
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 from prefect.states import Crashed, State
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from rich.progress import track
@@ -138,6 +138,12 @@ def unlike(wanted_code: dict[str, str], wanted_versions: dict[str, str], server:
         "no Prefect server answers it at {}": [] if answers(server) else [server],
     }
     return [sentence.format(", ".join(names)) for sentence, names in pairs.items() if names]
+
+
+def server_variables() -> dict[str, str]:
+    """The environment in which a process reports to the server of this one."""
+    asked = (PREFECT_API_URL, PREFECT_API_AUTH_STRING)
+    return {setting.name: str(setting.value()) for setting in asked if setting.value() is not None}
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import yaml
@@ -23,9 +24,22 @@ from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from voluptuous import Invalid
 
 from tasks.protocol.errors import BadInput, RunFailed
+from tasks.protocol.params import Params
 from tasks.protocol.store import STATE, read_json, write_json
 
 DVC = (sys.executable, "-m", "flows.processes", "--wait-for-lock")
+LIBRARIES = (  # of stages, by what they take to import; none starts a thread, as Polars does
+    "torch",
+    "great_expectations.expectations",
+    "prefect.task_runners",
+    "prefect.artifacts",
+    "scipy.optimize",
+    "sklearn.linear_model",
+    "sklearn.preprocessing",
+    "lightgbm",
+    "altair",
+    "typer",
+)
 LOCK_FILE = Path("dvc.lock")
 BUSY_FILE = Path(".dvc/tmp/rwlock")  # which process of DVC reads or writes what
 WRITTEN_IN = 0.5  # seconds, and more than it takes
@@ -33,15 +47,15 @@ GROUPS = STATE / "groups"  # those that a refresh has started and not yet ended
 CLOCK = 30.0  # seconds by which a clock may be set while a process runs
 GRACE = 5.0  # seconds that a process group has to end by itself
 
+LANE = "--lane"
+RECORD = 256  # bytes of a target in the queue of the lanes, which read it whole
+
 Process = subprocess.Popen[bytes]
 
 
-def start_repro(targets: list[str], **environment: str) -> Process:
-    """Start `dvc repro --keep-going` in a process group of its own."""
-    tools = Path(sys.executable).parent  # holds the `python` that the stages call
-    environment["PATH"] = f"{tools}{os.pathsep}{os.environ['PATH']}"
-    command = [*DVC, "repro", "--keep-going", *targets]
-    process = subprocess.Popen(command, env=os.environ | environment, start_new_session=True)  # noqa: S603 - our own
+def started(command: list[str], **how: Any) -> Process:
+    """Start a command in a process group of its own, which `end_left_behind` knows."""
+    process = subprocess.Popen(command, start_new_session=True, **how)  # noqa: S603 - our own
     write_json(
         GROUPS / f"{process.pid}.json",
         {"started": psutil.Process(process.pid).create_time(), "boot": psutil.boot_time()},
@@ -49,19 +63,47 @@ def start_repro(targets: list[str], **environment: str) -> Process:
     return process
 
 
-def start_lanes(
-    started: list[Process], stage: str, datasets: list[str], lanes: int, *options: str, **environment: str
-) -> None:
-    """Deal the data sets to `lanes`, each with a DVC of its own that brings them up to `stage`; they share no stage.
+def start_run(run: list[Process], targets: list[str], force: bool, params: Params, variables: dict[str, str]) -> None:
+    """Start the parent of stages and DVC for `targets`, or lanes of it for everything; each goes into `run` at once."""
+    run.append(start_warm())
+    options = ["--force"] * force
+    if targets:
+        run.append(start_repro([*options, *targets], variables))
+    else:
+        start_lanes(run, params.lanes, [f"reliability@{name}" for name in params.datasets], options, variables)
 
-    Each goes into `started` at once, so that whoever ends what is there forgets none.
+
+def start_warm() -> Process:
+    """Start the parent of stages, which ends with this process; its children are of its group."""
+    no_thread = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # of the parent, so that it can fork
+    command = [sys.executable, "-m", "tasks.provenance.warm", *LIBRARIES]
+    return started(command, env=os.environ | no_thread, stdin=subprocess.PIPE)
+
+
+def start_repro(options: list[str], variables: dict[str, str], **how: Any) -> Process:
+    """Start `dvc repro --keep-going` in a process group of its own."""
+    tools = Path(sys.executable).parent  # holds the `python` that the stages call
+    path = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
+    return started([*DVC, "repro", "--keep-going", *options], env=os.environ | path | variables, **how)
+
+
+def start_lanes(
+    lanes: list[Process], number: int, targets: list[str], options: list[str], variables: dict[str, str]
+) -> None:
+    """Start a `number` of DVCs, each of which brings up to date one target after the other that none has taken yet.
+
+    Each goes into `lanes` at once, so that whoever ends what is there forgets none.
 
     DVC runs one stage at a time, and waits for another's lock. On a dumb terminal the bars of two lanes do not draw
     over each other.
     """
-    dealt = [[f"{stage}@{name}" for name in datasets[lane::lanes]] for lane in range(lanes)]
-    for targets in filter(None, dealt):
-        started += [start_repro([*options, *targets], TERM="dumb", **environment)]
+    taken, given = os.pipe()
+    how, quiet = [*options, LANE, str(taken)], {"TERM": "dumb"} | variables
+    lanes.extend(start_repro(how, quiet, pass_fds=[taken]) for _ in range(min(number, len(targets))))
+    os.close(taken)
+    with os.fdopen(given, "wb") as queue:
+        for target in targets:
+            queue.write(target.encode().ljust(RECORD))
 
 
 def finish(processes: list[Process]) -> int:
@@ -171,13 +213,20 @@ def stale_stages() -> set[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run DVC's own command in this process, without its hints, and without a line for each stage that it skips."""
+    """Run DVC's own command in this process, without its hints, and without a line for each stage that it skips.
+
+    With a queue in place of targets it runs once for each that it takes from there; returns the last status but 0.
+    """
     for name in ("dvc.dvcfile", "dvc.repo.scm_context", "dvc.stage"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in ("dvc.stage.run", "dvc.stage.cache"):
         logging.getLogger(name).setLevel(logging.INFO)
     with redirect_stdout(io.StringIO()):  # of DVC itself: what it logs, and stages, go to where they did
-        return int(run_dvc(arguments))
+        if LANE not in arguments:
+            return int(run_dvc(arguments))
+        *options, _, queue = arguments
+        targets = iter(lambda: os.read(int(queue), RECORD).decode().strip(), "")
+        return max((int(run_dvc([*options, target])) for target in targets), default=0)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,12 @@ from typing import Annotated, Any
 import typer
 from prefect import flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 from pydantic import Field
 from rich.console import Console
 from rich.table import Column, Table
 
 from flows.console import command
-from flows.engine import alive, mark_crashed, progress
+from flows.engine import alive, mark_crashed, progress, server_variables
 from flows.processes import (
     Process,
     end,
@@ -27,10 +26,9 @@ from flows.processes import (
     quarantine_corrupt_dvc_files,
     remove_empty_runs,
     stale_stages,
-    start_lanes,
     start_repro,
+    start_run,
 )
-from flows.report import report
 from flows.server import server_needed
 from tasks.expectations.check import violated
 from tasks.protocol.errors import BadInput, RunFailed
@@ -38,7 +36,7 @@ from tasks.protocol.params import Params, load_params
 from tasks.protocol.store import REPORT, STATE, failed_gates_file, read_csv, read_json, read_text, write_json
 from tasks.provenance.changes import leaves
 from tasks.provenance.declared import declared
-from tasks.provenance.history import Happened, ended, failed_since, happened
+from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.lock import locked
 from tasks.tables.display import display_name, shown
 from tasks.tables.main import main_table
@@ -46,6 +44,7 @@ from tasks.watch import watched
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
 FINISHED = STATE / "finished.json"  # the headline numbers of the last run in which every stage finished
+STARTED: list[Process] = []  # for a run, by `main` while its server comes up
 
 
 def clear_away(since: datetime) -> None:
@@ -59,26 +58,22 @@ def clear_away(since: datetime) -> None:
 
 
 def repro(targets: list[str], force: bool, params: Params, since: datetime) -> int:
-    """Bring `targets` (everything, if none) up to date; returns DVC's exit status.
-
-    The data sets go side by side in lanes, but for those that have failed already; once all have finished, a last DVC
-    makes the report.
-    """
-    asked = {"PREFECT_API_URL": PREFECT_API_URL.value(), "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING.value()}
-    server = {name: str(value) for name, value in asked.items() if value is not None}  # where the stages report to
-    options = ["--force"] if force else []
-    if targets:
-        return finish([start_repro([*options, *targets], **server)])
-    failed = failed_since(since)
-    lanes: list[Process] = []
+    """Bring `targets` (everything, if none) up to date, the report after all else; returns DVC's exit status."""
     try:
-        going_on = [name for name in params.datasets if name not in failed]
-        start_lanes(lanes, "reliability", going_on, params.lanes, *options, **server)
-        follow_lanes(lanes, going_on, since)
-        status = finish(lanes) or int(bool(failed))
+        if not STARTED:
+            start_run(STARTED, targets, force, params, server_variables())
+        parent, *lanes = STARTED
+        if not targets:
+            follow_lanes(lanes, list(params.datasets), since)
+        status = finish(lanes)
+        del STARTED[1:]  # their numbers may be those of others from now on
+        if not targets and not status:
+            status = finish([start_repro(["--force"] * force + ["--single-item", "report"], server_variables())])
+        parent.communicate()
+        return status
     finally:
-        end(lanes)
-    return status or finish([start_repro([*options, "--single-item", "report"], **server)])  # the lanes made the rest
+        end(STARTED)
+        STARTED.clear()
 
 
 def follow_lanes(lanes: list[Process], datasets: list[str], since: datetime) -> None:
@@ -105,6 +100,8 @@ def report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]
     holes = {name: reasons.get(name, "its stages did not run") for name in params.datasets if name in unfinished}
     if not holes:
         return []
+    from flows.report import report  # noqa: PLC0415 - half a second that most runs do not need
+
     try:
         with locked("report"):
             declared("report").manifest.unlink(missing_ok=True)
@@ -209,7 +206,8 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     for target in targets or []:
         declared(target)  # BadInput where it is no stage of dvc.yaml
     with alive(), locked("refresh") as since:
-        clear_away(since)
+        if not STARTED:
+            clear_away(since)
         mark_crashed()
         wrong = bring_up_to_date(targets or [], force, params, since)
         if not targets or "report" in targets:
@@ -232,18 +230,13 @@ def main(
     params = load_params()  # a mistake is said before a server starts
     for target in targets or []:
         declared(target)  # BadInput where it is no stage of dvc.yaml
-    early: list[Process] = []
     with locked("refresh") as since:
         try:
             clear_away(since)
-            if not targets and not force:  # what needs no API server runs while that comes up
-                start_lanes(early, "train", list(params.datasets), params.lanes)
-            with server_needed():
-                finish(early)
-                early.clear()  # when we end, their numbers may be those of others
+            with server_needed(lambda: start_run(STARTED, targets or [], force, params, server_variables())):
                 refresh(targets or [], force)
         finally:
-            end(early)
+            end(STARTED)
 
 
 if __name__ == "__main__":

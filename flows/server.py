@@ -1,8 +1,6 @@
 """An API server of the project's own, for `flows.serve` and for a run that finds none.
 
-It listens on this machine alone, asks for its secret, and lets in only its own page and programs of this machine:
-Prefect checks neither Host nor Origin, takes a WebSocket from any page, and reads a body without a Content-Type as
-JSON: a page of another origin could start runs, and change what they run, with what a browser sends without asking.
+It listens on this machine alone, asks for its secret, and lets in only its own page and programs of this machine.
 """
 
 import atexit
@@ -14,19 +12,16 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from threading import Thread
 
 import httpx
 from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
-from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocketClose
 
 from flows import HOME
+from flows.doors import Doors
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.store import STATE, read_json, write_json
 from tasks.provenance.lock import LOCKS, is_held, locked
@@ -39,10 +34,10 @@ LOG = STATE / "server.log"
 ONLY_US = [("content-security-policy", "connect-src 'self'; frame-ancestors 'none'")]
 
 
-def answers(api_url: str) -> bool:
-    """Whether a Prefect API answers there within five seconds; a dead one of this machine says so at once."""
+def answers(api_url: str, within: float = 5) -> bool:
+    """Whether a Prefect API answers there, in so many seconds; a dead one of this machine says so at once."""
     try:
-        with urllib.request.urlopen(f"{api_url.rstrip('/')}/health", timeout=5) as answer:  # noqa: S310 - http(s) as the user set it
+        with urllib.request.urlopen(f"{api_url.rstrip('/')}/health", timeout=within) as answer:  # noqa: S310 - http(s) as the user set it
             return bool(answer.status == 200)
     except (OSError, ValueError):
         return False
@@ -55,7 +50,7 @@ def find_server() -> None:
     secret, and is left aside by a user who may not read it.
     """
     wanted = os.environ.get("PREFECT_API_URL")
-    if wanted is not None and not answers(wanted):
+    if wanted is not None and not answers(wanted, within=60):  # that of a refresh may be coming up
         print(f"no Prefect API answers at {os.environ.pop('PREFECT_API_URL')}: this run starts a server of its own")
     if FOUND.exists() and is_held(LOCKS / "serve.lock"):
         url = read_json(FOUND)["api_url"]
@@ -78,17 +73,19 @@ def own_home() -> None:
 
 
 @contextmanager
-def server_needed() -> Iterator[None]:
-    """Inside there is a Prefect server, if need be one of this process's own.
+def server_needed(meanwhile: Callable[[], object] = int) -> Iterator[None]:
+    """Inside there is a Prefect server, if need be one of this process's own, which comes up after `meanwhile`.
 
-    One that no longer answers is told in words: RunFailed; BadInput where it can have no home.
+    RunFailed, in words, where it no longer answers; BadInput where it can have no home.
     """
     own_home()
     find_server()
     if PREFECT_API_URL.value() is None:
         kept = ExitStack()
         atexit.register(kept.close)  # not with the block: Prefect's threads send their last words after it, before this
-        kept.enter_context(own_server(new_secret(), temporary=True))
+        kept.enter_context(own_server(new_secret(), 0, temporary=True, meanwhile=meanwhile))
+    else:
+        meanwhile()
     try:
         yield
     except httpx.TransportError as error:
@@ -126,10 +123,13 @@ def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
 
 
 @contextmanager
-def own_server(secret: str | None, port: int = 0, temporary: bool = False) -> Iterator[str]:
+def own_server(
+    secret: str | None, port: int, temporary: bool = False, meanwhile: Callable[[], object] = int
+) -> Iterator[str]:
     """The address of a new server, which this process then asks; it ends with the block, or with this process.
 
-    Port 0 is any that is free. A `temporary` one has no page, and says what is wrong with it in the terminal.
+    Port 0 is any that is free. A `temporary` one has no page, and says what is wrong with it in the terminal; while
+    it comes up, `meanwhile` is called.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PREFECT_SERVER_API_AUTH_STRING"}
     environment |= {"PREFECT_SERVER_API_AUTH_STRING": secret} if secret else {}  # other users can read command lines
@@ -146,8 +146,9 @@ def own_server(secret: str | None, port: int = 0, temporary: bool = False) -> It
         )
     with process:  # its input stays open until it has ended
         try:
-            wait_until_healthy(process, url)
             with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: secret}):
+                meanwhile()
+                wait_until_healthy(process, url)
                 yield url
         finally:
             process.send_signal(signal.SIGTERM)
@@ -188,42 +189,6 @@ def wait_until_healthy(process: subprocess.Popen[bytes], url: str) -> None:
         if time.monotonic() > silent_from:
             raise RunFailed(f"the Prefect server was silent at {url} for 120 seconds; see above or {LOG}")
         time.sleep(0.2)
-
-
-class Doors:
-    """An ASGI application in which only what asks for a served name, and comes from no other page, reaches `app`.
-
-    A forwarded port (ssh -L) must have the same number on both sides, since names are compared with theirs.
-    """
-
-    def __init__(self, app: ASGIApp, port: int) -> None:
-        ends = {f":{port}", "" if port == 80 else f":{port}"}  # browsers leave 80 out
-        self.app, self.hosts = app, {f"{name}{end}" for name in ("127.0.0.1", "localhost") for end in ends}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on, or refuse in a sentence."""
-        app, is_request = self.app, scope["type"] == "http"
-        if scope["type"] in {"http", "websocket"} and (reason := self.refused(scope)):
-            app = PlainTextResponse(f"{reason}\n", 403) if is_request else WebSocketClose(1008, reason)
-        await app(scope, receive, send)
-
-    def refused(self, scope: Scope) -> str | None:
-        """Why this is not handed on, if it is not."""
-        headers = Headers(scope=scope)
-        (host, *others) = headers.getlist("host") or [""]
-        if others or host not in self.hosts:
-            return f"this server is asked as {' or '.join(sorted(self.hosts))} only"
-        if any(origin != f"http://{host}" for origin in headers.getlist("origin")):
-            return "a page of another origin may not ask this server"
-        if not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site")):  # none: typed, or a bookmark
-            return "a page of another origin may neither ask nor link to this server; type its address"
-        # Prefect's client and page send a DELETE, and a POST that says all in its address, without a body
-        has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
-        writes = scope["type"] == "http" and scope["method"] not in {"GET", "HEAD", "OPTIONS"}
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if writes and has_body and kind != "application/json":
-            return "what is sent to this server must be application/json"
-        return None
 
 
 def end_with_parent() -> None:

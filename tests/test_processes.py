@@ -126,24 +126,39 @@ def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else():
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 9])
-def test_every_data_set_is_in_one_lane(monkeypatch, lanes):
-    started = []
-    monkeypatch.setattr(processes, "start_repro", lambda targets, **environment: started.append((targets, environment)))
-    start_lanes([], "train", ["a", "b", "c"], lanes, "--force", PREFECT_API_URL="x")
-    assert sorted(target for targets, _ in started for target in targets[1:]) == ["train@a", "train@b", "train@c"]
-    assert len(started) == min(lanes, 3)
-    assert {(targets[0], environment["PREFECT_API_URL"]) for targets, environment in started} == {("--force", "x")}
+def test_every_target_is_taken_by_one_lane_whole_and_in_order(monkeypatch, lanes):
+    program = "import os, sys\nwhile target := os.read(int(sys.argv[-1]), 256): os.write(1, target + b'\\n')"
+    monkeypatch.setattr(processes, "DVC", (sys.executable, "-c", program))
+    monkeypatch.setattr(processes, "started", lambda command, **how: subprocess.Popen(command, stdout=output, **how))
+    targets, started = [f"reliability@set_{number}" for number in range(300)], []
+    with Path("output").open("wb") as output:
+        start_lanes(started, lanes, targets, ["--force"], {})
+        assert finish(started) == 0
+    assert sorted(Path("output").read_text().split()) == sorted(targets)
+    assert len(started) == lanes
+
+
+def test_a_lane_runs_dvc_for_each_target_with_its_options_and_tells_that_one_failed(monkeypatch):
+    ran = []
+    monkeypatch.setattr(processes, "run_dvc", lambda arguments: ran.append(arguments) or 255 * ("b" in arguments))
+    taken, given = os.pipe()
+    os.write(given, b"a".ljust(processes.RECORD) + b"b".ljust(processes.RECORD) + b"c".ljust(processes.RECORD))
+    os.close(given)
+    assert processes.main(["repro", "--force", processes.LANE, str(taken)]) == 255
+    assert ran == [["repro", "--force", target] for target in "abc"]
+    os.close(taken)
 
 
 def test_dvc_runs_in_a_group_of_its_own_with_our_python_first(monkeypatch):
     seen = {}
     ours = SimpleNamespace(pid=os.getpid())
     monkeypatch.setattr(subprocess, "Popen", lambda command, **how: seen.update(how, command=command) or ours)
-    processes.start_repro(["report"], PREFECT_API_URL="x")
+    processes.start_repro(["report"], {"PREFECT_API_URL": "x"})
     assert seen["start_new_session"]
     assert seen["env"]["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
     assert seen["env"]["PREFECT_API_URL"] == "x"
     assert seen["command"][-2:] == ["--keep-going", "report"]
+    assert (processes.GROUPS / f"{os.getpid()}.json").exists()
 
 
 def test_a_whole_file_stays_and_where_there_is_none_there_is_nothing_to_do(capsys):

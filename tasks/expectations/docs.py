@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tasks.expectations.check import library
+
 
 def build_docs(gates: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -> Path:
     """Write a page for each check of `gates`, and their index, which is returned; what was in `folder` goes.
@@ -16,8 +18,8 @@ def build_docs(gates: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -
     ----------
     gates: a data set as people read it -> the records of its gates.
     """
-    import great_expectations  # noqa: PLC0415 - takes seconds
-    from great_expectations.core import ExpectationSuiteValidationResult  # noqa: PLC0415
+    great_expectations = library()
+    from great_expectations.core import ExpectationSuiteValidationResult  # noqa: PLC0415 - takes seconds
     from great_expectations.core.run_identifier import RunIdentifier  # noqa: PLC0415
     from great_expectations.data_context.types.resource_identifiers import (  # noqa: PLC0415
         ExpectationSuiteIdentifier,
