@@ -49,12 +49,8 @@ def runs_since(since: datetime) -> dict[str, Record]:
     return {name: run for name, run in last.items() if run and run.started >= since}
 
 
-def failed_since(since: datetime) -> set[str]:
-    """The data sets with a stage that has failed since then."""
-    return {name.partition("@")[2] for name, run in runs_since(since).items() if run.outcome == "failed"}
-
-
 def ended(datasets: list[str], since: datetime) -> set[str]:
     """Those of `datasets` that have finished all their stages since then, or of which a stage has failed."""
-    finished = {name for name, run in runs_since(since).items() if run.outcome == "finished"}
-    return {name for name in datasets if f"reliability@{name}" in finished} | (failed_since(since) & set(datasets))
+    outcomes = {name: run.outcome for name, run in runs_since(since).items()}
+    failed = {name.partition("@")[2] for name, outcome in outcomes.items() if outcome == "failed"}
+    return {name for name in datasets if name in failed or outcomes.get(f"reliability@{name}") == "finished"}
