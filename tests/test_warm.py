@@ -132,13 +132,16 @@ def test_the_parent_ends_with_its_creator_and_without_it_a_stage_runs_alone(star
 OTHERS: dict[str, dict[str, Any]] = {
     "another environment": {"env": {"OMP_NUM_THREADS": "7"}},
     "another Python": {"flags": ["-O"]},
-    "another folder": {"cwd": ".."},
+    "another folder": {"cwd": "elsewhere"},
+    "another umask": {"umask": 0o117},
 }
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
 def test_in_other_surroundings_a_stage_runs_alone(start, tmp_path, monkeypatch, other):
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/data").symlink_to("../data")
     warmed(start, "json")
     assert ran(start, WHERE)[1] == "forked\n"
     assert ran(start, WHERE, **other)[1] == "alone\n"
