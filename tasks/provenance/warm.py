@@ -122,5 +122,5 @@ def between(connection: socket.socket) -> str:
     os._exit(0)
 
 
-if __name__ == "__main__" and (called := serve(sys.argv[1:])):
+if __name__ == "__main__" and sys.platform == "linux" and (called := serve(sys.argv[1:])):
     runpy.run_module(called, run_name="__main__", alter_sys=True)
