@@ -9,7 +9,7 @@ from flows.console import command
 from tasks.simulation.predictions import LABELS, simulate_predictions
 
 FOLDER = Path("data/demo")
-FILES = {"validation": 6000, "test": 4000, "new": 4000}  # rows of each
+FILES = {"validation": 600, "test": 4000, "new": 4000}  # rows of each
 COMMANDS = (
     f"fit --predictions {FOLDER}/validation.parquet --group query --labels {','.join(LABELS)} --out {FOLDER}/map.json",
     f"apply --map {FOLDER}/map.json --predictions {FOLDER}/new.parquet --coverage 0.7 --out {FOLDER}/scored.parquet",

@@ -18,7 +18,7 @@ from tasks.figures import drawn_for
 from tasks.figures.results import Results
 from tasks.metrics.probability import accuracy, ece
 from tasks.metrics.registry import COMPARED, of_reliability
-from tasks.projection.variants import VARIANTS
+from tasks.projection.variants import PROJECTED
 from tasks.protocol.results import AVERAGE, SIMPLEX
 from tasks.protocol.store import REPORT, base_folder, failed_gates_file, runs_folder, write_json, write_whole
 from tasks.tables.display import display_name
@@ -137,7 +137,7 @@ def reliability_logits(confidence: np.ndarray, decision: np.ndarray, curves: lis
     stairs = np.round(plain - decision / 2)
     stairs[stairs >= 4], stairs[stairs <= -2] = np.inf, -np.inf
     own = {"mrp": mrp, "mrp_exact": mrp, "label_platt": plain - decision / 2, "label_isotonic": stairs}
-    return dict.fromkeys(VARIANTS, plain) | own
+    return dict.fromkeys(PROJECTED, plain) | own
 
 
 def measured(

@@ -47,7 +47,7 @@ def documents(thresholds: int) -> dict[str, MapDocument]:
 
 
 def rows(made: MapDocument, n: int = 3000, *, unanswered: bool = True) -> tuple[pl.DataFrame, np.ndarray]:
-    """Columns `place`, `decision`, `confidence`, `logits_0` ..., and the reliability of `apply` `(m,)`, NaN without one.
+    """Columns `place`, `decision`, `confidence`, `logits_0` ..., and the reliability of `apply` `(m,)`, or NaN.
 
     `n` rows at random, then every label at the edges and about every knot, then those without an answer.
     """

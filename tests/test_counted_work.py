@@ -24,6 +24,7 @@ from tasks.measure import bootstrap_intervals, measure
 from tasks.metrics import resampling
 from tasks.predictions import files
 from tasks.project import project
+from tasks.projection import adam_lattice
 from tasks.projection import batch as batch_module
 from tasks.projection.adam_lattice import Cells, fit_lattices
 from tasks.projection.exact import Problem, fit_exact
@@ -80,7 +81,7 @@ def fits_of(rows: Any, **_: Any) -> int:
 
 def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monkeypatch, decisions, parts, quick_params):
     calibrated = [calibrate.fn(parts, name, 1) for name in quick_params.calibrators]
-    descents = counted(monkeypatch, batch_module, "fit_lattices", fits_of)
+    descents = counted(monkeypatch, adam_lattice, "fit_lattices", fits_of)
     optima = counted(monkeypatch, batch_module, "fit_exact", fits_of)
     project.fn(calibrated, parts, decisions, quick_params, "cpu")
     assert descents == [len(calibrated)] * 2  # the curves of labels, and the one that they share
@@ -89,7 +90,7 @@ def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monke
 
 def test_all_numbers_of_rows_to_compare_at_are_one_batch(monkeypatch, decisions, parts, quick_params):
     calibrated = [calibrate.fn(parts, name, 1, FEW) for name in quick_params.calibrators]
-    descents = counted(monkeypatch, batch_module, "fit_lattices", fits_of)
+    descents = counted(monkeypatch, adam_lattice, "fit_lattices", fits_of)
     baselines.fn(calibrated, [], FEW, parts, decisions, quick_params, "cpu")
     assert descents == [len(FEW) * len(calibrated)]
 

@@ -242,7 +242,7 @@ def test_the_ablation_is_a_mean_over_seeds_then_over_calibrators():
     for calibrator, value, mean in drawn.select("calibrator", "value", "mean").iter_rows():
         assert value == pytest.approx(mine.filter(calibrator=calibrator)["value"].mean())
         assert mean == pytest.approx(drawn["value"].mean())
-    assert rows["variant"].n_unique() == 7
+    assert rows["variant"].n_unique() == 8
 
 
 def test_labelled_rows_tell_apart_what_each_way_was_given():

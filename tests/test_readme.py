@@ -83,16 +83,22 @@ def test_the_labels_and_confidences_of_a_judge_are_routed(folder):
     confidence_only.write_ndjson("val.jsonl")
     confidence_only.drop("label").head(60).write_ndjson("new.jsonl")
     exec(block("val.jsonl"), {})
-    assert json.loads(Path("evaluation.json").read_text())["rows"] == 600  # uncal learns nothing
+    assert json.loads(Path("evaluation.json").read_text())["rows"] == 900
     assert routed(folder)["decision"].to_list() == confidence_only["decision"].head(60).to_list()
+
+
+def test_a_judge_of_labels_alone_is_routed_with_its_criteria(folder):
+    made = maps.judged_with_signals(900).rename({"agreement": "exactness", "group": "query"})
+    made = made.with_columns(topicality=pl.int_range(900) % 4, query=pl.col("query").cast(pl.String))
+    made.write_ndjson("judge.jsonl")
+    made.drop("label").head(60).write_ndjson("new.jsonl")
+    exec(block("judge.jsonl"), {})
+    assert routed(folder)["reliability"].n_unique() > 10
 
 
 def test_the_lines_of_numpy_give_what_apply_gives(folder):
     maps.predictions(900).write_parquet("val.parquet")
     rerank.fit(Path("val.parquet"), Path("map.json"), variant="mrp")
-    document = json.loads(Path("map.json").read_text())
-    document["projection"]["fitted"]["fallback"][2] = "identity"
-    Path("map.json").write_text(json.dumps(document))
     rerank.apply(Path("map.json"), Path("val.parquet"), Path("routed.parquet"))
     scored = routed(folder)
     names = {name: scored[name].to_numpy() for name in ("decision", "confidence")}
@@ -116,7 +122,7 @@ def test_probabilities_of_the_readme_are_what_logits_are(folder):
         pl.DataFrame({name: values.tolist(), "label": label}).write_parquet(f"{name}.parquet")
         rerank.fit(Path(f"{name}.parquet"), Path(f"{name}.json"), variant="mrp")
     fitted, same = (json.loads(Path(f"{name}.json").read_text())["projection"] for name in ("logits", "probabilities"))
-    np.testing.assert_allclose(fitted["fitted"]["values"], same["fitted"]["values"], atol=1e-6)
+    np.testing.assert_allclose(*(map_["fitted"]["curves"]["values"] for map_ in (fitted, same)), atol=1e-6)
 
 
 def test_every_entry_of_params_yaml_on_these_pages_is_a_sound_one():

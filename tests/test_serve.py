@@ -125,7 +125,7 @@ def test_a_port_that_is_taken_and_a_project_that_is_served_are_told_before_anyth
 def test_a_live_server_is_taken_as_it_is_and_what_a_killed_one_has_left_is_gone(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
-    monkeypatch.setattr(server, "answers", lambda _url: True)
+    monkeypatch.setattr(server, "answers", lambda _url, **_within: True)
     server.STATE.mkdir(parents=True)
     for left in (server.FOUND, server.SECRET):
         left.touch()

@@ -152,7 +152,7 @@ def test_the_ablation_marks_what_is_ours_whatever_variant_ran(runs):
     other = runs.metrics.filter(variant="mrp").with_columns(variant=pl.lit("label_beta"))
     table = TABLES["ablation"](dataclasses.replace(runs, metrics=pl.concat([runs.metrics, other])))
     assert table["variant"].to_list() == [*variants_for("paper"), *OURS, "label_beta"]
-    assert table.filter("ours")["variant"].to_list() == ["label_platt", "mrp_exact", "label_beta"]
+    assert table.filter("ours")["variant"].to_list() == ["label_platt", "mrp_exact", "label_vector", "label_beta"]
 
 
 def test_robustness_reads_the_uncalibrated_bases_and_adds_the_rivals():

@@ -16,7 +16,7 @@ from tasks.metrics.probability import accuracy
 from tasks.metrics.registry import Probabilities, Reliability, metrics_of
 from tasks.metrics.spread import label_spread
 from tasks.project import project
-from tasks.projection.variants import VARIANTS
+from tasks.projection.variants import PROJECTED
 from tasks.protocol.decisions import FixedDecisions, decide
 from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
@@ -123,7 +123,7 @@ def test_a_seed_is_measured_in_every_metric_and_variant(projected, measured):
     assert set(measured["calibrator"]) == set(NAMES)
     of_calibrators = {*OF_PROBABILITIES, "accuracy", "label_spread", "label_spread_null_p95"}
     assert {variant: set(rows["metric"]) for (variant,), rows in measured.group_by("variant")} == {
-        **dict.fromkeys(VARIANTS, RELIABILITY),
+        **dict.fromkeys(PROJECTED, RELIABILITY),
         "confidence": RELIABILITY | of_calibrators,
         "mrc": {*OF_PROBABILITIES, "infeasible_share", "solved_share"},
     }
@@ -252,7 +252,7 @@ def test_the_choices_of_metrics_hold_for_values_and_intervals(projected, calibra
 def test_scores_hold_the_calibrators_of_the_tables_every_variant_and_a_fixed_sample_of_many_rows(projected, decisions):
     found = scores([projected], decisions, ("ts",))
     assert set(found["calibrator"]) == {"ts"}
-    assert {f"logit_{name}" for name in VARIANTS} < set(found.columns)
+    assert {f"logit_{name}" for name in PROJECTED} < set(found.columns)
     assert found["row"].to_list() == list(range(len(decisions)))
     large = sampled(1200, 500)
     assert (len(large), np.diff(large).min() > 0) == (500, True)

@@ -14,9 +14,8 @@ def build_docs(gates: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -
 
     Nothing is checked again: the pages show what was recorded when the gates were reached.
 
-    Parameters
-    ----------
-    gates: a data set as people read it -> the records of its gates.
+    Args:
+        gates: a data set as people read it -> the records of its gates.
     """
     great_expectations = library()
     from great_expectations.core import ExpectationSuiteValidationResult  # noqa: PLC0415 - takes seconds

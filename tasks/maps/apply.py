@@ -87,9 +87,8 @@ def apply_map(
     Beyond `in_memory` rows memory does not grow; temporary files beside `out` then take about 50 bytes a row.
     `progress` is told of each piece: the stage, and its rows.
 
-    Raises
-    ------
-    BadInput: a file, column or row that cannot be read, or scored before; `out` then is as it was.
+    Raises:
+        BadInput: a file, column or row that cannot be read, or scored before; `out` then is as it was.
     """
     share = _share(coverage, cut)
     file = opened(predictions)

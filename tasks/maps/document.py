@@ -233,9 +233,8 @@ def _readable(content: Any, indent: str = "") -> str:
 def load_map(path: Path) -> MapDocument:
     """Read a map and check all of it.
 
-    Raises
-    ------
-    BadInput: no such file, no file, not JSON, another format or version, or whatever is wrong with it, by its place.
+    Raises:
+        BadInput: no such file, no file, not JSON, another format or version, or what is wrong with it, by its place.
     """
     check_file(path)
     try:

@@ -132,9 +132,8 @@ def drift(
     samples as one, a cell without a new error gives no false alarm; with each sample's own, a cell with some more
     errors than usual gives none.
 
-    Raises
-    ------
-    BadInput: level is not in (0, 1), or there is no row.
+    Raises:
+        BadInput: level is not in (0, 1), or there is no row.
     """
     reject_nan(reliability, "reliability")
     if not 0 < level < 1:

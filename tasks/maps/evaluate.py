@@ -84,14 +84,12 @@ def evaluate(
     per 1,000 reviews of the least sure rows, over a random order of tied rows. The label spread, and what shuffles of
     the labels show, are of the rows that are resampled.
 
-    Parameters
-    ----------
-    rows: labelled.
-    scored: what the map of `document` says of them.
+    Args:
+        rows: labelled.
+        scored: what the map of `document` says of them.
 
-    Raises
-    ------
-    BadInput: there is no row.
+    Raises:
+        BadInput: there is no row.
     """
     if not len(rows):
         raise BadInput("there is no row to evaluate; give predictions with their labels")

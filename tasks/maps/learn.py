@@ -72,9 +72,8 @@ def learn_map(
 ) -> Learned:
     """The reliability map of labelled `rows` under the protocol seed of `source`, with the settings of `params`.
 
-    Raises
-    ------
-    BadInput: an unknown calibrator or variant, or too few rows, groups or labels.
+    Raises:
+        BadInput: an unknown calibrator or variant, or too few rows, groups or labels.
     """
     check_names(calibrator, variant, rows, n_labels)
     division = divide(len(rows), rows.group, source.seed, hold_out=source.hold_out)
@@ -146,8 +145,9 @@ def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
         "clearly a gain" if chosen.high < 0 else "clearly a loss" if chosen.low > 0 else "which spans zero: not certain"
     )
     half = (chosen.high - chosen.low) / 2
+    beside = "the confidence" if document.input != "decision_only" else "one reliability for all"
     lines = [
-        f"It lowers the log loss by {-chosen.change:.4f} beside the confidence (95% interval {interval}, {sure}); "
+        f"It lowers the log loss by {-chosen.change:.4f} beside {beside} (95% interval {interval}, {sure}); "
         f"{3 * rows:,} labelled rows more would halve that interval."
     ]
     if target is not None:
@@ -162,13 +162,16 @@ def _of_candidates(document: MapDocument) -> list[str]:
     lines = ["  log loss out of fold, and what it gains beside the confidence (95% interval):"]
     for candidate in document.choice.candidates:
         mark = "<- this one" if candidate.variant == document.projection.name else ""
-        gain = f"{-candidate.change:+.4f} ({-candidate.high:+.4f} to {-candidate.low:+.4f})"
-        lines.append(f"    {candidate.variant:<16} {candidate.nll_correct:.4f}  {gain}  {mark}".rstrip())
+        gain, low, high = (0 - number for number in (candidate.change, candidate.high, candidate.low))
+        numbers = f"{candidate.nll_correct:.4f}  {gain:+.4f} ({low:+.4f} to {high:+.4f})"
+        lines.append(f"    {candidate.variant:<16} {numbers}  {mark}".rstrip())
     return lines
 
 
 def _of_spread(document: MapDocument) -> list[str]:
     spread, shuffled = document.held_out.label_spread, document.held_out.label_spread_shuffled
+    if document.input == "decision_only":
+        return []
     if spread is None or shuffled is None:
         return ["Label spread: too few rows, or too few decided labels, to tell."]
     more = "more than" if spread > shuffled else "no more than"

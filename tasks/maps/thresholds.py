@@ -115,9 +115,8 @@ def find_cuts(
     The guarantee of the cut that was chosen is the target. `lower_bound` is of Clopper and Pearson, at the level at
     which this cut was accepted; what it has above the target would hold of a cut that was chosen beforehand.
 
-    Raises
-    ------
-    BadInput: target or confidence is not in (0, 1), or there is no row.
+    Raises:
+        BadInput: target or confidence is not in (0, 1), or there is no row.
     """
     _check(reliability, confidence)
     if not 0 < target < 1:
@@ -145,9 +144,8 @@ def cut_at_coverage(
     the cut depends only on the largest reliability that is left out, and given this and which rows lie above the cut,
     these are independent draws of all that lies there, with ties too. A cut at a row's own reliability lacks this.
 
-    Raises
-    ------
-    BadInput: coverage is not in (0, 1] or less than a row, confidence is not in (0, 1), or there is no row.
+    Raises:
+        BadInput: coverage is not in (0, 1] or less than a row, confidence is not in (0, 1), or there is no row.
     """
     _check(reliability, confidence)
     if not re.fullmatch(r"0?\.\d{1,15}|1(\.0{1,15})?", coverage) or not Fraction(coverage):

@@ -131,9 +131,8 @@ def resample(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
 
     Groups are numbered in the order of their names, so the order of rows does not matter.
 
-    Raises
-    ------
-    ValueError: there is no row, or no resample.
+    Raises:
+        ValueError: there is no row, or no resample.
     """
     if len(group) == 0 or resamples < 1:
         raise ValueError(f"{resamples} resamples of {len(group)} rows: both must be at least 1")

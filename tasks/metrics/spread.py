@@ -101,9 +101,8 @@ def label_spread_null(
     Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is. Nothing is
     shuffled: how many rows of each bin of residuals fall in each cell is drawn, at a cost that rows do not add to.
 
-    Raises
-    ------
-    ValueError: a confidence or residual is NaN; the message names the row.
+    Raises:
+        ValueError: a confidence or residual is NaN; the message names the row.
     """
     rows = _sort_rows(confidence, decision, correct - confidence, groups)
     counts, group = rows.counts, rows.group[rows.start]

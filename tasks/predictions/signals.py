@@ -72,9 +72,8 @@ def read_signals(
     `rows` are those of `frame`, of which the first is row `first` of `file`; `computed` are the signals of groups,
     where the rows at hand are not all rows of theirs.
 
-    Raises
-    ------
-    BadInput: a column that is missing, holds what is no signal, or (at the fit) is the same in every row.
+    Raises:
+        BadInput: a column that is missing, holds what is no signal, or (at the fit) is the same in every row.
     """
     if not asked:
         return (), None

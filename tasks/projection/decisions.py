@@ -34,9 +34,8 @@ class Decisions:
         The runner-up is the first best other label of the uncalibrated logits, whatever the calibrator made of it; so
         the gap of a calibrator that moves the decision from the top can be negative. For K = 2 it is 2 logit c.
 
-        Raises
-        ------
-        ValueError: there are no log-probabilities or no logits.
+        Raises:
+            ValueError: there are no log-probabilities or no logits.
         """
         if self.log_probabilities is None or self.logits is None:
             raise ValueError("the gap needs the log-probabilities and the logits beside the confidence")

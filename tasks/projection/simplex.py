@@ -49,9 +49,8 @@ def project_simplex(
     A row is solved on its own: its bits depend neither on the other rows nor on their order. Where the decision is
     not a maximiser of its row, alpha is `off_top_alpha`: 1 leaves the row untouched, 0 makes it uniform.
 
-    Raises
-    ------
-    ValueError: a log-probability or a logit is NaN, or a row has no finite log-probability; the message names the row.
+    Raises:
+        ValueError: a log-probability or a logit is NaN, or a row has no finite log-probability; it names the row.
     """
     log_probabilities = np.ascontiguousarray(log_probabilities, dtype=np.float64)
     reliability_logit = np.asarray(reliability_logit, dtype=np.float64)
