@@ -50,6 +50,8 @@ STRICTER: dict[str, Any] = {  # than the commands of rerank, which say what is w
     "dialect": Dialect,
     "seed": Seed,
     "confidence": Share,
+    "hold_out": Annotated[float, Field(ge=0, le=0.9)],
+    "target": Annotated[float, Field(gt=0)] | None,
     **dict.fromkeys(("coverage", "cut", "target_accuracy"), Share | None),
 }
 

@@ -14,10 +14,10 @@ from tasks.maps.thresholds import (
     Cut,
     Thresholds,
     cut_at_coverage,
-    fallback,
     find_cuts,
     grid,
     one_row_per_group,
+    rejected_in_turn,
 )
 from tasks.protocol.errors import BadInput
 from tests.maps import document, held_out
@@ -40,13 +40,13 @@ def rows_of(reliability, right, decision=None):
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.1)), min_size=1, max_size=20))
-def test_fallback_is_a_loop_over_hypotheses(pairs):
+def test_what_is_rejected_in_turn_is_a_loop_over_hypotheses(pairs):
     expected, before = [], 0.0
     for p, own in pairs:
         before = own + before if p <= own + before else 0.0
         expected.append(before)
     p, levels = np.array(pairs).T
-    assert fallback(np.stack([p, p]), np.stack([levels, levels])).tolist() == [expected] * 2
+    assert rejected_in_turn(np.stack([p, p]), np.stack([levels, levels])).tolist() == [expected] * 2
 
 
 @settings(deadline=None, max_examples=30)

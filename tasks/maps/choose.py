@@ -96,6 +96,13 @@ class Fit:
     matrix: Calibrator | None = None  # matrix scaling of the same rows, for who may recalibrate instead
 
 
+def matrix_beside(calibrator: str, rows: PredictedRows, n_labels: int) -> Calibrator | None:
+    """Matrix scaling of `rows`, for who may recalibrate instead; None without logits, and beside a rival like it."""
+    if rows.logits is None or n_labels > MOST_LABELS or calibrator in calibrators_for("rival"):
+        return None
+    return fit_calibrator("matrix", rows, seed=0)
+
+
 def batch_under(
     calibrator: Calibrator,
     rows: PredictedRows,
@@ -141,14 +148,12 @@ def cross_fit(
 ) -> Trial:
     """Fit everything on all folds but one, for each, and on all of them."""
     settings = LatticeSettings.chosen(params.projection)
-    with_matrix = rows.logits is not None and n_labels <= MOST_LABELS and calibrator not in calibrators_for("rival")
 
     def fit(training: np.ndarray) -> Fit:
         on = rows.take(training)
         fitted = fit_calibrator(calibrator, on, seed=seed)
         values = project_pooled(batch_under(fitted, on, n_labels, settings), tuple(names))
-        matrix = fit_calibrator("matrix", on, seed=seed) if with_matrix else None
-        return Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
+        return Fit(fitted, {name: value for name, (value,) in values.items()}, matrix_beside(calibrator, on, n_labels))
 
     folds = tuple(fit(division.training(place)) for place in range(len(division.folds)))
     fold = np.repeat(np.arange(len(folds)), [len(part) for part in division.folds])
@@ -174,7 +179,8 @@ def as_in_the_paper(
     behind = everything if calibrator == "ts" else calibrator_fit
     fitted = fit_calibrator(calibrator, behind, seed=seed)
     values = project_batch(batch_under(fitted, projection_fit, n_labels, settings, selection), tuple(names))
-    fit = Fit(fitted, {name: value for name, (value,) in values.items()})
+    matrix = matrix_beside(calibrator, calibrator_fit, n_labels)
+    fit = Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
     trial = _tried(fit, (fit,), selection, np.zeros(len(selection), dtype=np.int64), projection_fit.decision)
     return trial, (len(behind), len(projection_fit))
 

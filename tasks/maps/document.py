@@ -7,7 +7,7 @@ of K labels, knots rise from 0 to 1, no curve falls.
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
+from typing import Annotated, Any, Literal, TypeAlias, Union
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -33,14 +33,11 @@ LARGEST_FILE = 64 * 2**20  # bytes; a map of 8,000 thresholds for each of 100 la
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Half = Literal["lower", "upper"]
 OF_CONFIDENCE = tuple(calibrator.value for calibrator in CALIBRATORS.values() if calibrator.of_confidence)
-if TYPE_CHECKING:  # which reads no registry
-    Calibrator: TypeAlias = Any
-    Variant: TypeAlias = Any
-else:
-    values = (*(calibrator.value for calibrator in CALIBRATORS.values()), Constant)
-    Calibrator = Union[tuple(dict.fromkeys(values))]  # noqa: UP007
-    values = sorted((value for name in DEPLOYABLE for value in VARIANTS[name].values), key=lambda value: value.__name__)
-    Variant = Union[tuple(dict.fromkeys(values))]  # noqa: UP007
+FITTED = (*(calibrator.value for calibrator in CALIBRATORS.values()), Constant)
+PROJECTED = sorted({value for name in DEPLOYABLE for value in VARIANTS[name].values}, key=lambda value: value.__name__)
+# of what the registries hold, which the type checker cannot know
+Calibrator: TypeAlias = Union[tuple(FITTED)]  # type: ignore[valid-type]  # noqa: UP007
+Variant: TypeAlias = Union[tuple(PROJECTED)]  # type: ignore[valid-type]  # noqa: UP007
 
 
 class Part(BaseModel):

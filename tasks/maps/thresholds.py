@@ -126,7 +126,7 @@ def find_cuts(
     able = rows[1:, -1] >= fewest_rows(target, 1 - confidence)
     levels = np.r_[1 - confidence, np.full(len(able), (1 - confidence) / max(1, int(able.sum())))]
     p_values = bdtr(errors.astype(np.float64), rows, 1 - target)
-    accepted = fallback(p_values, np.outer(levels * np.r_[True, able], shares))
+    accepted = rejected_in_turn(p_values, np.outer(levels * np.r_[True, able], shares))
     overall, *of_labels = [
         _best(label, float(level), target, cuts, *of_cuts)
         for label, level, *of_cuts in zip(labels, levels, rows, errors, p_values, accepted, strict=True)
@@ -179,7 +179,7 @@ def fewest_rows(target: float, level: float) -> int:
     return math.ceil(math.log(level) / math.log(target))
 
 
-def fallback(p_values: np.ndarray, levels: np.ndarray) -> np.ndarray:
+def rejected_in_turn(p_values: np.ndarray, levels: np.ndarray) -> np.ndarray:
     """Hypotheses in order along the last axis to the levels at which they are rejected, 0 where they are not.
 
     Each is tested at its own level plus that of the one before it, if that was rejected. The chance to reject any true

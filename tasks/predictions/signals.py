@@ -36,7 +36,9 @@ class NumberSignal(Value):
 
     def __call__(self, column: pl.Series, rows: FileRows) -> np.ndarray:
         """The column as `(n, 1)`."""
-        values = np.clip(numbers(column, rows), self.lowest, self.highest)
+        given = numbers(column, rows)
+        rows.refuse(np.isnan(given), lambda _: f"{column.name} is NaN; a signal must be a number")
+        values = np.clip(given, self.lowest, self.highest)
         return np.asarray(values - self.mean)[:, None] / self.deviation
 
 
