@@ -28,18 +28,6 @@ from tasks.protocol.params import Params
 from tasks.protocol.store import STATE, read_json, write_json
 
 DVC = (sys.executable, "-m", "flows.processes", "--wait-for-lock")
-LIBRARIES = (  # of stages, by what they take to import; none starts a thread, as Polars does
-    "torch",
-    "great_expectations.expectations",
-    "prefect.task_runners",
-    "prefect.artifacts",
-    "scipy.optimize",
-    "sklearn.linear_model",
-    "sklearn.preprocessing",
-    "lightgbm",
-    "altair",
-    "typer",
-)
 LOCK_FILE = Path("dvc.lock")
 BUSY_FILE = Path(".dvc/tmp/rwlock")  # which process of DVC reads or writes what
 WRITTEN_IN = 0.5  # seconds, and more than it takes
@@ -64,20 +52,12 @@ def started(command: list[str], **how: Any) -> Process:
 
 
 def start_run(run: list[Process], targets: list[str], force: bool, params: Params, variables: dict[str, str]) -> None:
-    """Start the parent of stages and DVC for `targets`, or lanes of it for everything; each goes into `run` at once."""
-    run.append(start_warm())
+    """Start DVC for `targets`, or lanes of it for everything; each goes into `run` at once."""
     options = ["--force"] * force
     if targets:
         run.append(start_repro([*options, *targets], variables))
     else:
         start_lanes(run, params.lanes, [f"reliability@{name}" for name in params.datasets], options, variables)
-
-
-def start_warm() -> Process:
-    """Start the parent of stages, which ends with this process; its children are of its group."""
-    no_thread = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # of the parent, so that it can fork
-    command = [sys.executable, "-m", "tasks.provenance.warm", *LIBRARIES]
-    return started(command, env=os.environ | no_thread, stdin=subprocess.PIPE)
 
 
 def start_repro(options: list[str], variables: dict[str, str], **how: Any) -> Process:

@@ -1,10 +1,5 @@
 """Prefect flow: one data set, every calibrator and protocol seed, gated, measured and written."""
 
-from tasks.provenance.warm import hand_over
-
-if __name__ == "__main__":
-    hand_over()  # before the imports that take seconds
-
 import os
 from contextlib import nullcontext
 from itertools import chain

@@ -1,10 +1,5 @@
 """Prefect flow: the runs of all data sets become tables, figures and a page."""
 
-from tasks.provenance.warm import hand_over
-
-if __name__ == "__main__":
-    hand_over()  # before the imports that take seconds
-
 import polars as pl
 from prefect import flow
 

@@ -3,11 +3,6 @@
 They are put together beside that and take their place in one step, when all are there.
 """
 
-from tasks.provenance.warm import hand_over
-
-if __name__ == "__main__":
-    hand_over()  # before the imports that take seconds
-
 import os
 import shutil
 from dataclasses import replace

@@ -1,10 +1,5 @@
 """DVC verb: train the base predictors of one data set and save their logits once; saved ones are taken as they are."""
 
-from tasks.provenance.warm import hand_over
-
-if __name__ == "__main__":
-    hand_over()  # before the imports that take seconds
-
 import logging
 from collections.abc import Mapping
 from functools import cache

@@ -48,14 +48,10 @@ def of_this_run(whom: str) -> list[int]:
     for process in psutil.process_iter():
         try:
             ours = process.environ().get("FAULTS_COUNTED") == os.environ["FAULTS_COUNTED"]
-            words = {Path(word).name for word in process.cmdline()} | {process.name()}
+            words = {Path(word).name for word in process.cmdline()}
         except psutil.Error:
             continue
-        named = {
-            *COMMANDS[whom],
-            *(command[:15] for command in COMMANDS[whom]),
-        }  # so much of a forked stage
-        if ours and (whom == "everything" or words & named):
+        if ours and (whom == "everything" or words & set(COMMANDS[whom])):
             found.append(process.pid)
     return sorted(found, key=lambda pid: pid == os.getpid())
 
