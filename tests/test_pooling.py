@@ -1,0 +1,175 @@
+"""Reliabilities in which labels lean on one another: each is the optimum of its stated problem, shrunk as it should be."""
+
+from dataclasses import replace
+
+import fits
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import expit, log_softmax, logit
+
+from tasks.calibrators.temperature import fit_temperature
+from tasks.projection.decisions import Decisions
+from tasks.projection.labelwise import FARTHEST_LOGIT
+from tasks.projection.lattice import LatticeSettings
+from tasks.projection.pooling import DOUBT, LEVELS, SETTLED, PooledRows, Prior, WithSignals, search
+from tasks.projection.variants import CURVE_ROWS, pooled_curves, pooled_lines
+from tasks.projection.whole_vector import MOST_LABELS, fit_whole_vector
+
+FREE = ("shared", "intercept", "slope")
+SHIFTS = np.array([1.0, 0.0, -1.0, -2.0])
+
+
+def rows_of(n: int, shifts: np.ndarray = SHIFTS, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """logit of the confidence, decision and correct `(n,)`; a label is correct as often as that plus its shift says."""
+    generator = np.random.default_rng(seed)
+    z, decision = generator.normal(size=n) * 1.5, generator.integers(0, len(shifts), n)
+    return z, decision, generator.random(n) < expit(z + shifts[decision])
+
+
+def shift_at_half(line, labels: int = 4) -> np.ndarray:
+    """What a line adds to a logit of 0, for each label."""
+    return line(Decisions(np.zeros(labels), np.arange(labels)))
+
+
+@pytest.mark.parametrize("prior", [Prior(1.0, 0.5, 0.25), Prior(0.5, 1.0), Prior(2.0), Prior(slope=1.0)])
+def test_the_coefficients_minimise_the_stated_objective_and_the_evidence_is_laplaces(prior):
+    z, decision, correct = rows_of(200)
+    rows = PooledRows(z, decision, correct, 4)._all
+    evidence, shared, own = rows.fit(prior, prior, SETTLED)
+    of_shared, of_own = prior.deviations(2)
+    free = np.r_[of_shared > 0, np.tile(of_own > 0, 4)]
+    ridge = np.r_[of_shared, np.tile(of_own, 4)][free] ** -2.0
+
+    def objective(some: np.ndarray) -> float:
+        theta = np.zeros(10)
+        theta[free] = some
+        t = rows.offset + ((theta[:2] + theta[2:].reshape(4, 2)[rows.label]) * rows.features).sum(axis=1)
+        return float(np.logaddexp(0, np.where(rows.correct, -t, t)).sum() + (ridge * some**2).sum() / 2)
+
+    ours = np.r_[shared, own.ravel()][free]
+    theirs = minimize(objective, np.zeros(free.sum()), method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(ours, theirs.x, atol=1e-5)
+    step, eye = 1e-3, np.eye(len(ours))
+    hessian = [
+        [
+            sum(a * b * objective(ours + step * (a * left + b * right)) for a in (1, -1) for b in (1, -1)) / 4 / step**2
+            for right in eye
+        ]
+        for left in eye
+    ]
+    laplace = -objective(ours) + (np.log(ridge).sum() - np.linalg.slogdet(hessian)[1]) / 2
+    assert evidence == pytest.approx(laplace, abs=1e-3)
+
+
+def test_a_part_of_the_prior_is_let_in_only_where_the_evidence_is_clear():
+    def found(best: float) -> Prior:
+        return search(Prior(), ("intercept",), LEVELS, lambda prior, _near: best * (prior.intercept == 0.5), reach=9)
+
+    assert found(DOUBT - 0.01) == Prior()
+    assert found(DOUBT + 0.01) == Prior(intercept=0.5)
+    assert (
+        search(Prior(), FREE, LEVELS, lambda prior, _near: 20 * prior.slope, reach=1).slope == LEVELS[4]
+    )  # a step a round
+
+
+def test_without_a_label_spread_the_lines_are_the_confidence_and_with_one_they_find_it():
+    z, decision, correct = rows_of(2000, np.zeros(4), seed=3)
+    flat = PooledRows(z, decision, correct, 4).lines(*FREE)
+    np.testing.assert_array_equal((flat.slope, flat.intercept), ([1] * 4, [0] * 4))
+    line = PooledRows(*rows_of(4000), 4).lines(*FREE)
+    np.testing.assert_allclose(shift_at_half(line), SHIFTS, atol=0.25)
+
+
+def test_what_is_not_free_is_left_out():
+    rows = PooledRows(*rows_of(800), 4)
+    assert np.ptp(rows.lines("shared").intercept) == np.ptp(rows.lines("shared").slope) == 0
+    shifts = rows.lines("shared", "intercept")
+    assert np.ptp(shifts.slope) == 0 < np.ptp(shifts.intercept)
+
+
+def test_a_label_leans_on_the_others_the_more_the_fewer_its_rows_and_wholly_without_any():
+    z, decision, correct = rows_of(4000)
+    shared, away = None, []
+    for few in (0, 5, 50, 1000):
+        kept = (decision != 3) | (np.cumsum(decision == 3) <= few)
+        line = PooledRows(z[kept], decision[kept], correct[kept], 4).lines(*FREE)
+        shifts = shift_at_half(line)
+        shared = shifts[3] if shared is None else shared
+        away.append(shared - shifts[3])
+    assert away == sorted(away)
+    assert away[1] < 0.5 * away[3]
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 60), labels=st.integers(1, 5), certain=st.booleans())
+def test_any_rows_give_lines_that_never_fall_whatever_their_order(seed, n, labels, certain):
+    generator = np.random.default_rng(seed)
+    z = np.round(generator.normal(size=n) * 4, 1)
+    z[generator.random(n) < 0.2 * certain] = np.inf
+    decision, correct = generator.integers(0, labels, n), generator.random(n) < 0.5
+    line, order = PooledRows(z, decision, correct, labels).lines(*FREE), generator.permutation(n)
+    assert line.violations(labels) == []
+    again = PooledRows(z[order], decision[order], correct[order], labels).lines(*FREE)
+    np.testing.assert_array_equal((line.slope, line.intercept), (again.slope, again.intercept))
+    assert (line.farthest < FARTHEST_LOGIT) == np.isinf(z).any()
+
+
+def test_a_certain_confidence_counts_as_half_as_far_as_the_nearest_other_one():
+    z, decision, correct = rows_of(500)
+    z[:50] = np.inf
+    line = PooledRows(z, decision, correct, 4).lines(*FREE)
+    nearest, counted = (1 - expit(value) for value in (np.abs(z[50:]).max(), line.farthest))
+    assert counted == pytest.approx(nearest / 2, rel=0.05)
+
+
+def test_a_signal_adds_to_the_line_and_what_says_nothing_is_left_out():
+    z, decision, _ = rows_of(3000)
+    generator = np.random.default_rng(5)
+    signals = generator.normal(size=(3000, 2))
+    correct = generator.random(3000) < expit(z + SHIFTS[decision] + 1.5 * signals[:, 0])
+    fitted = PooledRows(z, decision, correct, 4, signals).lines(*FREE, "signals", "signals_by_label")
+    assert isinstance(fitted, WithSignals)
+    np.testing.assert_allclose(fitted.weights, [[1.5] * 4, [0] * 4], atol=0.2)
+    at = Decisions(z, decision, signals=signals)
+    raised = replace(at, confidence_logit=z + 0.5)
+    assert (fitted(raised) >= fitted(at)).all()
+
+
+def test_a_curve_counts_the_more_the_more_rows_its_label_has():
+    z, decision, correct = rows_of(1500)
+    batch = fits.batch((z[None], decision, correct), 4, LatticeSettings())
+    (shrunk,), (line,) = pooled_curves(batch), pooled_lines(batch)
+    counts = np.bincount(decision, minlength=4)
+    np.testing.assert_allclose(shrunk.share, counts / (counts + CURVE_ROWS))
+    at = Decisions(np.linspace(-9, 9, 40), np.arange(40) % 4)
+    share = shrunk.share[at.decision]
+    np.testing.assert_allclose(shrunk(at), (1 - share) * line(at) + share * shrunk.curves(at))
+    for label in range(4):
+        assert (np.diff(shrunk(Decisions(np.linspace(-50, 50, 500), np.full(500, label)))) >= 0).all()
+
+
+@pytest.mark.parametrize("n_labels", [2, 3, MOST_LABELS + 1])
+def test_a_whole_vector_without_a_label_wise_shift_is_temperature_scaling(n_labels):
+    logits, labels = fits.logits_and_labels(1500, n_labels)
+    fitted = fit_whole_vector(logits, labels).recalibration
+    if n_labels > MOST_LABELS:
+        np.testing.assert_array_equal(fitted.weights, fit_temperature(logits, labels, seed=0).beta * np.eye(n_labels))
+    log_loss = [
+        -log_probabilities[np.arange(1500), labels].mean()
+        for log_probabilities in (fitted(logits), fit_temperature(logits, labels, seed=0)(logits))
+    ]
+    assert 0 <= log_loss[1] - log_loss[0] < 0.005
+
+
+def test_a_whole_vector_finds_a_shift_is_a_score_alone_and_reads_no_common_part_of_the_logits():
+    shift = np.array([1.5, 0.0, -1.5])
+    logits, labels = fits.logits_and_labels(3000, 3, shift=shift, overconfidence=1)
+    fitted, decision = fit_whole_vector(logits, labels), logits.argmax(axis=1)
+    seen = Decisions(np.zeros(3000), decision, None, logits)
+    row = np.arange(3000)
+    wanted = logit(np.exp(log_softmax(logits + shift, axis=1)[row, decision]))
+    assert np.abs(fitted(seen) - wanted).mean() < 0.15
+    np.testing.assert_allclose(fitted(replace(seen, logits=logits + row[:, None])), fitted(seen), atol=1e-6)
