@@ -1,4 +1,4 @@
-"""Reliabilities in which labels lean on one another: each is the optimum of its stated problem, shrunk as it should be."""
+"""Reliabilities in which labels lean on one another: each is the optimum of its problem, shrunk as it should be."""
 
 from dataclasses import replace
 
