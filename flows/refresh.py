@@ -62,14 +62,12 @@ def repro(targets: list[str], force: bool, params: Params, since: datetime) -> i
     try:
         if not STARTED:
             start_run(STARTED, targets, force, params, server_variables())
-        parent, *lanes = STARTED
         if not targets:
-            follow_lanes(lanes, list(params.datasets), since)
-        status = finish(lanes)
-        del STARTED[1:]  # their numbers may be those of others from now on
+            follow_lanes(STARTED, list(params.datasets), since)
+        status = finish(STARTED)
+        STARTED.clear()  # their numbers may be those of others from now on
         if not targets and not status:
             status = finish([start_repro(["--force"] * force + ["--single-item", "report"], server_variables())])
-        parent.communicate()
         return status
     finally:
         end(STARTED)

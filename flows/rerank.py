@@ -25,6 +25,7 @@ from tasks.provenance.hashing import sha256_of_file
 
 PARAMS_FILE = Path(__file__).resolve().parent.parent / "params.yaml"  # of the pipeline, whose settings are ours
 LIBRARIES = ("numpy", "scipy", "torch")  # that a fit computes with
+LEAST_TARGET = 1e-5
 ESTIMATE = (
     "So what follows is an estimate and no guarantee: the map was chosen and fitted on these rows. For a guarantee, "
     "give labelled rows of another file, or fit with --hold-out 0.3."
@@ -81,10 +82,12 @@ def fit(
         raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
     if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings:
         say([f"Fitting the calibrator {calibrator}, which with many labels or rows may take a minute or more."])
-    if target is not None and not target > 0:
-        raise BadInput(f"--target is {target}; give a log loss above 0 such as 0.01")
+    if target is not None and not target >= LEAST_TARGET:
+        raise BadInput(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
     asked = _columns(signals)
-    rows, n_labels, known = read_to_fit(predictions, group=group, names=names, signals=asked)
+    rows, n_labels, known = read_to_fit(
+        predictions, group=group, names=names, signals=asked, seed=seed, hold_out=hold_out
+    )
     if protocol == "paper" and (asked or hold_out):
         raise BadInput("--protocol paper has parts of its own: leave --signals and --hold-out away")
     params = load_params(PARAMS_FILE)

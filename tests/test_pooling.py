@@ -125,6 +125,18 @@ def test_a_certain_confidence_counts_as_half_as_far_as_the_nearest_other_one():
     assert counted == pytest.approx(nearest / 2, rel=0.05)
 
 
+def test_a_label_whose_line_would_fall_is_flat_at_what_its_rows_have():
+    generator = np.random.default_rng(2)
+    decision = generator.integers(0, 2, 4000)
+    z = np.where(decision == 1, generator.uniform(2, 5, 4000), generator.normal(size=4000) / 5)
+    correct = generator.random(4000) < np.where(decision == 1, 1.2 - z / 6, 0.5)
+    for free in (FREE, FREE[:2], FREE[:1]):
+        line = PooledRows(z, decision, correct, 2).lines(*free)
+        mean = [expit(line(Decisions(z, decision)))[decision == label].mean() for label in (0, 1)]
+        np.testing.assert_allclose(mean, [correct[decision == label].mean() for label in (0, 1)], atol=0.1)
+    assert PooledRows(z, decision, correct, 2).lines(*FREE).slope[1] == 0
+
+
 def test_a_signal_adds_to_the_line_and_what_says_nothing_is_left_out():
     z, decision, _ = rows_of(3000)
     generator = np.random.default_rng(5)

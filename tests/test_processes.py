@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,8 @@ from dvc.repo import Repo
 from flows import processes
 from flows.processes import BUSY_FILE, LOCK_FILE, end, finish, quarantine_corrupt_dvc_files, start_lanes
 from tasks.protocol.store import write_json
+
+refresh = import_module("flows.refresh")  # the module, beside the flow of that name
 
 ROOT = Path(__file__).resolve().parent.parent
 OUTPUT = {
@@ -147,6 +150,17 @@ def test_a_lane_runs_dvc_for_each_target_with_its_options_and_tells_that_one_fai
     assert processes.main(["repro", "--force", processes.LANE, str(taken)]) == 255
     assert ran == [["repro", "--force", target] for target in "abc"]
     os.close(taken)
+
+
+def test_the_report_waits_for_every_lane(monkeypatch):
+    lanes, waited_for = ["one", "two"], []
+    monkeypatch.setattr(refresh, "start_run", lambda run, *_: run.extend(lanes))
+    monkeypatch.setattr(refresh, "start_repro", lambda options, _: options[-1])
+    monkeypatch.setattr(refresh, "follow_lanes", lambda *_: None)
+    monkeypatch.setattr(refresh, "end", lambda _: None)
+    monkeypatch.setattr(refresh, "finish", lambda processes: waited_for.append([*processes]) or 0)
+    assert refresh.repro([], False, SimpleNamespace(datasets={}), None) == 0
+    assert waited_for == [lanes, ["report"]]
 
 
 def test_dvc_runs_in_a_group_of_its_own_with_our_python_first(monkeypatch):

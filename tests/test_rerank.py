@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from flows import rerank
 from flows.console import show
+from tasks.maps.labelled import divide
 from tasks.predictions.files import columns_of, opened
 from tasks.protocol.errors import BadInput
 
@@ -221,16 +222,38 @@ def test_a_judge_without_a_confidence_is_trusted_by_label_and_better_with_signal
             run("apply", *files, maps.write(wrong, tmp_path / "wrong.csv"), "--out", tmp_path / "none.csv")
 
 
+def test_a_signal_is_read_the_same_in_every_format_whatever_rows_are_kept_aside_or_stand_beside_it(tmp_path):
+    made = maps.judged_with_signals(900).with_columns(web=pl.col("source") == "web").drop("source")
+    asked = "--signals", "agreement,web,group_rank", "--group", "group", "--hold-out", "0.3"
+    written = [fit(made, tmp_path, *asked, name=f"p.{suffix}") for suffix in ("parquet", "csv")]
+    assert written[0]["signals"] == written[1]["signals"]
+    assert written[0]["signals"][1]["values"] == ["false", "true"]
+    aside = divide(900, made["group"].cast(str).to_numpy(), 1, hold_out=0.3).kept_aside
+    other = made.with_columns(agreement=pl.when(pl.int_range(900).is_in(aside)).then(999).otherwise("agreement"))
+    assert fit(other, tmp_path, *asked)["signals"] == written[0]["signals"]
+    pandas = made.drop("label").with_columns(web=pl.when("web").then(pl.lit("True")).otherwise(pl.lit("False")))
+    scored = []
+    for name, frame in (("new.parquet", made.drop("label")), ("new.csv", pandas), ("few.csv", pandas.head(10))):
+        out = tmp_path / f"scored_{name}"
+        run("apply", "--map", tmp_path / "map.json", "--predictions", maps.write(frame, tmp_path / name), "--out", out)
+        scored.append(columns_of(opened(out), ["reliability"])["reliability"].cast(pl.Float64).to_numpy())
+    np.testing.assert_allclose(scored[1], scored[0], atol=1e-12)
+    np.testing.assert_allclose(scored[2], scored[0][:10], atol=1e-12)  # a whole group
+
+
 @pytest.mark.parametrize(
     ("frame", "options", "said"),
     [
         (maps.predictions(300), ("--signals", "length"), "no column length"),
         (maps.predictions(300).with_columns(same=1), ("--signals", "same"), "the same in every row"),
         (maps.predictions(300), ("--signals", "group_rank"), "need groups"),
+        (maps.predictions(300), ("--signals", "label"), "label is no signal"),
+        (maps.predictions(300).with_columns(far=pl.int_range(300) * 1e8), ("--signals", "far"), "not within 1e"),
+        (maps.predictions(300), ("--hold-out", 0.001), "keeps none aside"),
         (maps.predictions(300).with_columns(id=pl.int_range(300).cast(str) + "a"), ("--signals", "id"), "300 values"),
         (maps.predictions(300), ("--signals", "a,,b"), "must name columns"),
-        (maps.predictions(300).with_columns(group=1), ("--group", "group"), "all rows are of one group"),
-        (maps.predictions(300), ("--target", 0), "log loss above 0"),
+        (maps.predictions(300).with_columns(group=1), ("--group", "group"), "are of one group"),
+        (maps.predictions(300), ("--target", 0), "log loss of 1e-05 or more"),
         (maps.predictions(300), ("--protocol", "paper", "--hold-out", 0.2), "has parts of its own"),
         (maps.predictions(80), ("--hold-out", 0.5), "40 labelled rows"),
         (maps.confidence_only(300), ("--variant", "label_vector"), "needs logits or probabilities"),

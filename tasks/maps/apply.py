@@ -21,11 +21,12 @@ from pyarrow import parquet
 from scipy.special import expit
 
 from tasks.maps.document import MapDocument
+from tasks.maps.labelled import grouped_by
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.predictions.files import ParquetPredictions, Predictions, as_frame, numbered, opened
 from tasks.predictions.output import check_output, in_order, write_beside
 from tasks.predictions.rows import Layout, checked_rows, find_layout, listed
-from tasks.predictions.signals import COMPUTED, group_signals, read_signals, relevance
+from tasks.predictions.signals import group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import temporary_beside
 
@@ -179,18 +180,13 @@ def _scores(document: MapDocument, file: Predictions, layout: Layout, progress: 
         frame, names = as_frame(batch, file.path), document.label_names
         rows = checked_rows(frame, layout, str(file.path), names=names, n_labels=document.n_labels, first=first)
         here = {name: values[first : first + len(rows)] for name, values in computed.items()}
-        known = document.signals, frame, rows, str(file.path)
+        known = document.signals, frame, rows, document.n_labels, str(file.path)
         scored = reliability_map(rows.with_signals(read_signals(*known, first=first, computed=here)[1]))
         return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
 
     for scores in in_order(score, numbered(file.batches(list(dict.fromkeys([*layout.read, *also])))), threads=2):
         progress("scored", len(scores))
         yield scores
-
-
-def grouped_by(document: MapDocument) -> str | None:
-    """The column of groups, where a map reads a signal that is computed from whole groups."""
-    return document.source.group if any(signal.name in COMPUTED for signal in document.signals) else None
 
 
 def _of_groups(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, np.ndarray]:
@@ -202,7 +198,7 @@ def _of_groups(document: MapDocument, file: Predictions, layout: Layout) -> dict
         frame, facts = as_frame(batch, file.path), {"names": document.label_names, "n_labels": document.n_labels}
         rows = checked_rows(frame, layout, str(file.path), first=first, **facts)  # type: ignore[arg-type]
         assert rows.group is not None
-        scores.append(relevance(rows))
+        scores.append(relevance(rows, document.n_labels))
         groups.append(rows.group)
     return group_signals(np.concatenate(groups), np.concatenate(scores)) if groups else {}
 

@@ -264,13 +264,13 @@ def reason(chosen: Candidate, rows: int, calibrator: str) -> str:
     why = f"{own} has the lowest log loss on {rows:,} rows that the fit had not seen ({chosen.nll_correct:.4f})"
     if chosen.variant != "confidence":
         return why
-    if calibrator == CONSTANT:
-        return f"take the same reliability for every decision: nothing here tells them apart, and {why}"
     return f"{kept(calibrator)}: {why}"
 
 
 def kept(calibrator: str) -> str:
     """The advice to keep the confidence."""
+    if calibrator == CONSTANT:
+        return "take the same reliability for every decision"
     return "keep your confidence" if calibrator == "uncal" else f"keep your confidence, calibrated by {calibrator}"
 
 
@@ -284,7 +284,7 @@ def gains(
     settings, smallest = LatticeSettings.chosen(params.projection), params.metrics.smallest_reliability
     least = min(len(division.training(place)) for place in range(len(division.folds)))
     gained = []
-    for step in params.rivals.asked(least // 2):
+    for step in (step for step in params.rivals.asked(least) if step <= least // 2):
         fits = []
         for place in range(len(division.folds)):
             on = rows.take(division.training(place)[:step])

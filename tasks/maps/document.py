@@ -19,6 +19,7 @@ from tasks.projection.curves import Fallback
 from tasks.projection.labelwise import Lines
 from tasks.projection.pooling import ShrunkCurves, WithSignals
 from tasks.projection.variants import DEPLOYABLE, VARIANTS
+from tasks.projection.whole_vector import WholeVector
 from tasks.protocol.errors import BadInput, mistakes
 from tasks.protocol.params import ProtocolParams
 from tasks.protocol.store import check_file, write_whole
@@ -26,6 +27,7 @@ from tasks.protocol.values import Count, Share
 
 FORMAT = "mrp-reliability-map"
 VERSION = 3
+MOST_FOLDS = 50
 FEW_ROWS = 20  # behind a label, which then leans on the others so much that it is said
 SCHEMA_FILE = Path(__file__).with_name("map.schema.json")
 LARGEST_FILE = 64 * 2**20  # bytes; a map of 8,000 thresholds for each of 100 labels is smaller
@@ -193,6 +195,17 @@ class MapDocument(Part):
             wrong.append(f"a stated confidence has no logits for the calibrator {self.calibrator.name}")
         if (self.input == "decision_only") != isinstance(fitted, Constant):
             wrong.append(f"the calibrator {self.calibrator.name} and the input {self.input} do not go together")
+        kinds = {(type(calibrator), type(projection)) for calibrator, projection in fits}
+        if len(kinds) > 1 or len(self.folds) == 1 or len(self.folds) > MOST_FOLDS:
+            wrong.append(
+                f"there are {len(self.folds)} folds, of {len(kinds)} kinds of fits; 2 to {MOST_FOLDS} of one are due"
+            )
+        if isinstance(self.projection.fitted, WholeVector) and self.input != "logits":
+            wrong.append(f"a score of the whole vector reads logits, and the input is {self.input}")
+        width = sum(len(getattr(signal, "values", "1")) for signal in self.signals)
+        weights = {len(value.weights) if isinstance(value, WithSignals) else 0 for _, value in fits}
+        if weights != {width}:
+            wrong.append(f"the signals are {width} columns, and there are weights for {sorted(weights)}")
         if len(self.projection.rows_by_label) != self.n_labels:
             wrong.append(f"projection.rows_by_label has {len(self.projection.rows_by_label)} numbers")
         if len(self.held_out.halves) != self.n_labels or any(c.label >= self.n_labels for c in self.held_out.cells):

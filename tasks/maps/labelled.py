@@ -18,7 +18,7 @@ from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import ReliabilityMap, Scored
 from tasks.predictions.files import Predictions, columns_of, opened
 from tasks.predictions.rows import Layout, PredictedRows, checked_rows, find_layout, labels_in
-from tasks.predictions.signals import Signal, read_signals
+from tasks.predictions.signals import COMPUTED, Signal, group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import ProtocolParams
 from tasks.protocol.splits import rows_by_group, validation_parts
@@ -66,10 +66,14 @@ def divide(
     return Division(tuple(rows[:-1]), np.sort(rows[-1]))
 
 
-def check_enough(rows: PredictedRows, division: Division) -> None:
+def check_enough(rows: PredictedRows, division: Division, hold_out: float) -> None:
     """Raise BadInput where rows, groups or labels are too few to fit a map on."""
     assert rows.label is not None
     fitted = division.fitted
+    if hold_out and not len(division.kept_aside):
+        raise BadInput(
+            f"--hold-out {hold_out:g} of {len(rows):,} rows, or of their groups, keeps none aside; give more"
+        )
     if len(fitted) < FEWEST_ROWS:
         raise BadInput(
             f"there are {len(fitted)} labelled rows to fit on; a map needs {FEWEST_ROWS} at least, better 1,000"
@@ -78,13 +82,22 @@ def check_enough(rows: PredictedRows, division: Division) -> None:
     if (label == label[0]).all():
         raise BadInput(f"every label is {label[0]}; a map needs rows of two labels at least")
     if len(division.folds) < 2:
-        raise BadInput("all rows are of one group, so none can judge a fit on the others; leave --group away")
+        raise BadInput("all rows to fit on are of one group, so none can judge a fit on others; leave --group away")
 
 
 def read_to_fit(
-    predictions: Path, *, group: str | None, names: tuple[str, ...] | None, signals: tuple[str, ...] = ()
+    predictions: Path,
+    *,
+    group: str | None,
+    names: tuple[str, ...] | None,
+    signals: tuple[str, ...] = (),
+    seed: int = 1,
+    hold_out: float = 0,
 ) -> tuple[PredictedRows, int, tuple[Signal, ...]]:
-    """Labelled rows, K, and how each signal is read; BadInput names the file, the row and the column of a mistake."""
+    """Labelled rows, K, and how each signal is read, learned on the rows that a fit under `seed` does not keep aside.
+
+    BadInput names the file, the row and the column of a mistake.
+    """
     file = opened(predictions)
     layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group)
     frame = _read(file, layout, [name for name in signals if name in file.schema.names])
@@ -92,8 +105,10 @@ def read_to_fit(
     if n_labels is None and layout.kind in ("confidence_only", "decision_only"):
         n_labels = labels_in(frame, ["decision", "label"], str(predictions))
     rows = checked_rows(frame, layout, str(predictions), names=names, n_labels=n_labels)
-    known, values = read_signals(signals, frame, rows, str(predictions))
-    return rows.with_signals(values), n_labels or rows.n_labels, known
+    n_labels = n_labels or rows.n_labels
+    fitted = divide(len(rows), rows.group, seed, hold_out=hold_out).fitted
+    known, values = read_signals(signals, frame, rows, n_labels, str(predictions), learn_on=fitted)
+    return rows.with_signals(values), n_labels, known
 
 
 def read_to_judge(
@@ -115,9 +130,15 @@ def read_to_judge(
         together = f"--group {source.group}" if source.group else "no --group"
         raise BadInput(f"{predictions} is what the map was fitted on, with {together}; say the same here")
     layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group, reads=document.input)
-    frame = _read(file, layout, [signal.name for signal in document.signals if signal.name in file.schema.names])
-    rows = checked_rows(frame, layout, str(predictions), names=document.label_names, n_labels=document.n_labels)
-    rows = rows.with_signals(read_signals(document.signals, frame, rows, str(predictions))[1])
+    by, n_labels = grouped_by(document), document.n_labels
+    if by is not None and by not in file.schema.names:
+        raise BadInput(f"{predictions} has no column {by}, by which the map computes group_rank and group_gap")
+    also = [signal.name for signal in document.signals] + ([by] if by else [])
+    frame = _read(file, layout, [name for name in also if name in file.schema.names])
+    rows = checked_rows(frame, layout, str(predictions), names=document.label_names, n_labels=n_labels)
+    computed = group_signals(frame[by].cast(pl.String).to_numpy(), relevance(rows, n_labels)) if by else None
+    signals = read_signals(document.signals, frame, rows, n_labels, str(predictions), computed=computed)[1]
+    rows = rows.with_signals(signals)
     reliability_map, made_of = ReliabilityMap.of(document), f"{predictions} is what the map was fitted on"
     if not same:
         return rows, reliability_map(rows), "new", notes
@@ -132,6 +153,11 @@ def read_to_judge(
         return rows, reliability_map(rows), "kept_aside", notes
     notes.append(f"{made_of}: each row is judged by a fit on the other folds, so that none has seen it.")
     return rows, out_of_fold(document, rows, division), "out_of_fold", notes
+
+
+def grouped_by(document: MapDocument) -> str | None:
+    """The column of groups, where a map reads a signal that is computed from whole groups."""
+    return document.source.group if any(signal.name in COMPUTED for signal in document.signals) else None
 
 
 def division_of(document: MapDocument, rows: PredictedRows) -> Division:

@@ -77,34 +77,34 @@ def learn_map(
     """
     check_names(calibrator, variant, rows, n_labels)
     division = divide(len(rows), rows.group, source.seed, hold_out=source.hold_out)
-    check_enough(rows, division)
+    check_enough(rows, division, source.hold_out)
     asked = calibrator, variant, params, source.seed, source.protocol
     chosen, trial, choice, behind = choose_map(rows, division, n_labels, *asked)
     assert rows.label is not None
     decided = np.bincount(trial.decided, minlength=n_labels)
     try:
-        calibration = Calibration(name=calibrator, rows=behind[0], fitted=trial.deployed.calibrator)
-        projection = Projection(
-            name=chosen, rows=behind[1], rows_by_label=tuple(decided.tolist()), fitted=trial.deployed.variants[chosen]
+        document = MapDocument(
+            input=rows.kind,
+            n_labels=n_labels,
+            label_names=tuple(names) if names else None,
+            calibrator=Calibration(name=calibrator, rows=behind[0], fitted=trial.deployed.calibrator),
+            projection=Projection(
+                name=chosen,
+                rows=behind[1],
+                rows_by_label=tuple(decided.tolist()),
+                fitted=trial.deployed.variants[chosen],
+            ),
+            signals=signals if chosen == "label_signals" else (),
+            choice=choice,
+            held_out=held_out(trial, chosen, n_labels, source.seed, params.metrics),
+            folds=folds_of(trial, chosen, source.protocol),
+            source=source,
         )
-        folds = folds_of(trial, chosen, source.protocol)
     except ValidationError as error:
         raise BadInput(
             f"the fit is beyond what a map holds ({mistakes(error, 'fit')[0]}), as from logits that are far too large "
             "or too small; scale them, or take the calibrator ts"
         ) from None
-    document = MapDocument(
-        input=rows.kind,
-        n_labels=n_labels,
-        label_names=tuple(names) if names else None,
-        calibrator=calibration,
-        projection=projection,
-        signals=signals if chosen == "label_signals" else (),
-        choice=choice,
-        held_out=held_out(trial, chosen, n_labels, source.seed, params.metrics),
-        folds=folds,
-        source=source,
-    )
     recalibrated = None
     if trial.rival is not None:
         smallest = params.metrics.smallest_reliability

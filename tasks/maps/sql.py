@@ -21,6 +21,7 @@ DIALECTS = ("duckdb", "postgres", "postgresql", "bigquery", "spark")
 
 # PostgreSQL stops a query where a result overflows, or is too small to be anything but 0; BigQuery where it overflows.
 FARTHEST_POWER = 700.0  # e to it is finite, and one over that is not 0
+FARTHEST_SUM = 1e300  # of logits
 LEAST_DIVIDEND = 1e-300  # over 1e6 it is not 0
 LEAST_RISE = 1e-15  # of a curve from knot to knot; below, rounding is all there is
 
@@ -57,7 +58,9 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     ]
     tree: exp.Expr = exp.Case(ifs=arms)
     whole = " + ".join(f"logits_{label}" for label in range(document.n_labels))
-    there = parse_one(f"NOT ({whole}) IS NULL") if isinstance(fitted, WholeVector) else _confidence().between(0, 1)
+    there = _confidence().between(0, 1)
+    if isinstance(fitted, WholeVector):  # no NULL lies between, and no NaN
+        there = exp.Between(this=parse_one(f"({whole})"), low=_number(-FARTHEST_SUM), high=_number(FARTHEST_SUM))
     tree = exp.Case(ifs=[exp.If(this=there, true=tree)])
     if isinstance(document.calibrator.fitted, Constant):
         same = _number(document.calibrator.fitted.share)

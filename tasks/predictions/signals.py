@@ -21,6 +21,10 @@ from tasks.protocol.values import Number, Positive, Value
 
 MOST_VALUES = 50  # of a column of text; more are names of something
 COMPUTED = ("group_rank", "group_gap")
+TAKEN = ("label", "reliability", "review_rank", "route")  # the truth, and what `apply` adds
+LARGEST = 1e9
+LEAST_DEVIATION = 1e-9  # beside the largest value; what differs by less is rounding
+TRUTH = {"true", "false"}  # as formats write them, in small letters or not
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,13 @@ class TextSignal(Value):
 
     kind: Literal["text"] = field(default="text", kw_only=True)
     name: str
-    values: tuple[str, ...]
+    values: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_VALUES)]
 
     def __call__(self, column: pl.Series, rows: FileRows) -> np.ndarray:
         """The column as `(n, V)`, 0 or 1."""
         rows.refuse_missing(column)
         text = column.cast(pl.String)
+        text = text.str.to_lowercase() if TRUTH.issuperset(self.values) else text
         return np.column_stack([(text == value).to_numpy() for value in self.values]).astype(np.float64)
 
 
@@ -64,15 +69,17 @@ def read_signals(
     asked: Sequence[str] | Sequence[NumberSignal | TextSignal],
     frame: pl.DataFrame,
     rows: PredictedRows,
+    n_labels: int,
     file: str,
     *,
     first: int = 0,
+    learn_on: np.ndarray | None = None,
     computed: dict[str, np.ndarray] | None = None,
 ) -> tuple[tuple[NumberSignal | TextSignal, ...], np.ndarray | None]:
     """Signals by name, as a fit asks for them, or as it has known them, to how they are known and `(n, S)` values.
 
-    `rows` are those of `frame`, of which the first is row `first` of `file`; `computed` are the signals of groups,
-    where the rows at hand are not all rows of theirs.
+    `rows` are those of `frame`, of which the first is row `first` of `file`. How a signal is read is learned on its
+    rows `learn_on`, by default all. `computed` are the signals of groups, where those of `rows` are not whole.
 
     Raises:
         BadInput: a column that is missing, holds what is no signal, or (at the fit) is the same in every row.
@@ -83,9 +90,11 @@ def read_signals(
     if computed is None and any(_name(signal) in COMPUTED for signal in asked):
         if rows.group is None:
             raise BadInput("group_rank and group_gap need groups; name their column with --group")
-        computed = group_signals(rows.group, relevance(rows))
+        computed = group_signals(rows.group, relevance(rows, n_labels))
     for each in asked:
         name = _name(each)
+        if name in TAKEN or (name in COMPUTED and name in frame.columns):
+            raise BadInput(f"{file}: the column {name} is no signal, since we give that name to something; rename it")
         if name in COMPUTED:
             assert computed is not None
             column = pl.Series(name, computed[name])
@@ -93,7 +102,8 @@ def read_signals(
             column = frame[name]
         else:
             raise BadInput(f"{file} has no column {name}, which --signals names; it has {', '.join(frame.columns)}")
-        signal = _learned(column, at) if isinstance(each, str) else each
+        seen = column if learn_on is None else column.gather(learn_on)
+        signal = _learned(seen, at) if isinstance(each, str) else each
         known.append(signal)
         values.append(signal(column, at))
     return tuple(known), np.concatenate(values, axis=1)
@@ -108,11 +118,11 @@ def group_signals(group: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]
     return {name: computed[name].to_numpy() for name in COMPUTED}
 
 
-def relevance(rows: PredictedRows) -> np.ndarray:
+def relevance(rows: PredictedRows, n_labels: int) -> np.ndarray:
     """How relevant each row is said to be, `(n,)`: the mean label of its probabilities, or else of what is known."""
-    if rows.logits is not None:
-        return np.asarray(softmax(rows.logits, axis=1) @ np.arange(rows.n_labels))
-    if rows.confidence is None or rows.decision.max(initial=0) > 1:
+    if rows.logits is not None:  # summed row by row: equal rows tie, whatever stands beside them
+        return np.asarray((softmax(rows.logits, axis=1) * np.arange(n_labels)).sum(axis=1))
+    if rows.confidence is None or n_labels > 2:
         return rows.decision.astype(np.float64)
     return np.where(rows.decision == 1, rows.confidence, 1 - rows.confidence)
 
@@ -124,18 +134,23 @@ def _name(signal: str | NumberSignal | TextSignal) -> str:
 def _learned(column: pl.Series, rows: FileRows) -> NumberSignal | TextSignal:
     """How a column is read from now on."""
     name = column.name
+    same = f"{rows.file}: the signal {name} is the same in every row, so it tells nothing; leave it away"
     if column.n_unique() < 2:
-        raise BadInput(f"{rows.file}: the signal {name} is the same in every row, so it tells nothing; leave it away")
+        raise BadInput(same)
     text = column.dtype in (pl.String, pl.Categorical, pl.Enum) or column.dtype == pl.Boolean
     if (
         text
         and column.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False).null_count() > column.null_count()
     ):
         found = sorted(column.drop_nulls().cast(pl.String).unique())
+        found = sorted({value.lower() for value in found}) if TRUTH.issuperset(map(str.lower, found)) else found
         if len(found) > MOST_VALUES:
             shown = listed(found)
             raise BadInput(f"{rows.file}: the signal {name} has {len(found)} values ({shown}); {MOST_VALUES} at most")
         return TextSignal(name, tuple(found))
     values = numbers(column, rows)
-    rows.refuse(~np.isfinite(values), lambda row: f"{name} is {values[row]}; a signal must be finite")
+    if not (np.abs(values) <= LARGEST).all():
+        raise BadInput(f"{rows.file}: the signal {name} is not within {LARGEST:g} in every row; scale it, or shift it")
+    if not values.std() > LEAST_DEVIATION * max(np.abs(values).max(), LEAST_DEVIATION):
+        raise BadInput(same)
     return NumberSignal(name, float(values.mean()), float(values.std()), float(values.min()), float(values.max()))

@@ -17,7 +17,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from tasks.projection.curves import Curves
 from tasks.projection.decisions import Decisions
@@ -161,8 +161,8 @@ class PooledRows:
         coefficients = shared + own
         slope = 1 + coefficients[:, 1] / self._spread
         intercept = coefficients[:, 0] - coefficients[:, 1] * self._middle / self._spread
-        flat = self._middle + coefficients[:, 0]
-        line = Lines(np.maximum(slope, 0), np.where(slope >= 0, intercept, flat), self._farthest)
+        intercept = np.where(slope >= 0, intercept, self._all.mean_logits(coefficients[:, :2]))
+        line = Lines(np.maximum(slope, 0), intercept, self._farthest)
         return WithSignals(line, coefficients[:, 2:].T) if self._signals else line
 
 
@@ -176,6 +176,13 @@ class _Rows:
     correct: np.ndarray  # (n,) bool
     n_labels: int
     tried: dict[Prior, tuple[float, np.ndarray, np.ndarray]] = field(default_factory=dict)
+
+    def mean_logits(self, line: np.ndarray) -> np.ndarray:
+        """Coefficients `(K, 2)` to the logit of each label's mean reliability `(K,)`, of all rows where it has none."""
+        q = expit(self.offset + (self.features[:, :2] * line[self.label]).sum(axis=1))
+        rows = np.bincount(self.label, minlength=self.n_labels)
+        mean = np.bincount(self.label, q, self.n_labels) / np.maximum(rows, 1)
+        return np.asarray(logit(np.where(rows, mean, q.mean())))
 
     def evidence(self, prior: Prior, near: Prior) -> float:
         """The log marginal likelihood under a prior, searched near what was found under another one."""

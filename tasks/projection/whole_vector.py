@@ -21,7 +21,7 @@ from tasks.protocol.newton import Objective, newton
 from tasks.protocol.values import Value
 
 LEVELS = (0.0, 0.1, 0.3, 1.0)  # deviations of a prior of coefficients, for logits of unit spread; 0 leaves a part out
-MOST_LABELS = 20  # for which it is offered; the time of a fit grows with the fourth power
+MOST_LABELS = 12  # for which it is offered; the time of a fit grows with the fourth power
 MOST_LABELS_ACROSS = 8  # for which one logit may speak of another label
 
 
