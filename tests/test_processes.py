@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -94,9 +93,12 @@ def test_who_heeds_sigterm_can_tidy_up_and_to_end_what_has_ended_takes_no_time()
 
 @linux_only
 def test_all_are_ended_where_waiting_for_one_is_cut_short(monkeypatch):
+    def interrupted() -> None:
+        raise KeyboardInterrupt  # a signal does nothing where a shell has started us in the background
+
     both = [group(GROUPS["a child"]), group(GROUPS["a grandchild"])]
     with monkeypatch.context() as patch:
-        patch.setattr(both[0], "wait", lambda: signal.raise_signal(signal.SIGINT))
+        patch.setattr(both[0], "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             finish(both)
     assert [members(process) for process in both] == [[], []]
