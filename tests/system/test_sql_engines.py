@@ -70,13 +70,14 @@ def postgres() -> Iterator[Answers]:
 
 
 def postgres_answers(psql: list[str], folder: Path, expression: str, given: pl.DataFrame) -> np.ndarray:
-    lines = [
-        f"{place},{'' if decision is None else decision},{'' if confidence is None else f'{confidence:.17g}'}"
-        for place, decision, confidence in given.iter_rows()
-    ]
+    columns = ", ".join(
+        f"{name} {'double precision' if kind.is_float() else 'int'}" for name, kind in given.schema.items()
+    )
+    numbers = (["" if number is None else f"{number:.17g}" for number in row] for row in given.iter_rows())
+    lines = map(",".join, numbers)
     script = "\n".join(
         [
-            "CREATE TEMP TABLE predictions (place int, decision int, confidence double precision);",
+            f"CREATE TEMP TABLE predictions ({columns});",
             "COPY predictions FROM STDIN (FORMAT csv);",
             *lines,
             "\\.",
