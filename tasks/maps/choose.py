@@ -249,6 +249,12 @@ def best_of(judged: Sequence[Candidate]) -> Candidate:
     return min(judged, key=lambda candidate: candidate.nll_correct)
 
 
+def gains_shown(chosen: str, judged: Sequence[Candidate]) -> str | None:
+    """The variant whose gains are shown: `chosen`, or the best beside a confidence that is kept; None without any."""
+    others = [candidate for candidate in judged if candidate.variant != "confidence"]
+    return (chosen if chosen != "confidence" else best_of(others).variant) if others else None
+
+
 def too_little(rows: PredictedRows) -> str:
     """Why rows cannot choose; empty if they can."""
     rarer = min(int(rows.correct.sum()), int((~rows.correct).sum()))
@@ -342,9 +348,8 @@ def choose_map(
         best = best_of(judged)
         chosen, why = best.variant, reason(best, len(trial.rows), calibrator)
     learned: tuple[Gain, ...] = ()
-    if protocol is None and (shown := [candidate for candidate in judged if candidate.variant != "confidence"]):
-        name = chosen if chosen != "confidence" else best_of(shown).variant
-        learned = gains(name, trial, division, rows, n_labels, calibrator, params)
+    if protocol is None and (shown := gains_shown(chosen, judged)):
+        learned = gains(shown, trial, division, rows, n_labels, calibrator, params)
     return chosen, trial, Choice(asked=variant, reason=why, candidates=judged, gains=learned), behind
 
 

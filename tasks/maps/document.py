@@ -35,11 +35,13 @@ LARGEST_FILE = 64 * 2**20  # bytes; a map of 8,000 thresholds for each of 100 la
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Half = Literal["lower", "upper"]
 OF_CONFIDENCE = tuple(calibrator.value for calibrator in CALIBRATORS.values() if calibrator.of_confidence)
-FITTED = (*(calibrator.value for calibrator in CALIBRATORS.values()), Constant)
-PROJECTED = sorted({value for name in DEPLOYABLE for value in VARIANTS[name].values}, key=lambda value: value.__name__)
+CALIBRATIONS = (*(calibrator.value for calibrator in CALIBRATORS.values()), Constant)
+PROJECTIONS = sorted(
+    {value for name in DEPLOYABLE for value in VARIANTS[name].values}, key=lambda value: value.__name__
+)
 # of what the registries hold, which the type checker cannot know
-Calibrator: TypeAlias = Union[tuple(FITTED)]  # type: ignore[valid-type]  # noqa: UP007
-Variant: TypeAlias = Union[tuple(PROJECTED)]  # type: ignore[valid-type]  # noqa: UP007
+Calibrator: TypeAlias = Union[tuple(CALIBRATIONS)]  # type: ignore[valid-type]  # noqa: UP007
+Variant: TypeAlias = Union[tuple(PROJECTIONS)]  # type: ignore[valid-type]  # noqa: UP007
 
 
 class Part(BaseModel):

@@ -21,7 +21,7 @@ from tasks.predictions.rows import Layout, PredictedRows, checked_rows, find_lay
 from tasks.predictions.signals import COMPUTED, Signal, group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import ProtocolParams
-from tasks.protocol.splits import rows_by_group, validation_parts
+from tasks.protocol.splits import rows_by_group, rows_of_units, validation_parts
 from tasks.provenance.hashing import sha256_of_file
 
 FEWEST_ROWS = 60
@@ -56,13 +56,13 @@ def divide(
     The same rows, seed and groups give the same parts on every machine. There are fewer folds where there are fewer
     groups.
     """
-    units = [np.array([row]) for row in range(n)] if group is None else rows_by_group(group)
-    order = np.random.default_rng(seed).permutation(len(units))
-    aside, rest = np.split(order, [round(hold_out * len(units))])
-    beyond = np.cumsum([len(units[unit]) for unit in rest]) > cap
+    units = None if group is None else rows_by_group(group)
+    order = np.random.default_rng(seed).permutation(n if units is None else len(units))
+    aside, rest = np.split(order, [round(hold_out * len(order))])
+    beyond = np.cumsum(np.ones(len(rest)) if units is None else [len(units[unit]) for unit in rest]) > cap
     beyond[:2] = False  # the largest group there is must not leave nothing to fit on
     parts = [*np.array_split(rest[~beyond], min(folds, len(rest[~beyond]))), np.concatenate([aside, rest[beyond]])]
-    rows = [np.concatenate([np.empty(0, dtype=np.int64), *(units[unit] for unit in part)]) for part in parts]
+    rows = rows_of_units(parts, units)
     return Division(tuple(rows[:-1]), np.sort(rows[-1]))
 
 
@@ -106,7 +106,7 @@ def read_to_fit(
         n_labels = labels_in(frame, ["decision", "label"], str(predictions))
     rows = checked_rows(frame, layout, str(predictions), names=names, n_labels=n_labels)
     n_labels = n_labels or rows.n_labels
-    fitted = divide(len(rows), rows.group, seed, hold_out=hold_out).fitted
+    fitted = divide(len(rows), rows.group, seed, hold_out=hold_out).fitted if signals else None
     known, values = read_signals(signals, frame, rows, n_labels, str(predictions), learn_on=fitted)
     return rows.with_signals(values), n_labels, known
 

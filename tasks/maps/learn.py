@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 from pydantic import ValidationError
 
-from tasks.maps.choose import AUTO, Difference, Trial, check_names, choose_map, folds_of
+from tasks.maps.choose import AUTO, Difference, Trial, check_names, choose_map, folds_of, gains_shown
 from tasks.maps.document import Calibration, Candidate, HeldOut, MapDocument, Projection, Source
 from tasks.maps.drift import reference
 from tasks.maps.evaluate import spread_and_shuffled
@@ -191,12 +191,8 @@ def _of_leaning(document: MapDocument) -> list[str]:
 def _of_gains(document: MapDocument) -> list[str]:
     if not document.choice.gains:
         return []
-    names = [each.variant for each in document.choice.candidates if each.variant != "confidence"]
-    name = document.projection.name
-    if name == "confidence":
-        name = min(
-            (each for each in document.choice.candidates if each.variant in names), key=lambda c: c.nll_correct
-        ).variant
+    name = gains_shown(document.projection.name, document.choice.candidates)
+    assert name is not None
     lines = [f"What {VARIANTS[name].in_words} changes with fewer labelled rows:"]
     for gain in document.choice.gains:
         log_loss = f"log loss {gain.nll_correct:+.4f} ({gain.nll_correct_standard_error:.4f})"

@@ -119,6 +119,22 @@ def search(
     return prior
 
 
+def search_from_some(
+    prior: AnyPrior,
+    parts: Sequence[str],
+    levels: Sequence[float],
+    some: Callable[[AnyPrior, AnyPrior], float],
+    everything: Callable[[AnyPrior, AnyPrior], float],
+) -> AnyPrior:
+    """The same by the evidence of some rows first, and from there on by that of all of them, among neighbours."""
+    return search(search(prior, parts, levels, some, len(levels)), parts, levels, everything, 1)
+
+
+def begin_with(n: int) -> np.ndarray:
+    """Numbers of the rows, of n, that a search begins with: `SEARCHED` at most, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, min(SEARCHED, n)).astype(np.int64))
+
+
 class PooledRows:
     """n rows to fit pooled lines on: what was tried for one set of free parts is known for the next."""
 
@@ -141,7 +157,7 @@ class PooledRows:
         self._middle, self._spread = float(z.mean()), max(float(z.std()), LEAST_SPREAD)
         x = (z - self._middle) / self._spread
         features = np.column_stack([np.ones(len(z)), x, *(column[order] for column in columns)])
-        every = np.unique(np.linspace(0, len(z) - 1, min(SEARCHED, len(z))).astype(np.int64))
+        every = begin_with(len(z))
         label, correct = decision[order], correct[order]
         self._all = _Rows(z, features, label, correct, n_labels)
         self._some = _Rows(z[every], features[every], label[every], correct[every], n_labels)
@@ -155,8 +171,7 @@ class PooledRows:
         what its rows have on average. A confidence of exactly 0 or 1 counts as half as far from it as the nearest
         other one. The order of the rows does not matter.
         """
-        prior = search(Prior(), free, LEVELS, self._some.evidence, reach=len(LEVELS))
-        prior = search(prior, free, LEVELS, self._all.evidence, reach=1)
+        prior = search_from_some(Prior(), free, LEVELS, self._some.evidence, self._all.evidence)
         _, shared, own = self._all.fit(prior, prior, SETTLED)
         coefficients = shared + own
         slope = 1 + coefficients[:, 1] / self._spread

@@ -15,7 +15,7 @@ from tasks.calibrators.matrix import Matrix, centred, multinomial_loss
 from tasks.calibrators.scale import typical_spread
 from tasks.calibrators.temperature import fit_temperature
 from tasks.projection.decisions import Decisions
-from tasks.projection.pooling import SEARCHED, search
+from tasks.projection.pooling import begin_with, search_from_some
 from tasks.protocol.decisions import confidence_logit
 from tasks.protocol.newton import Objective, newton
 from tasks.protocol.values import Value
@@ -58,16 +58,14 @@ def fit_whole_vector(logits: np.ndarray, labels: np.ndarray) -> WholeVector:
     at a time from temperature scaling on; which is all there is beyond `MOST_LABELS` labels.
     """
     n_labels = logits.shape[1]
+    beta, unit = fit_temperature(logits, labels, seed=0).beta, typical_spread(logits)
     if n_labels > MOST_LABELS:
-        return WholeVector(Matrix(fit_temperature(logits, labels, seed=0).beta * np.eye(n_labels), np.zeros(n_labels)))
-    unit = typical_spread(logits)
+        return WholeVector(Matrix(beta * np.eye(n_labels), np.zeros(n_labels)))
     features = np.vstack([(centred(logits) / unit).T, np.ones(len(labels))])
-    start = fit_temperature(logits, labels, seed=0).beta * unit * np.eye(n_labels, n_labels + 1)
-    every = np.unique(np.linspace(0, len(labels) - 1, min(SEARCHED, len(labels))).astype(np.int64))
+    start, every = beta * unit * np.eye(n_labels, n_labels + 1), begin_with(len(labels))
     some, everything = (_Rows(features[:, rows], np.asarray(labels)[rows], start) for rows in (every, slice(None)))
     parts = ("bias", "own", "across") if n_labels <= MOST_LABELS_ACROSS else ("bias", "own")
-    prior = search(_Prior(), parts, LEVELS, some.evidence, reach=len(LEVELS))
-    prior = search(prior, parts, LEVELS, everything.evidence, reach=1)
+    prior = search_from_some(_Prior(), parts, LEVELS, some.evidence, everything.evidence)
     table = everything.tried[prior][1]
     return WholeVector(Matrix(table[:, :-1] / unit, table[:, -1]))
 

@@ -1,6 +1,6 @@
 """Who sees which row: train, validation, test of a data set; the three validation parts of a protocol seed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -55,6 +55,13 @@ def rows_by_group(group: np.ndarray) -> list[np.ndarray]:
     return np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
 
 
+def rows_of_units(parts: Sequence[np.ndarray], units: Sequence[np.ndarray] | None) -> list[np.ndarray]:
+    """Return the row numbers of each of `parts`, which are numbers of `units`, or of rows themselves (None)."""
+    if units is None:
+        return list(parts)
+    return [np.concatenate([np.empty(0, dtype=np.int64), *(units[unit] for unit in part)]) for part in parts]
+
+
 def validation_parts(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> ValidationParts:
     """Permute `n` validation rows under protocol seed `seed` and cut them, as the paper's authors do.
 
@@ -66,9 +73,7 @@ def validation_parts(n: int, seed: int, params: ProtocolParams, group: np.ndarra
     units = rows_by_group(group) if params.split == "group" and group is not None else None
     order = np.random.default_rng(base).permutation(n if units is None else len(units))
     first = round(params.parts[0] * len(order))
-    drawn = np.split(order, [first, first + int(params.parts[1] * len(order))])
-    if units is not None:
-        drawn = [np.concatenate([np.empty(0, dtype=np.int64), *(units[unit] for unit in part)]) for part in drawn]
+    drawn = rows_of_units(np.split(order, [first, first + int(params.parts[1] * len(order))]), units)
     calibrator_fit, *projection = drawn
     return ValidationParts(
         calibrator_fit,
