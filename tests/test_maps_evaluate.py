@@ -1,6 +1,7 @@
 """Evaluation of a map: each number has another way to it, intervals obey their laws, the verdict says what they say."""
 
 import copy
+import dataclasses
 import json
 import re
 from itertools import product
@@ -9,22 +10,21 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.special import expit, logit, ndtri
+from scipy.special import logit, ndtri
 
 from tasks.calibrators.identity import Identity
 from tasks.maps.document import MapDocument
-from tasks.maps.evaluate import METRICS, JudgedDecisions, evaluate, replicated
+from tasks.maps.evaluate import METRICS, evaluate
 from tasks.maps.reliability_map import ReliabilityMap, Scored, calibrated_confidence
 from tasks.maps.verdict import verdict
 from tasks.metrics.intervals import interval, two_sided_p
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import of_reliability
-from tasks.metrics.resampling import resample, some_clusters
+from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_spread, label_spread_null
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.labelwise import WithFallbacks, fit_platt
-from tasks.protocol.params import METRIC_DEFAULTS
 from tests import maps
 from tests.fits import batch
 from tests.maps import checked
@@ -115,19 +115,24 @@ def test_labels_have_their_rows_and_what_the_map_has_behind_them(grouped):
     assert (row["name"], row["fit_rows"], row["fallback"]) == ("label 2", None, None)
 
 
-def test_label_spread_is_of_the_confidence_on_the_resampled_rows(helpful, grouped, helps, monkeypatch):
-    scored = ReliabilityMap.of(helpful)(grouped)
-    rows = scored.confidence, grouped.decision, grouped.correct
-    assert helps["label_spread"] == {
-        "value": label_spread(*rows),
-        "shuffled_p95": label_spread_null(*rows, seed=0),
-        "rows": 3000,
-    }
-    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 2500)
-    some = JudgedDecisions.of(grouped, scored).some()
-    spread = evaluate(helpful, grouped, scored)["label_spread"]
-    assert spread["value"] == label_spread(some.probability["confidence"], some.decision, some.correct)
-    assert spread["rows"] == len(some) == 2500
+def test_label_spread_is_of_the_confidence(helpful, grouped, helps):
+    rows = ReliabilityMap.of(helpful)(grouped).confidence, grouped.decision, grouped.correct
+    assert helps["label_spread"] == {"value": label_spread(*rows), "shuffled_p95": label_spread_null(*rows, seed=0)}
+
+
+@pytest.mark.parametrize("group", [None, "group"])
+def test_a_row_that_stands_for_others_counts_as_they_would(helpful, group):
+    weight = np.arange(400) % 4 + 0.5  # 2 on the average, and a hundredth of that is the unit
+    frame, times = maps.predictions(400), np.rint(100 * weight / 2).astype(int)
+    names = frame["group"].to_numpy() if group else np.array([f"{row:03}" for row in range(400)])
+    rows = checked(frame, group)
+    weighted = evaluated(helpful, dataclasses.replace(rows, weight=weight))
+    repeated = evaluated(helpful, dataclasses.replace(rows, group=names).take(np.arange(400).repeat(times)))
+    assert (weighted["rows"], weighted["groups"], weighted["weighted"]) == (400, 40 if group else 400, True)
+    for key in ("accuracy", "metrics"):
+        assert flat(weighted[key]) == pytest.approx(flat(repeated[key]), abs=1e-9)
+    assert [label["correct"] for label in weighted["labels"]] == [label["correct"] for label in repeated["labels"]]
+    assert verdict(weighted, helpful)[-1].startswith("Each row stands for as many as the inverse")
 
 
 @pytest.mark.parametrize("right", [20, 25])
@@ -177,22 +182,18 @@ def test_intervals_are_those_of_the_paired_bootstrap(views, grouped, helps):
 
 
 @pytest.mark.parametrize("confidence_only", [False, True])
-@pytest.mark.parametrize("most", [20_000, 1000])
-def test_a_map_that_keeps_the_confidence_changes_nothing(confidence_only, most, monkeypatch):
+def test_a_map_that_keeps_the_confidence_changes_nothing(confidence_only):
     """0.6 is a bin edge and 1.0 has no finite logit; both stay where they are."""
-    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", most)
     frame = maps.confidence_only(2000) if confidence_only else maps.predictions(2000)
     evaluation = evaluated(maps.document("confidence", confidence_only=confidence_only), checked(frame))
-    assert evaluation["resampled"]["rows"] == min(most, 2000)
+    assert evaluation["resamples"] == 1000
     for compared in (*evaluation["metrics"].values(), *evaluation["reviews"]):
         assert compared["confidence"] == compared["reliability"]
         assert compared["change"] == compared["low"] == compared["high"] == 0
         assert compared["p"] == 1
 
 
-@pytest.mark.parametrize("most", [20_000, 1000])
-def test_the_order_of_grouped_rows_does_not_matter(helpful, grouped, most, monkeypatch):
-    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", most)
+def test_the_order_of_grouped_rows_does_not_matter(helpful, grouped):
     order = np.random.default_rng(0).permutation(len(grouped))
     in_order, shuffled = (evaluated(helpful, rows) for rows in (grouped, grouped.take(order)))
     for first, second in zip(flat(in_order), flat(shuffled), strict=True):
@@ -205,70 +206,11 @@ def flat(value: object) -> list:
     return [value] if inner is None else [plain for part in inner for plain in flat(part)]
 
 
-@pytest.mark.parametrize("group", [None, "group"])
-def test_some_of_the_rows_give_the_intervals_of_all(helpful, group, monkeypatch):
-    """A quarter of the rows alone would give intervals twice as wide."""
-    rows = checked(maps.predictions(8000), group)
-    whole = evaluated(helpful, rows)
-    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 2000)
-    some = evaluated(helpful, rows)
-    assert some["resampled"] == {"resamples": 1000, "rows": 2000, "groups": 2000 if group is None else 200}
-    for name in METRICS:
-        first, second = whole["metrics"][name], some["metrics"][name]
-        assert first["change"] == second["change"]
-        if second["low"] is not None:
-            ratio = (second["high"] - second["low"]) / (first["high"] - first["low"])
-            assert 0.75 < ratio < 1.35, name
-
-
-def test_the_calibration_error_of_some_rows_is_shrunk_bin_by_bin(helpful, monkeypatch):
-    """Shrunk as a whole, its absolute values would keep the noise of the few rows: the interval lies above."""
-    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 600)
-    rows = checked(maps.predictions(10_000))
-    all_rows = JudgedDecisions.of(rows, ReliabilityMap.of(helpful)(rows))
-    whole, some = (replicated(all_rows, of, METRIC_DEFAULTS) for of in (all_rows, all_rows.some()))
-    for by in whole:
-        first, second = interval(whole[by]["ece"]), interval(some[by]["ece"])
-        assert second.standard_error == pytest.approx(first.standard_error, rel=0.25)
-        assert second.low == pytest.approx(first.low, abs=first.standard_error)
-        assert second.high == pytest.approx(first.high, abs=first.standard_error)
-
-
-def test_few_errors_among_some_rows_do_not_speak_for_all(monkeypatch):
-    """Reliability keeps 3 wrong rows fewer of 10,000; no row that was drawn tells the two apart."""
-    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 500)
-    correct, sure = np.ones(10_000, dtype=bool), np.linspace(-3, 5, 10_000)
-    correct[:800:2] = False
-    correct[-3:] = False
-    better = np.where(np.arange(10_000) >= 9_997, -4, sure)
-    metrics = evaluate(
-        maps.document("confidence", confidence_only=True),
-        *judge(np.zeros(10_000, dtype=int), correct, expit(sure), better),
-    )["metrics"]
-    assert metrics["selacc_10"]["change"] == pytest.approx(0.003)
-    assert metrics["selacc_10"]["low"] is metrics["selacc_10"]["p"] is None
-    assert metrics["nll_correct"]["low"] is not None
-
-
-@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=40), rows=st.integers(1, 99), least=st.integers(1, 9))
-@settings(max_examples=40, deadline=None)
-def test_whole_groups_are_drawn_until_they_are_enough(sizes, rows, least):
-    cluster = np.repeat(np.arange(len(sizes)), sizes)
-    drawn = some_clusters(cluster, rows=rows, least=least, seed=0)
-    names, counts = np.unique(cluster[drawn], return_counts=True)
-    assert (counts == np.array(sizes)[names]).all()
-    assert drawn.sum() >= min(rows, len(cluster))
-    assert len(names) >= min(least, len(sizes))
-    assert len(names) == least or drawn.sum() - max(sizes) < rows or drawn.all()
-    order = np.random.default_rng(0).permutation(len(cluster))
-    assert (some_clusters(cluster[order], rows=rows, least=least, seed=0) == drawn[order]).all()
-
-
 def test_fewer_than_ten_groups_have_no_intervals(helpful):
     rows = checked(maps.predictions(90, per_group=10), "group")
     evaluation = evaluated(helpful, rows)
     assert evaluation["groups"] == 9
-    assert evaluation["resampled"] == {"resamples": 0, "rows": 0, "groups": 0}
+    assert evaluation["resamples"] == 0
     for compared in (*evaluation["metrics"].values(), *evaluation["reviews"], evaluation["accuracy"]):
         assert compared["low"] is compared["high"] is compared.get("p") is None
     assert evaluated(helpful, checked(maps.predictions(90)))["metrics"]["aurc"]["low"] is not None
@@ -347,12 +289,10 @@ def test_the_reasons_are_those_that_are_seen():
     assert "No label spread can be seen" in said
 
 
-def test_few_groups_and_some_rows_are_said(helpful, grouped, monkeypatch):
+def test_few_groups_are_said(helpful, grouped):
     nine = verdict(evaluated(helpful, grouped.take(slice(90))), helpful)
     assert nine[0].startswith("No verdict: there are 9 groups, and a difference among fewer than 30 may be chance")
     assert not verdict(evaluated(helpful, grouped.take(slice(300))), helpful)[0].startswith("No verdict")
-    monkeypatch.setattr("tasks.maps.evaluate.MOST_RESAMPLED", 2500)
-    assert "from 2,500 of 3,000 rows" in verdict(evaluated(helpful, grouped), helpful)[-1]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from tasks.calibrate import calibrate
 from tasks.datasets import dataset_named
 from tasks.maps import choose
 from tasks.maps.choose import AUTO, DEPLOYABLE, Difference
+from tasks.maps.cross_fit import fit_calibrator
 from tasks.maps.document import Candidate
 from tasks.maps.labelled import divide, division_of, out_of_fold
 from tasks.maps.reliability_map import ReliabilityMap
@@ -192,7 +193,8 @@ def test_the_standard_error_is_that_of_the_difference_by_group():
     assert by_row.standard_error == pytest.approx(losses.std(ddof=1) / 2)
     # two groups whose sums lie 3 above and below their mean: sqrt(2 / 1 * (9 + 9)) / 4
     assert by_group.standard_error == pytest.approx(1.5)
-    best, other = choose.candidates({"confidence": losses - losses, "mrp": losses}, group)
+    rows = PredictedRows(None, None, np.zeros(4, dtype=int), None, group)
+    best, other = choose.candidates({"confidence": losses - losses, "mrp": losses}, rows)
     assert (best.low, best.change, best.high) == (0, 0, 0)
     assert (other.change, other.high - other.low) == (3, pytest.approx(2 * 12.706 * choose.WIDER * 1.5, rel=1e-4))
 
@@ -255,7 +257,7 @@ def test_matrix_scaling_is_recommended_where_it_does_as_well():
     division, n = division_of(result.document, rows), len(rows)
     loss, moved = np.empty(n), np.empty(n)
     for place, fold in enumerate(division.folds):
-        matrix, unseen = choose.fit_calibrator("matrix", rows.take(division.training(place)), seed=1), rows.take(fold)
+        matrix, unseen = fit_calibrator("matrix", rows.take(division.training(place)), seed=1), rows.take(fold)
         loss[fold] = nll_correct_of_rows(ReliabilityMap(matrix)(unseen).logit, unseen.correct, SMALLEST)
         moved[fold] = matrix(unseen.logits).argmax(axis=1) != unseen.decision
     ours = nll_correct_of_rows(out_of_fold(result.document, rows, division).logit, rows.correct, SMALLEST)

@@ -7,12 +7,12 @@ from math import ceil
 import numpy as np
 from pydantic import ValidationError
 
-from tasks.maps.choose import AUTO, Difference, Trial, check_names, choose_map, folds_of, gains_shown
-from tasks.maps.document import Calibration, Candidate, HeldOut, MapDocument, Projection, Source
+from tasks.maps.choose import AUTO, Difference, check_names, choose_map, gains_shown
+from tasks.maps.cross_fit import Trial
+from tasks.maps.document import Calibration, Candidate, Fold, HeldOut, MapDocument, Projection, Source
 from tasks.maps.drift import reference
 from tasks.maps.evaluate import spread_and_shuffled
 from tasks.maps.labelled import check_enough, divide
-from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.predictions.rows import PredictedRows, listed
 from tasks.predictions.signals import Signal
 from tasks.projection.variants import VARIANTS
@@ -79,25 +79,25 @@ def learn_map(
     division = divide(len(rows), rows.group, source.seed, hold_out=source.hold_out)
     check_enough(rows, division, source.hold_out)
     asked = calibrator, variant, params, source.seed, source.protocol
-    chosen, trial, choice, behind = choose_map(rows, division, n_labels, *asked)
+    chosen, trial, choice = choose_map(rows, division, n_labels, *asked)
     assert rows.label is not None
-    decided = np.bincount(trial.decided, minlength=n_labels)
+    decided, folds = np.bincount(trial.decided, minlength=n_labels), trial.folds if source.protocol is None else ()
     try:
         document = MapDocument(
             input=rows.kind,
             n_labels=n_labels,
             label_names=tuple(names) if names else None,
-            calibrator=Calibration(name=calibrator, rows=behind[0], fitted=trial.deployed.calibrator),
+            calibrator=Calibration(name=calibrator, rows=trial.calibrated_on, fitted=trial.deployed.calibrator),
             projection=Projection(
                 name=chosen,
-                rows=behind[1],
+                rows=len(trial.decided),
                 rows_by_label=tuple(decided.tolist()),
                 fitted=trial.deployed.variants[chosen],
             ),
             signals=signals if chosen == "label_signals" else (),
             choice=choice,
             held_out=held_out(trial, chosen, n_labels, source.seed, params.metrics),
-            folds=folds_of(trial, chosen, source.protocol),
+            folds=tuple(Fold(calibrator=fit.calibrator, projection=fit.variants[chosen]) for fit in folds),
             source=source,
         )
     except ValidationError as error:
@@ -105,20 +105,21 @@ def learn_map(
             f"the fit is beyond what a map holds ({mistakes(error, 'fit')[0]}), as from logits that are far too large "
             "or too small; scale them, or take the calibrator ts"
         ) from None
-    recalibrated = None
-    if trial.rival is not None:
-        smallest = params.metrics.smallest_reliability
-        rival = nll_correct_of_rows(trial.rival.logit, trial.rows.correct, smallest)
-        recalibrated = Difference.of(rival - trial.losses(chosen, smallest), trial.rows.group)
+    rival = trial.recalibrated()
+    recalibrated, moved = None, 0.0
+    if rival is not None:
+        change, moved = rival[0] - trial.losses(chosen), rival[1]
+        recalibrated = Difference.of(change, trial.rows.group, trial.rows.weight)
     met = np.intersect1d(rows.decision, rows.label)
     silent = tuple(name for label, name in enumerate(document.shown_names) if label not in met)
-    commonest = float(np.bincount(rows.label).max()) / len(rows)
-    return Learned(document, recalibrated, trial.moved, float(rows.correct.mean()), commonest, silent)
+    shares = np.bincount(rows.label, rows.weight) / (len(rows) if rows.weight is None else rows.weight.sum())
+    accuracy = float(np.average(rows.correct, weights=rows.weight))
+    return Learned(document, recalibrated, moved, accuracy, float(shares.max()), silent)
 
 
 def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: MetricParams) -> HeldOut:
     """What was said of rows that the fits had not seen: what drift and thresholds start from."""
-    rows, scored = trial.rows, trial.scores[chosen]
+    rows, scored = trial.rows, trial.scores(chosen)
     spread, shuffled = spread_and_shuffled(scored.confidence, rows.decision, rows.correct, params, seed)
     halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, n_labels)
     return HeldOut(

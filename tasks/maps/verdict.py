@@ -172,10 +172,10 @@ def _spread_reason(spread: dict[str, Any], decided: list[str]) -> list[str]:
 
 def _limits(evaluation: dict[str, Any]) -> list[str]:
     """What the intervals cover."""
-    resampled, what = evaluation["resampled"], "groups" if evaluation["grouped"] else "rows"
+    what = "groups" if evaluation["grouped"] else "rows"
     limits = [f"The intervals cover the drawing of these {what} under the fitted map; not other data, nor another fit."]
-    if resampled["rows"] < evaluation["rows"]:
-        limits.append(f"They come from {resampled['rows']:,} of {evaluation['rows']:,} rows, and are scaled to all.")
+    if evaluation["weighted"]:
+        limits.append("Each row stands for as many as the inverse of the probability with which it was drawn.")
     return limits
 
 

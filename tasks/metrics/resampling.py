@@ -25,7 +25,7 @@ from tasks.metrics.probability import BINS, confidence_bins
 from tasks.metrics.reliability import RiskOrder, errors_retained, harmonic_sums, order_by_risk, ranking_metrics
 from tasks.metrics.spread import GROUPS, MINIMUM_CELL, confidence_groups
 
-KEPT = 2**26  # bytes of counts that are kept between metrics; more are drawn again
+MOST_CLUSTERS = 1000  # that are drawn: the deviation of as many numbers is known to 2%, and all rows speak
 TOGETHER = 32  # resamples that are summed together: their counts stay near a cache
 MOST_GROUPS = 2**12  # at 441,677 rows an end of an interval moves by 0.05 standard errors at most, less than by drawing
 FEWEST_GROUPS = 10  # with fewer, resampling them says far too little: at 5, a true null is rejected in 15% of cases
@@ -111,25 +111,21 @@ class Resamples:
         return self._summed(csr_array((ones, places), shape=(3 * order.groups, self.clusters)))
 
     def _summed(self, of_cell: csr_array) -> Iterator[np.ndarray]:
-        """What is drawn of `(cells, C)`, `(cells, TOGETHER or fewer)`, until there are R; the same every time."""
-        for counts in self._kept if self.resamples * self.clusters <= KEPT else self._drawn():
+        """What is drawn of `(cells, C)`, `(cells, TOGETHER or fewer)`, until there are R."""
+        for start in range(0, self.resamples, TOGETHER):
+            counts = self._counts[:, start : start + TOGETHER]
             yield (of_cell @ counts.astype(of_cell.dtype)).astype(np.float64, copy=False)
 
     @cached_property
-    def _kept(self) -> list[np.ndarray]:
-        return list(self._drawn())
-
-    def _drawn(self) -> Iterator[np.ndarray]:
-        """How often each cluster is drawn, `(C, TOGETHER or fewer)` uint8, until there are R."""
-        generator = np.random.default_rng(self.seed)
-        for start in range(0, self.resamples, TOGETHER):
-            yield _draw(generator, self.clusters, min(TOGETHER, self.resamples - start))
+    def _counts(self) -> np.ndarray:
+        return _draw(self.clusters, self.resamples, self.seed)
 
 
 def resample(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
     """Draw `resamples` resamples of rows whose group `(n,)` says which stay together; `arange(n)` parts them all.
 
-    Groups are numbered in the order of their names, so the order of rows does not matter.
+    Beyond `MOST_CLUSTERS` groups, as many bags of whole groups, dealt at random, are drawn in their place: bags vary as
+    the groups in them do. Groups are numbered in the order of their names, so the order of rows does not matter.
 
     Raises:
         ValueError: there is no row, or no resample.
@@ -137,27 +133,14 @@ def resample(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
     if len(group) == 0 or resamples < 1:
         raise ValueError(f"{resamples} resamples of {len(group)} rows: both must be at least 1")
     names, cluster = np.unique(group, return_inverse=True)
+    if len(names) > MOST_CLUSTERS:
+        cluster = (np.random.default_rng(seed).permutation(len(names)) % MOST_CLUSTERS)[cluster]
     cluster.flags.writeable = False
-    return Resamples(cluster, len(names), resamples, seed)
+    return Resamples(cluster, min(len(names), MOST_CLUSTERS), resamples, seed)
 
 
-def some_clusters(cluster: np.ndarray, *, rows: int, least: int, seed: int) -> np.ndarray:
-    """Rows `(n,)` bool of clusters drawn at random without replacement, to resample in place of all of them.
-
-    Clusters `(n,)`, 0..C-1, are drawn until they hold `rows` rows and are `least` of them, or all are drawn. A smooth
-    statistic of C clusters varies like 1/sqrt(C), so replicates from c of them, shrunk towards their own value by
-    sqrt(c/C), vary as those of all (Politis, Romano and Wolf, 1999; the m out of n bootstrap of Bickel, Goetze and
-    van Zwet, 1997). The order of rows does not matter.
-    """
-    size = np.bincount(cluster)
-    order = np.random.default_rng(seed).permutation(len(size))
-    before = np.cumsum(size[order]) - size[order]
-    drawn = np.zeros(len(size), dtype=bool)
-    drawn[order[(before < rows) | (np.arange(len(size)) < least)]] = True
-    return np.asarray(drawn[cluster])
-
-
-def _draw(generator: np.random.Generator, clusters: int, resamples: int) -> np.ndarray:
-    """Counts `(C, resamples)`; a cluster among C > 255 is drawn 256 times with chance 1/256! at most."""
-    drawn = (generator.integers(clusters, size=clusters) for _ in range(resamples))  # so that any number draws the same
-    return np.stack([np.bincount(of_one, minlength=clusters).astype(np.uint8) for of_one in drawn], axis=1)
+def _draw(clusters: int, resamples: int, seed: int) -> np.ndarray:
+    """How often each cluster is in each resample, `(C, R)`: among so many, none comes to 65,536."""
+    generator = np.random.default_rng(seed)
+    drawn = (generator.integers(clusters, size=clusters) for _ in range(resamples))
+    return np.stack([np.bincount(of_one, minlength=clusters).astype(np.uint16) for of_one in drawn], axis=1)

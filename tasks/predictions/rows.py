@@ -23,6 +23,8 @@ ROUNDED = 0.005  # a probability of two digits is off by so much at most
 MOST_OFF = 0.05  # from 1, of the sum of a row of probabilities
 SHOWN = 10  # names in a message
 LARGEST = 2**31
+WEIGHT = "inverse_probability"  # the column of weights, as `label` writes it
+MOST_COPIES = 10**6  # of all rows together, where that leaves ten of each
 MOST_UNNAMED = 1000  # labels that are numbers; more are ids of something
 
 Kind = Literal["logits", "probabilities", "confidence_only", "decision_only"]
@@ -52,13 +54,14 @@ class FileRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of a file hold what; `label` and `group` are None where they are not read."""
+    """Which columns of a file hold what; `label`, `group` and `weight` are None where they are not read."""
 
     kind: Kind  # confidence_only: a decision and a confidence, no more
     columns: tuple[str, ...]  # the numbers: one column of lists, K columns of one number each, the confidence, or none
     decision: str | None
     label: str | None
     group: str | None
+    weight: str | None = None
 
     @property
     def read(self) -> list[str]:
@@ -76,6 +79,7 @@ class PredictedRows:
     label: np.ndarray | None  # (n,) int64, the truth, 0..K-1
     group: np.ndarray | None  # (n,) str
     signals: np.ndarray | None = None  # (n, S) float64, what else is known of each row
+    weight: np.ndarray | None = None  # (n,) float64 above 0, how many rows each stands for; None where all are alike
 
     def __len__(self) -> int:
         return len(self.decision)
@@ -98,6 +102,14 @@ class PredictedRows:
         if self.logits is None:
             return "decision_only" if self.confidence is None else "confidence_only"
         return "logits"
+
+    @property
+    def copies(self) -> np.ndarray:
+        """Numbers of rows `(m,)`, rising, each as often as its weight says, in whole numbers of a common unit."""
+        if self.weight is None:
+            return np.arange(len(self))
+        times = np.rint(self.weight / self.weight.mean() * np.clip(MOST_COPIES / len(self), 10, 100))
+        return np.repeat(np.arange(len(self)), np.maximum(times, 1).astype(np.int64))
 
     def with_signals(self, signals: np.ndarray | None) -> "PredictedRows":
         """The same rows with signals `(n, S)`."""
@@ -150,7 +162,8 @@ def find_layout(
     decision = "decision" if "decision" in names else None
     if group is not None and group in (*layouts[0][1], "decision", "label"):
         raise BadInput(f"{file}: --group names {group}, which holds something else; name the column of the groups")
-    return Layout(*layouts[0], decision, "label" if labelled else None, group)
+    weight = WEIGHT if labelled and WEIGHT in names else None
+    return Layout(*layouts[0], decision, "label" if labelled else None, group, weight)
 
 
 def checked_rows(
@@ -197,7 +210,13 @@ def checked_rows(
         if groups.dtype.is_nested():
             raise BadInput(f"{file}: --group names {layout.group}, which holds lists; name a column of numbers or text")
         group = groups.cast(pl.String).to_numpy()
-    return PredictedRows(logits, confidence_only, decision, label, group)
+    weight = None
+    if layout.weight is not None:
+        weight = numbers(frame[layout.weight], rows)
+        wrong = ~((weight > 0) & (weight < np.inf))
+        what = "it must be above 0, as one over the probability with which the row was drawn"
+        rows.refuse(wrong, lambda row: f"{layout.weight} is {weight[row]}; {what}")
+    return PredictedRows(logits, confidence_only, decision, label, group, None, weight)
 
 
 def _matrix(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray:
