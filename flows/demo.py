@@ -15,6 +15,7 @@ COMMANDS = (
     f"apply --map {FOLDER}/map.json --predictions {FOLDER}/new.parquet --coverage 0.7 --out {FOLDER}/scored.parquet",
     f"thresholds --map {FOLDER}/map.json --predictions {FOLDER}/test.parquet --target-accuracy 0.85"
     f" --out {FOLDER}/thresholds.json",
+    f"label --map {FOLDER}/map.json --predictions {FOLDER}/new.parquet --rows 200 --out {FOLDER}/to_label.csv",
     f"evaluate --map {FOLDER}/map.json --predictions {FOLDER}/test.parquet --out {FOLDER}/evaluation.json",
 )
 

@@ -1,4 +1,4 @@
-"""Your own predictions in, a reliability map out: `python -m flows.rerank fit | apply | evaluate | thresholds | sql`.
+"""Your own predictions in, a reliability map out: `python -m flows.rerank --help`.
 
 What people read goes to the terminal's error stream, what programs read to its output or a file. Nothing here knows
 an orchestrator, and each command imports what it alone needs: only `fit` needs torch.
@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
 import typer
 
 from flows.console import progress, say, show
@@ -138,8 +139,35 @@ def apply(
 
 
 @app.command()
-def evaluate(map_file: MapFile, predictions: Labelled, group: Group = None, out: Out = None) -> list[str]:
+def label(
+    map_file: MapFile,
+    predictions: Predictions,
+    rows: Annotated[int, typer.Option(min=1, help="How many rows to draw.")],
+    out: Annotated[Path, typer.Option(help="Where to write the rows to label: csv, parquet or jsonl.")],
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 1,
+) -> list[str]:
+    """Draw the rows to label next: more where the map is unsure and where labels are rare, with known probabilities."""
+    from tasks.maps.label import label_next
+
+    check_place(out, map_file, predictions)
+    document = load_map(map_file)
+    with progress() as advance:
+        drawn = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance)
+    return say([*drawn.in_words(document.shown_names), f"{out}: {rows:,} rows."])
+
+
+@app.command()
+def evaluate(
+    map_file: MapFile,
+    predictions: Labelled,
+    group: Group = None,
+    unlabelled: Annotated[
+        Path | None, typer.Option(help="The file that the labelled rows were drawn from: how accurate all of it is.")
+    ] = None,
+    out: Out = None,
+) -> list[str]:
     """Hold the reliability against the confidence on labelled rows: a verdict, the metrics as JSON, and drift."""
+    from tasks.maps.agreement import AllRows, agreement, in_words
     from tasks.maps.drift import drift
     from tasks.maps.evaluate import evaluate as evaluated
     from tasks.maps.verdict import verdict
@@ -147,15 +175,23 @@ def evaluate(map_file: MapFile, predictions: Labelled, group: Group = None, out:
     check_place(out, map_file, predictions)
     document = load_map(map_file)
     rows, scored, seen, notes = read_to_judge(document, predictions, group=group)
-    evaluation = evaluated(document, rows, scored, load_params(PARAMS_FILE).metrics)
+    metrics, everything = load_params(PARAMS_FILE).metrics, None
+    if unlabelled is not None:
+        from tasks.maps.apply import scored_file
+
+        with progress() as advance:
+            _, scores = scored_file(document, unlabelled, advance)
+        everything = AllRows.of(scores["decision"].to_numpy(), scores["logit"].to_numpy(), document.n_labels)
+    evaluation = evaluated(document, rows, scored, metrics)
+    agreed = agreement(document, rows, scored, everything, metrics.resamples)
     reliability = scored.reliability
     drifted = drift(document, reliability, rows.decision, rows.correct, rows.group) if seen == "new" else None
     lines = ["Whether the map still holds, later rows can tell: these are among those that it was made of."]
     if drifted is not None:
         lines = drifted.in_words(document.shown_names)
     files = {"predictions": predictions.name, "map": map_file.name}
-    show({**files, **evaluation, "drift": drifted and drifted.as_json()}, out)
-    return say([*notes, *verdict(evaluation, document), *lines])
+    show({**files, **evaluation, "agreement": agreed, "drift": drifted and drifted.as_json()}, out)
+    return say([*notes, *verdict(evaluation, document), *lines, *in_words(agreed, len(rows))])
 
 
 @app.command()
@@ -169,18 +205,21 @@ def thresholds(
     out: Out = None,
 ) -> list[str]:
     """The cut on reliability for a target accuracy or a coverage, with a distribution-free guarantee."""
-    from tasks.maps.thresholds import cut_at_coverage, find_cuts, one_row_per_group
+    from tasks.maps.thresholds import cut_at_coverage, drawn_alike, find_cuts, one_row_per_group
 
     if (target_accuracy is None) == (coverage is None):
         raise BadInput("give either --target-accuracy or --coverage")
     check_place(out, map_file, predictions)
     document = load_map(map_file)
     rows, scored, seen, notes = read_to_judge(document, predictions, group=group)
-    judged = scored.reliability, rows.decision, rows.correct
+    kept, reliability = np.arange(len(rows)), scored.reliability
+    if rows.weight is not None:
+        kept = drawn_alike(rows.weight, document.source.seed)
+        notes.append(f"Of the rows {len(kept):,} are used, drawn so that all rows were as likely to be among them.")
     if rows.group is not None:
-        drawn = one_row_per_group(rows.group, document.source.seed)
-        judged = scored.reliability[drawn], rows.decision[drawn], rows.correct[drawn]
-        notes.append(f"One row of each group, drawn at random, so that rows are independent: {len(drawn):,} rows.")
+        kept = kept[one_row_per_group(rows.group[kept], document.source.seed)]
+        notes.append(f"One row of each group, drawn at random, so that rows are independent: {len(kept):,} rows.")
+    judged = reliability[kept], rows.decision[kept], rows.correct[kept]
     guaranteed = seen != "out_of_fold"
     if not guaranteed:
         notes.append(ESTIMATE)

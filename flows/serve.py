@@ -158,9 +158,10 @@ def form(command: Callable[..., list[str] | str], run_name: str, *endings: str) 
 rerank_fit = form(rerank.fit, "fit/{out}", ".json")
 rerank_apply = form(rerank.apply, "apply/{out}", ".parquet", ".csv", ".jsonl")
 rerank_evaluate = form(rerank.evaluate, "evaluate/{predictions}", ".json")
+rerank_label = form(rerank.label, "label/{out}", ".csv", ".parquet", ".jsonl")
 rerank_thresholds = form(rerank.thresholds, "thresholds/{predictions}", ".json")
 rerank_sql = form(rerank.sql, "sql/{dialect}")
-RERANK = (rerank_fit, rerank_apply, rerank_evaluate, rerank_thresholds, rerank_sql)
+RERANK = (rerank_fit, rerank_apply, rerank_evaluate, rerank_label, rerank_thresholds, rerank_sql)
 
 
 def deployments(params: Params) -> list[RunnerDeployment]:

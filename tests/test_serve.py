@@ -206,7 +206,9 @@ def test_every_form_that_writes_asks_where_it_may(folder, monkeypatch):
     monkeypatch.setattr(serve, "alive", nullcontext)  # there is no flow run
     wrong = {"map_file": folder / "map.json", "predictions": folder / "rows.csv", "out": "/etc/x.json"}
     writing = [form for form in serve.RERANK if "out" in form.parameters.properties]
-    assert [form.name for form in writing] == ["rerank-fit", "rerank-apply", "rerank-evaluate", "rerank-thresholds"]
+    assert [form.name for form in writing] == [
+        f"rerank-{name}" for name in ("fit", "apply", "evaluate", "label", "thresholds")
+    ]
     for form in writing:
         with pytest.raises(BadInput, match="the only folder"):
             form.fn(**{name: wrong[name] for name in form.parameters.properties if name in wrong})

@@ -170,6 +170,17 @@ def _added_names(document: MapDocument, file: Predictions) -> dict[str, str]:
     return names
 
 
+def scored_file(document: MapDocument, predictions: Path, progress: Progress) -> tuple[Layout, pl.DataFrame]:
+    """How a file of predictions is read, and what the map says of its rows, with the columns of SCORES.
+
+    Raises:
+        BadInput: a file, column or row that cannot be read.
+    """
+    file, by = opened(predictions), grouped_by(document)
+    layout = find_layout(file.schema.names, str(predictions), labelled=False, group=by, reads=document.input)
+    return layout, pl.concat([pl.DataFrame(schema=SCORES), *_scores(document, file, layout, progress)])
+
+
 def _scores(document: MapDocument, file: Predictions, layout: Layout, progress: Progress) -> Iterator[pl.DataFrame]:
     """What the map says of the rows, piece by piece, with the columns of SCORES."""
     reliability_map, computed = ReliabilityMap.of(document), _of_groups(document, file, layout)

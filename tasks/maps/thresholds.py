@@ -174,6 +174,15 @@ def one_row_per_group(group: np.ndarray, seed: int) -> np.ndarray:
     return np.sort(order[np.unique(group[order], return_index=True)[1]])
 
 
+def drawn_alike(weight: np.ndarray, seed: int) -> np.ndarray:
+    """Numbers, rising, of rows that are as if all had been drawn with one chance, by inverse probabilities `(n,)`.
+
+    A row stays with a chance in proportion to its inverse probability, drawn by `seed`: so the binomial tails, which
+    know no weights, are exact.
+    """
+    return np.flatnonzero(np.random.default_rng(seed).random(len(weight)) * weight.max() < weight)
+
+
 def fewest_rows(target: float, level: float) -> int:
     """With fewer rows, all of them correct, an accuracy below `target` is not rejected at `level`; both in (0, 1)."""
     return math.ceil(math.log(level) / math.log(target))

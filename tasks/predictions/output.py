@@ -6,7 +6,7 @@ when the output is json lines too. It appears whole or not at all.
 
 import csv
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -32,14 +32,17 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 
-def check_output(predictions: Predictions, out: Path) -> None:
-    """BadInput unless `out` is named as a format is that can hold the columns of `predictions`, and is another file."""
+def check_output(predictions: Predictions, out: Path, split: Sequence[str] = ()) -> None:
+    """BadInput unless `out` is named as a format is that can hold the columns of `predictions`, and is another file.
+
+    Columns `split` become columns of single numbers first.
+    """
     check_suffix(out)
     check_place(out, predictions.path)
     if out.suffix == ".parquet" or (isinstance(predictions, JsonLinesPredictions) and out.suffix == ".jsonl"):
         return
     for column in predictions.schema:
-        if not is_readable(column.type, nested=out.suffix == ".jsonl"):
+        if column.name not in split and not is_readable(column.type, nested=out.suffix == ".jsonl"):
             raise BadInput(
                 f"{predictions.path}: the column {column.name} is {column.type}, which a {out.suffix} file cannot "
                 "hold; write a .parquet file"
@@ -50,6 +53,16 @@ def write_beside(predictions: Predictions, added: Added, out: Path) -> None:
     """Write the rows of `predictions` to `out`, each with what `added` gives, which is asked in their order."""
     write = {".parquet": _write_parquet, ".csv": _write_csv, ".jsonl": _write_lines}[out.suffix]
     write_whole(out, lambda partial: write(predictions, added, partial))
+
+
+def write_frame(frame: pl.DataFrame, out: Path) -> None:
+    """Write a frame that is in memory, in the format that the name of `out` says."""
+    writers: dict[str, Callable[[Path], object]] = {
+        ".parquet": frame.write_parquet,
+        ".csv": frame.write_csv,
+        ".jsonl": frame.write_ndjson,
+    }
+    write_whole(out, writers[out.suffix])
 
 
 def _write_parquet(predictions: Predictions, added: Added, path: Path) -> None:

@@ -66,7 +66,10 @@ class Layout:
     @property
     def read(self) -> list[str]:
         """Every column that is read."""
-        return [*self.columns, *(name for name in (self.decision, self.label, self.group) if name is not None)]
+        return [
+            *self.columns,
+            *(name for name in (self.decision, self.label, self.group, self.weight) if name is not None),
+        ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,132 @@
+"""How well decisions agree with true labels: accuracy, precision and recall of each label, Cohen's kappa.
+
+Where all rows are known of which the labelled ones were drawn, what the map says of them helps: the accuracy is that of
+the labelled rows, plus a share of what the mean reliability of all rows has above that of the labelled ones
+(prediction-powered inference, the share that of least variance: Angelopoulos, Duchi and Zrnic, 2023), and labels are
+decided as often as they are. Nothing is assumed of the map: one that tells nothing leaves the interval as it was.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from tasks.maps.document import MapDocument
+from tasks.maps.evaluate import JudgedDecisions, plain
+from tasks.maps.reliability_map import Scored
+from tasks.metrics.intervals import interval
+from tasks.metrics.measured import SEED
+from tasks.metrics.resampling import FEWEST_GROUPS, resample
+from tasks.predictions.rows import PredictedRows
+
+SHOWN = 5  # labels in words
+
+
+@dataclass(frozen=True)
+class AllRows:
+    """What a map says of all rows of a file, labelled or not."""
+
+    decided: np.ndarray  # (K,) rows of each decision
+    reliability: np.ndarray  # (K,) their mean reliability; anything where there are none
+
+    @classmethod
+    def of(cls, decision: np.ndarray, logit: np.ndarray, n_labels: int) -> "AllRows":
+        """Of decisions `(N,)` and logits of their reliability `(N,)`."""
+        decided = np.bincount(decision, minlength=n_labels)
+        return cls(decided, np.bincount(decision, expit(logit), n_labels) / np.maximum(decided, 1))
+
+    def together(self) -> "AllRows":
+        """The same rows as if all were of one decision."""
+        mean = np.average(self.reliability, weights=self.decided)
+        return AllRows(self.decided.sum(keepdims=True), np.array([mean]))
+
+
+def agreement(
+    document: MapDocument, rows: PredictedRows, scored: Scored, everything: AllRows | None, resamples: int
+) -> dict[str, Any]:
+    """Accuracy, kappa, and precision and recall by label, with 95% intervals; ready for JSON.
+
+    Without `everything` they are those of the labelled rows alone. Undefined numbers are None, and so are intervals
+    where there are fewer than ten groups.
+    """
+    judged, n_labels = JudgedDecisions.of(rows, scored), document.n_labels
+    assert rows.label is not None
+    label, decision, cluster = rows.label[rows.copies], judged.decision, judged.cluster
+    draws = resample(cluster, resamples=resamples, seed=SEED) if judged.clusters >= FEWEST_GROUPS else None
+
+    def sums(values: np.ndarray, cell: np.ndarray, cells: int) -> np.ndarray:
+        """Of the rows, and then of each resample, `(cells, 1 + R)`."""
+        of_rows = np.bincount(cell, values, cells)[:, None]
+        return of_rows if draws is None else np.hstack([of_rows, draws.sums(values, cell, cells)])
+
+    table = sums(np.ones(len(label)), decision * n_labels + label, n_labels**2).reshape(n_labels, n_labels, -1)
+    labelled, reliability = table.sum(axis=1), sums(judged.probability["reliability"], decision, n_labels)
+    correct = table[np.arange(n_labels), np.arange(n_labels)]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        precision = _powered(correct, labelled, reliability, everything)
+        whole = [each.sum(axis=0, keepdims=True) for each in (correct, labelled, reliability)]
+        accuracy = _powered(whole[0], whole[1], whole[2], everything and everything.together())
+        joint = table / labelled.sum(axis=0)
+        if everything is not None:
+            share = everything.decided / everything.decided.sum()
+            joint = np.nan_to_num(table / labelled[:, None]) * share[:, None, None]
+        diagonal, of_label = joint[np.arange(n_labels), np.arange(n_labels)], joint.sum(axis=0)
+        by_chance = (joint.sum(axis=1) * of_label).sum(axis=0)
+        kappa = (diagonal.sum(axis=0) - by_chance) / (1 - by_chance)
+        recall = diagonal / of_label
+    return {
+        "rows": len(rows) if everything is None else int(everything.decided.sum()),
+        "accuracy": _number(accuracy[0]),
+        "kappa": _number(kappa),
+        "labels": [
+            {"name": name, "precision": _number(precision[place]), "recall": _number(recall[place])}
+            for place, name in enumerate(document.shown_names)
+        ],
+    }
+
+
+def in_words(found: dict[str, Any], labelled: int) -> list[str]:
+    """The accuracy where it is of more rows than the `labelled` ones, kappa, and the labels."""
+    lines = []
+    if found["rows"] > labelled:
+        lines.append(f"Of all {found['rows']:,} rows {_shown(found['accuracy'])} are decided correctly.")
+    kappa = found["kappa"]
+    if kappa["value"] is not None:
+        between = "" if kappa["low"] is None else f" (95% interval {kappa['low']:.2f} to {kappa['high']:.2f})"
+        lines.append(f"Cohen's kappa, the agreement with true labels beyond chance: {kappa['value']:.2f}{between}.")
+    shown = found["labels"][:SHOWN]
+    for each in shown:
+        precision, recall = (_shown(each[name]) for name in ("precision", "recall"))
+        lines.append(f"  {each['name']}: {precision} of its decisions are correct; {recall} of its rows are found.")
+    left = len(found["labels"]) - len(shown)
+    return [*lines, f"  and {left} more labels"] if left else lines
+
+
+def _powered(
+    correct: np.ndarray, labelled: np.ndarray, reliability: np.ndarray, everything: AllRows | None
+) -> np.ndarray:
+    """Shares of correct rows by cell, `(cells, 1 + R)`, from sums of the same shape over labelled rows."""
+    share = correct / labelled
+    if everything is None or share.shape[1] == 1:
+        return np.asarray(share)
+    above = everything.reliability[:, None] - reliability / labelled
+    drawn = np.nan_to_num(np.stack([share, above])[:, :, 1:])
+    away = drawn - drawn.mean(axis=2, keepdims=True)
+    covariance, variance = (away[0] * away[1]).sum(axis=1), (away[1] ** 2).sum(axis=1)
+    power = np.clip(-covariance / np.where(variance > 0, variance, np.inf), 0, 1)
+    return np.asarray(share + power[:, None] * above)
+
+
+def _number(replicated: np.ndarray) -> dict[str, float | None]:
+    """The value and its interval, from the value and its replicates `(1 + R,)`."""
+    value, replicates = float(replicated[0]), replicated[1:]
+    low, high = (np.nan, np.nan) if len(replicates) < 2 else (interval(replicates).low, interval(replicates).high)
+    return {"value": plain(value), "low": plain(low), "high": plain(high)}
+
+
+def _shown(number: dict[str, float | None]) -> str:
+    if number["value"] is None:
+        return "no telling which share"
+    between = "" if number["low"] is None else f" ({100 * number['low']:.1f} to {100 * number['high']:.1f}%)"  # type: ignore[operator]
+    return f"{100 * number['value']:.1f}%{between}"

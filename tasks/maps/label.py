@@ -1,0 +1,111 @@
+"""Which rows to label next: drawn with known probabilities, so that what their labels say holds of all rows.
+
+A row is the likelier drawn the less sure the map is of it (the variance of a share is least if chances follow the
+deviation of what is counted: Neyman, 1934) and the rarer its decided label is. A part of the rows is drawn evenly, so
+that no row stands for too many, and a map that is surer than it should be is found out.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from scipy.special import expit
+
+from tasks.maps.apply import Progress, scored_file
+from tasks.maps.document import MapDocument
+from tasks.predictions.files import as_frame, numbered, opened
+from tasks.predictions.output import check_output, write_frame
+from tasks.predictions.rows import WEIGHT, listed
+from tasks.protocol.errors import BadInput
+
+EVENLY = 0.25  # of the rows: no weight is above four times that of rows that are all drawn alike
+
+
+@dataclass(frozen=True, eq=False)
+class ToLabel:
+    """What was drawn."""
+
+    rows: int  # of the file
+    chance: np.ndarray  # (n,) of each row to be drawn
+    reliability: np.ndarray  # (n,)
+    drawn: np.ndarray  # row numbers, rising
+    decided: np.ndarray  # (K,) drawn rows of each decided label
+
+    def in_words(self, names: Sequence[str]) -> list[str]:
+        """How many rows of which labels were drawn, what their labels will tell, and what to do with them."""
+        variance = self.reliability * (1 - self.reliability)
+        alike = len(self.drawn) / self.rows
+        known, evenly = (
+            196 * float(np.sqrt((variance * (1 / chance - 1)).sum())) / self.rows for chance in (self.chance, alike)
+        )
+        of_labels = [f"{name} ({rows:,})" for name, rows in zip(names, self.decided.tolist(), strict=True) if rows]
+        return [
+            f"{len(self.drawn):,} of {self.rows:,} rows are drawn, by decision: {listed(of_labels)}.",
+            f"If the map is right, their labels tell the accuracy of all rows to {known:.1f} points to either side; "
+            f"as many rows drawn evenly, to {evenly:.1f}. Half of that takes four times the rows.",
+            f"Fill in the column label. Fit, evaluate and thresholds count each row by its {WEIGHT}, and "
+            "evaluate --unlabelled with the file they were drawn from tells the accuracy of all its rows.",
+        ]
+
+
+def label_next(
+    document: MapDocument, predictions: Path, out: Path, *, rows: int, seed: int, progress: Progress
+) -> ToLabel:
+    """Write `rows` rows of `predictions` to `out`, as they are, with an empty `label` and their inverse probability.
+
+    The decision is not shown, so that it does not sway who labels; where the file has one, it stays. In csv a list of
+    numbers becomes a column for each.
+
+    Raises:
+        BadInput: a file, column or row that cannot be read, labels that are there already, or fewer rows than asked.
+    """
+    file = opened(predictions)
+    if there := [name for name in ("label", WEIGHT) if name in file.schema.names]:
+        raise BadInput(f"{predictions} has the column {there[0]} already; give the rows without labels, and drop it")
+    layout, scores = scored_file(document, predictions, progress)
+    split = out.suffix == ".csv" and len(layout.columns) == 1 and document.input == "logits"
+    check_output(file, out, split=layout.columns if split else ())
+    if not 0 < rows <= len(scores):
+        raise BadInput(f"--rows is {rows:,}, and {predictions} has {len(scores):,} rows; ask for 1 to as many")
+    decision, reliability = scores["decision"].to_numpy(), expit(scores["logit"].to_numpy())
+    chance = chances(reliability, decision, rows)
+    drawn = draw(chance, rows, seed)
+    pieces = []
+    for first, batch in numbered(file.batches()):
+        frame, here = as_frame(batch, predictions), drawn[(drawn >= first) & (drawn < first + len(batch))]
+        pieces.append(frame[here - first])
+    frame = pl.concat(pieces)
+    if split:
+        name = layout.columns[0]
+        lists = frame[name].arr.to_list() if isinstance(frame.schema[name], pl.Array) else frame[name]
+        places = [lists.list.get(place).alias(f"{name}_{place}") for place in range(document.n_labels)]
+        frame = frame.drop(name).hstack(places)
+    empty = pl.Series("label", [None] * rows, dtype=pl.String if document.label_names else pl.Int64)
+    write_frame(frame.hstack([empty, pl.Series(WEIGHT, 1 / chance[drawn])]), out)
+    return ToLabel(len(scores), chance, reliability, drawn, np.bincount(decision[drawn], minlength=document.n_labels))
+
+
+def chances(reliability: np.ndarray, decision: np.ndarray, rows: int) -> np.ndarray:
+    """The chance of each row to be drawn `(n,)`, in (0, 1]; they sum to `rows`.
+
+    Reliability `(n,)` in [0, 1], decision `(n,)` from 0. Apart from what is drawn evenly, chances are in proportion to
+    the deviation of a row being correct, over the square root of how many rows have its decision.
+    """
+    unsure = np.sqrt(reliability * (1 - reliability) / np.bincount(decision)[decision])
+    size = EVENLY * unsure.mean() + (1 - EVENLY) * unsure if unsure.any() else np.ones(len(unsure))
+    certain = np.zeros(len(size), dtype=bool)
+    while True:
+        chance = np.where(certain, 1.0, (rows - certain.sum()) * size / size.sum(where=~certain, initial=1e-300))
+        if not (more := chance > 1).any():
+            return np.asarray(chance)
+        certain |= more
+
+
+def draw(chance: np.ndarray, rows: int, seed: int) -> np.ndarray:
+    """`rows` row numbers, rising, each drawn with its `chance (n,)`: systematically, in random order (Madow, 1949)."""
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(len(chance))
+    at = np.searchsorted(np.cumsum(chance[order]), generator.random() + np.arange(rows), side="right")
+    return np.sort(order[np.minimum(at, len(chance) - 1)])
