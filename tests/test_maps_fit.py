@@ -124,7 +124,18 @@ def test_a_map_says_how_many_rows_are_behind_each_label_and_which_leans_on_the_o
     assert any("exact" in line and "leans on the other labels" in line for line in learned(rows, "mrp").in_words())
     plain = checked(made)
     never = PredictedRows(plain.logits, None, plain.decision, np.minimum(plain.label, 1), None)  # decided all the same
-    assert learned(never, "confidence").silent == ("exact",)
+    assert learned(never, "confidence").unseen_labels == ("exact",)
+
+
+def test_numbers_of_labels_are_doubted_only_where_decisions_agree_less_than_by_chance():
+    generator = np.random.default_rng(0)
+    decision, label = generator.integers(0, 3, (2, 900))
+    label = np.where(generator.random(900) < 0.7, 0, decision)  # a bad judge, of labels of which most are 0
+    for decided, doubted in ((decision, False), ((decision + 1) % 3, True)):
+        rows = PredictedRows(None, None, decided, label, None)
+        said = " ".join(learned(rows, calibrator="constant").in_words())
+        assert "Always deciding the commonest label" in said
+        assert ("numbered as they should be" in said) == doubted
 
 
 def test_the_same_rows_give_the_same_map():
@@ -262,7 +273,7 @@ def test_matrix_scaling_is_recommended_where_it_does_as_well():
         moved[fold] = matrix(unseen.logits).argmax(axis=1) != unseen.decision
     ours = nll_correct_of_rows(out_of_fold(result.document, rows, division).logit, rows.correct, SMALLEST)
     assert result.recalibrated.mean == pytest.approx((loss - ours).mean())
-    assert result.moved == moved.mean()
+    assert result.decisions_changed == moved.mean()
     said = "\n".join(result.in_words(target=0.001))
     assert "labelled rows more would halve" in said
     assert "For 0.001 to either side" in said

@@ -26,10 +26,11 @@ class Learned:
 
     document: MapDocument
     recalibrated: Difference | None  # log loss of matrix scaling alone less that of the map; None where there is none
-    moved: float  # share of rows that matrix scaling would decide otherwise
+    decisions_changed: float  # share of rows that matrix scaling would decide otherwise
     accuracy: float  # of the decisions on all rows
     commonest: float  # share of the commonest true label
-    silent: tuple[str, ...]  # labels that no row decides, or that are the truth of none
+    agrees_less_than_chance: bool  # than decisions dealt at random would, of as many rows of each label
+    unseen_labels: tuple[str, ...]  # labels that no row decides, or that are the truth of none
 
     def in_words(self, target: float | None = None) -> list[str]:
         """The recommendation, how sure its gain is, what it was chosen from, and what to beware of.
@@ -41,11 +42,13 @@ class Learned:
         lines += _of_the_gain(self.document, target)
         for part in (_of_candidates, _of_spread, _of_leaning, _of_gains):
             lines += part(self.document)
-        doubts = [f"Never decided, or never the true label: {listed(self.silent)}."] if self.silent else []
+        doubts = (
+            [f"Never decided, or never the true label: {listed(self.unseen_labels)}."] if self.unseen_labels else []
+        )
         if self.accuracy < self.commonest:
             doubts.append(f"Always deciding the commonest label would be correct in {100 * self.commonest:.1f}%.")
-        if doubts:
-            doubts.append("Are the labels numbered as they should be?")
+        if self.agrees_less_than_chance:
+            doubts.append("Are the labels numbered as they should be? Decisions agree with them less than by chance.")
         return [*lines, *self._of_recalibration(), " ".join([decided, *doubts])]
 
     def _of_recalibration(self) -> list[str]:
@@ -55,7 +58,7 @@ class Learned:
         return [
             "If your probabilities may change, recalibrate with matrix scaling instead (--calibrator matrix): the log "
             f"loss of its confidence alone is {rival.mean:+.4f} (standard error {rival.standard_error:.4f}) from this "
-            f"map's. Followed through, it would decide {100 * self.moved:.1f}% of the rows otherwise."
+            f"map's. Followed through, it would decide {100 * self.decisions_changed:.1f}% of the rows otherwise."
         ]
 
 
@@ -106,15 +109,17 @@ def learn_map(
             "or too small; scale them, or take the calibrator ts"
         ) from None
     rival = trial.recalibrated()
-    recalibrated, moved = None, 0.0
+    recalibrated, changed = None, 0.0
     if rival is not None:
-        change, moved = rival[0] - trial.losses(chosen), rival[1]
-        recalibrated = Difference.of(change, trial.rows.group, trial.rows.weight)
+        losses, changed = rival
+        recalibrated = Difference.of(losses - trial.losses(chosen), trial.rows.group, trial.rows.weight)
     met = np.intersect1d(rows.decision, rows.label)
-    silent = tuple(name for label, name in enumerate(document.shown_names) if label not in met)
+    unseen_labels = tuple(name for label, name in enumerate(document.shown_names) if label not in met)
     shares = np.bincount(rows.label, rows.weight) / (len(rows) if rows.weight is None else rows.weight.sum())
     accuracy = float(np.average(rows.correct, weights=rows.weight))
-    return Learned(document, recalibrated, moved, accuracy, float(shares.max()), silent)
+    counts = (np.bincount(of, minlength=n_labels) for of in (rows.decision, rows.label))
+    less = float(np.prod(list(counts), axis=0, dtype=np.float64).sum()) > len(rows) * int(rows.correct.sum())
+    return Learned(document, recalibrated, changed, accuracy, float(shares.max()), less, unseen_labels)
 
 
 def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: MetricParams) -> HeldOut:
