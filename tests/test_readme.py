@@ -110,7 +110,7 @@ def test_every_command_of_rerank_in_the_readme_runs_in_its_order(folder, capsys)
     for seed, name in enumerate(("val", "test", "new")):
         maps.predictions(900, shift=2.0, seed=seed).write_parquet(f"{name}.parquet")
     commands = re.findall(r"^python -m flows\.rerank (.*)$", README, flags=re.MULTILINE)
-    assert {shlex.split(command)[0] for command in commands} == {"fit", "apply", "evaluate", "thresholds", "sql"}
+    assert {shlex.split(command)[0] for command in commands} == {"fit", "apply", "evaluate", "thresholds", "sql", "label"}
     for command in commands:
         rerank.app(shlex.split(command), standalone_mode=False)
     assert "CASE" in capsys.readouterr().out
@@ -147,7 +147,6 @@ TYPED = {  # each command of the README that is none of `flows.rerank`: what a t
     "python -m flows.serve": ("system/served.py", '"flows.serve"'),
     "python -m flows.refresh": ("test_end_to_end.py", '"flows.refresh"'),
     "python -m flows.reliability wands --seed 2 --calibrator smart": (ON_DASK, '"flows.reliability", "wands"'),
-    "PREFECT_TASKS_REFRESH_CACHE=true dvc repro -f reliability@wands": (ON_DASK, "PREFECT_TASKS_REFRESH_CACHE"),
     "python -m flows.verify": ("test_end_to_end.py", '"flows.verify"'),
 }
 
