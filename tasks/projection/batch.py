@@ -51,6 +51,16 @@ class Batch:
         """What each label stands on."""
         return fallbacks(self.rows, self.settings.minimum_rows)
 
+    @cached_property
+    def by_label(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+        """Of each fit the rows of each label 0..K-1: rising logits of the confidence and correct, `(r,)` both."""
+        correct, decision, fits = self.fit.correct, self.fit.decision, []
+        for z in (under.confidence_logit for under in self.fit.under):
+            order = np.lexsort((correct, z, decision))
+            parts = np.split(order, np.searchsorted(decision[order], np.arange(1, self.n_labels)))
+            fits.append([(z[rows].astype(np.float64), correct[rows] != 0) for rows in parts])
+        return fits
+
     def fits(self, *, shared: bool = False) -> list[FitRows]:
         """The rows of each fit as a lattice takes them; all of one label if `shared`."""
         decision = np.zeros_like(self.fit.decision) if shared else self.fit.decision
@@ -87,10 +97,9 @@ class Batch:
         rows, knots = np.array([len(self.fit.decision)]), self.settings.places
         return [SharedCurve(with_fallbacks(knots, curve[None], rows, curve, least=1)) for curve in self.shared]
 
-    def curves(self, values: np.ndarray, stand_in: np.ndarray | None = None) -> list[Curves]:
-        """Fitted `values (B, K, J)` with `stand_in (B, J)`, or the batch's own, where few rows lie behind a label."""
-        fits = zip(values, self.stand_in if stand_in is None else stand_in, strict=True)
-        knots, least = self.settings.places, self.settings.minimum_rows
+    def curves(self, values: np.ndarray) -> list[Curves]:
+        """Fitted `values (B, K, J)` with `stand_in` where few rows lie behind a label."""
+        fits, knots, least = zip(values, self.stand_in, strict=True), self.settings.places, self.settings.minimum_rows
         return [with_fallbacks(knots, own, self.rows, shared, least) for own, shared in fits]
 
 
@@ -115,11 +124,7 @@ def lattices(batches: Sequence[Batch], *, shared: bool = False) -> list[np.ndarr
 
 def project_together(batches: Sequence[Batch]) -> list[list[Curves]]:
     """MRP as published for several batches, as `lattices` takes them, which may differ in their rows."""
-    rare = [batch for batch in batches if "shared" in batch.fallback]
-    shared = iter(lattices(rare, shared=True))
-    stand_ins = [next(shared)[:, 0] if "shared" in batch.fallback else None for batch in batches]
-    fits = zip(batches, lattices(batches), stand_ins, strict=True)
-    return [batch.curves(values, stand_in) for batch, values, stand_in in fits]
+    return [batch.curves(values) for batch, values in zip(batches, lattices(batches), strict=True)]
 
 
 def optimality(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
