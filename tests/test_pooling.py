@@ -15,10 +15,10 @@ from scipy.special import expit, log_softmax, logit
 from tasks.calibrators.temperature import fit_temperature
 from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import FARTHEST_LOGIT
-from tasks.projection.lattice import LatticeSettings
 from tasks.projection.pooling import DOUBT, LEVELS, SETTLED, PooledRows, Prior, WithSignals, search
 from tasks.projection.variants import CURVE_ROWS, pooled_curves, pooled_lines
 from tasks.projection.whole_vector import MOST_LABELS, fit_whole_vector
+from tasks.protocol.params import ProjectionParams
 
 FREE = ("shared", "intercept", "slope")
 SHIFTS = np.array([1.0, 0.0, -1.0, -2.0])
@@ -153,7 +153,7 @@ def test_a_signal_adds_to_the_line_and_what_says_nothing_is_left_out():
 
 def test_a_curve_counts_the_more_the_more_rows_its_label_has():
     z, decision, correct = rows_of(1500)
-    batch = fits.batch((z[None], decision, correct), 4, LatticeSettings())
+    batch = fits.batch((z[None], decision, correct), 4, ProjectionParams())
     (shrunk,), (line,) = pooled_curves(batch), pooled_lines(batch)
     counts = np.bincount(decision, minlength=4)
     np.testing.assert_allclose(shrunk.share, counts / (counts + CURVE_ROWS))

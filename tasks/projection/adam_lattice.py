@@ -13,21 +13,22 @@ import torch
 from torch.nn.functional import softplus
 
 from tasks.projection.device import device_turn
-from tasks.projection.lattice import FitRows, LatticeSettings, first_curve, sort_rows
+from tasks.projection.lattice import FitRows, first_curve, sort_rows, uniform_knots
 from tasks.projection.quadrature import GENTLE, NODES
+from tasks.protocol.params import ProjectionParams
 
 WHOLE = 64  # rows of several vector registers: the CPU rounds exp differently in the odd rows at the end of an array
 
 
 def fit_lattices(
-    fits: Sequence[FitRows], *, n_labels: int, settings: LatticeSettings, device: str = "cpu"
+    fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionParams, device: str = "cpu"
 ) -> np.ndarray:
     """Confidence, decision and correct of B fits, each with rows of its own, to lattice values `(B, K, J)`.
 
     The same rows in any order give the same bits on one machine, and on the CPU each fit of a batch the same as alone.
     A label without rows keeps its start.
     """
-    cells = sort_into_cells(fits, n_labels=n_labels, knots=settings.places, device=device)
+    cells = sort_into_cells(fits, n_labels=n_labels, knots=uniform_knots(settings.knots), device=device)
     start = np.tile(first_curve(settings.knots), (len(fits), n_labels, 1))
     with _one_thread(), device_turn(device):
         return _descend(torch.from_numpy(start).to(device), cells, settings).cpu().numpy()
@@ -85,7 +86,7 @@ def sort_into_cells(fits: Sequence[FitRows], *, n_labels: int, knots: np.ndarray
     return Cells(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
-def _descend(theta: torch.Tensor, cells: Cells, settings: LatticeSettings) -> torch.Tensor:
+def _descend(theta: torch.Tensor, cells: Cells, settings: ProjectionParams) -> torch.Tensor:
     """Adam from `theta (B, K, J)`, (b, eta) of every curve, to the values `(B, K, J)` of the last epoch."""
     # written out (Kingma and Ba, 2015): torch's own loads a compiler at its first step, longer than all epochs take.
     # Sums run over the last axis, so that no fit feels its neighbours, in one order, so that rounding lets none fall.

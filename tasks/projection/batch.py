@@ -10,8 +10,9 @@ from scipy.special import expit
 from tasks.projection.curves import Curves, Fallback, SharedCurve, fallbacks, with_fallbacks
 from tasks.projection.decisions import LabelledDecisions
 from tasks.projection.exact import Exact, fit_exact
-from tasks.projection.lattice import FitRows, LatticeSettings, objective
+from tasks.projection.lattice import FitRows, objective, uniform_knots
 from tasks.projection.pooling import PooledRows
+from tasks.protocol.params import ProjectionParams
 from tasks.protocol.results import Calibrator
 from tasks.protocol.splits import ValidationRows
 
@@ -22,7 +23,7 @@ class Batch:
 
     fit: LabelledDecisions  # projection-fit
     n_labels: int  # K
-    settings: LatticeSettings
+    settings: ProjectionParams
     selection: LabelledDecisions | None = None  # projection-selection: chooses the penalty of label-only shifts
     device: str = "cpu"
     surfaces: int | None = None  # how many of the first fits get a surface, which takes the longest; all by default
@@ -32,7 +33,7 @@ class Batch:
         cls,
         calibrators: Sequence[Calibrator],
         parts: ValidationRows,
-        settings: LatticeSettings,
+        settings: ProjectionParams,
         device: str,
         surfaces: int | None = None,
     ) -> "Batch":
@@ -40,6 +41,11 @@ class Batch:
         fit, selection = parts.projection_fit, parts.projection_selection
         judge = LabelledDecisions.of(calibrators, selection) if len(selection) else None
         return cls(LabelledDecisions.of(calibrators, fit), fit.n_labels, settings, judge, device, surfaces)
+
+    @property
+    def knots(self) -> np.ndarray:
+        """Where the knots of the lattices lie, `(J,)` in [0, 1]."""
+        return uniform_knots(self.settings.knots)
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -94,13 +100,13 @@ class Batch:
 
     def shared_curves(self) -> list[SharedCurve]:
         """The shared curve of each fit; without any rows it is the identity."""
-        rows, knots = np.array([len(self.fit.decision)]), self.settings.places
-        return [SharedCurve(with_fallbacks(knots, curve[None], rows, curve, least=1)) for curve in self.shared]
+        rows = np.array([len(self.fit.decision)])
+        return [SharedCurve(with_fallbacks(self.knots, curve[None], rows, curve, least=1)) for curve in self.shared]
 
     def curves(self, values: np.ndarray) -> list[Curves]:
         """Fitted `values (B, K, J)` with `stand_in` where few rows lie behind a label."""
-        fits, knots, least = zip(values, self.stand_in, strict=True), self.settings.places, self.settings.minimum_rows
-        return [with_fallbacks(knots, own, self.rows, shared, least) for own, shared in fits]
+        fits, least = zip(values, self.stand_in, strict=True), self.settings.minimum_rows
+        return [with_fallbacks(self.knots, own, self.rows, shared, least) for own, shared in fits]
 
 
 def lattices(batches: Sequence[Batch], *, shared: bool = False) -> list[np.ndarray]:

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from tasks.projection.device import device_turn
-from tasks.projection.lattice import FitRows, LatticeSettings, sort_rows
+from tasks.projection.lattice import FitRows, sort_rows, uniform_knots
 from tasks.projection.quadrature import GENTLE, NODES
+from tasks.protocol.params import ProjectionParams
 
 LEAST_INCREMENT = 1e-6
 LARGEST_INCREMENT = 1e3
@@ -40,7 +41,7 @@ class Exact:
     ridged: np.ndarray  # (B, K) bool, labels that needed the ridge
 
 
-def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: LatticeSettings, device: str = "cpu") -> Exact:
+def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionParams, device: str = "cpu") -> Exact:
     """Confidence, decision and correct of B fits, each with rows of its own, to their optimal curves.
 
     Of `settings` only the knots and the smoothness are read. The order of the rows does not matter, nor does a fit
@@ -189,9 +190,9 @@ class Problem:
         return objective, _above(gradient, 1), _above(_above(hessian, 1), 2)
 
 
-def _state_problem(fits: Sequence[FitRows], n_labels: int, settings: LatticeSettings) -> Problem:
+def _state_problem(fits: Sequence[FitRows], n_labels: int, settings: ProjectionParams) -> Problem:
     """What the exact projection minimises (paper, section 3.4) for each label of each fit, rows sorted into cells."""
-    knots, problems = settings.places, len(fits) * n_labels
+    knots, problems = uniform_knots(settings.knots), len(fits) * n_labels
     rows = sort_rows(fits, n_labels, knots)
     cell = np.flatnonzero(rows.lengths)
     total = rows.lengths.reshape(problems, -1).sum(axis=1)

@@ -1,4 +1,4 @@
-"""MRP's lattice (paper, sections 3.4 and 4.3): its settings, its objective, its start, and the rows of a fit in cells.
+"""MRP's lattice (paper, sections 3.4 and 4.3): its objective, its start, and the rows of a fit in cells.
 
 NumPy only: `adam_lattice` descends as published, `exact` to the convex optimum.
 """
@@ -11,30 +11,13 @@ from scipy.special import logit
 
 from tasks.projection.curves import place
 from tasks.projection.quadrature import nodes
-from tasks.protocol.params import ProjectionParams
 
 FitRows = tuple[np.ndarray, np.ndarray, np.ndarray]  # confidence in [0, 1], decision 0..K-1 and correct, (m,) each
 
 
-@dataclass(frozen=True)
-class LatticeSettings:
-    """The paper's settings; the rows that a label needs are for one's own predictions."""
-
-    knots: int = 8  # J, uniform on [0, 1]; at least 3
-    smoothness: float = 1e-4  # rho, the weight of the squared second differences
-    learning_rate: float = 0.03
-    epochs: int = 400
-    minimum_rows: int = 0  # a label with fewer projection-fit rows takes the shared curve
-
-    @classmethod
-    def chosen(cls, params: ProjectionParams) -> "LatticeSettings":
-        """As params.yaml has them."""
-        return cls(**params.model_dump())
-
-    @property
-    def places(self) -> np.ndarray:
-        """Where the knots lie, `(J,)` in [0, 1]."""
-        return np.linspace(0.0, 1.0, self.knots)
+def uniform_knots(knots: int) -> np.ndarray:
+    """Where so many knots lie, `(J,)` in [0, 1]."""
+    return np.linspace(0.0, 1.0, knots)
 
 
 def objective(
@@ -44,7 +27,7 @@ def objective(
 
     `values (K, J)` on uniform knots; confidence, decision and correct `(m,)`.
     """
-    interval, weight = place(confidence, np.linspace(0.0, 1.0, values.shape[1]))
+    interval, weight = place(confidence, uniform_knots(values.shape[1]))
     t = (1 - weight) * values[decision, interval] + weight * values[decision, interval + 1]
     loss = np.logaddexp(0, t) - np.asarray(correct, dtype=np.float64) * t
     return float(loss.mean() + smoothness * (np.diff(values, n=2, axis=1) ** 2).mean())

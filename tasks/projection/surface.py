@@ -13,8 +13,9 @@ from scipy.special import expit
 
 from tasks.projection.curves import between, place
 from tasks.projection.decisions import Decisions
-from tasks.projection.lattice import LatticeSettings, first_curve
+from tasks.projection.lattice import first_curve, uniform_knots
 from tasks.protocol.adam import Adam
+from tasks.protocol.params import ProjectionParams
 from tasks.protocol.values import Axes, Value
 
 GAP_KNOTS = 6
@@ -66,7 +67,7 @@ def fit_surfaces(
     correct: np.ndarray,
     *,
     n_labels: int,
-    settings: LatticeSettings,
+    settings: ProjectionParams,
 ) -> Surfaces:
     """Confidence in [0, 1], gap, decision 0..K-1 and correct, `(m,)` each, to the surfaces of the last epoch.
 
@@ -77,7 +78,7 @@ def fit_surfaces(
     confidence, gap, decision = confidence[order], gap[order], decision[order]
     correct = np.asarray(correct, dtype=np.float64)[order]
     low, high = np.quantile(gap, [0.01, 0.99]) if len(gap) else (0.0, 1.0)
-    knots, gap_knots = settings.places, np.linspace(low, max(high, low + 1e-6), GAP_KNOTS)
+    knots, gap_knots = uniform_knots(settings.knots), np.linspace(low, max(high, low + 1e-6), GAP_KNOTS)
     shape = (n_labels, len(knots), GAP_KNOTS)
     places = [place(confidence, knots), place(np.clip(gap, *gap_knots[[0, -1]]), gap_knots)]
     hats = _corner_weights(decision, places, shape)

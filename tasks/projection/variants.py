@@ -96,7 +96,7 @@ pooled_shifts, pooled_lines = pooled("shared", "intercept"), pooled("shared", "i
 def pooled_curves(batch: "Batch") -> list[ShrunkCurves]:
     """MRP at its optimum, shrunk to the label's pooled line: the more, the fewer rows it has."""
     share = batch.rows / (batch.rows + CURVE_ROWS)
-    knots, own = batch.settings.places, fallbacks(batch.rows, least=0)
+    knots, own = batch.knots, fallbacks(batch.rows, least=0)
     # where confidences all but coincide an optimum lies beyond what a reliability of float64 tells from 0 or 1
     values = np.clip(batch.exact.values, -FARTHEST_LOGIT, FARTHEST_LOGIT)
     fits = zip(pooled_lines(batch), values, strict=True)
@@ -115,7 +115,7 @@ def guarded(fit: Callable[["Batch"], list]) -> Callable[["Batch"], list[WithFall
     """Add the fallbacks to the fit of a label-wise variant that has none of its own."""
 
     def fit_with_fallbacks(batch: "Batch") -> list[WithFallbacks]:
-        knots, rows = batch.settings.places, batch.rows.sum(keepdims=True)
+        knots, rows = batch.knots, batch.rows.sum(keepdims=True)
         shared = (SharedCurve(Curves(knots, values[None], rows, ("none",))) for values in batch.stand_in)
         fits = zip(fit(batch), shared, strict=True)
         return [WithFallbacks(own, curve, batch.fallback, batch.rows) for own, curve in fits]
