@@ -7,7 +7,6 @@ from prefect.cache_policies import NO_CACHE
 from tasks.metrics.registry import compared
 from tasks.projection.batch import Batch, project_together
 from tasks.projection.decisions import Decisions
-from tasks.projection.lattice import LatticeSettings
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated
@@ -35,7 +34,7 @@ def baselines(
     MRP takes as many projection-fit rows as its calibrator takes calibrator-fit rows. So that no rival lacks a label,
     `both_parts` were fitted on as many rows of each; that leaves MRP none, and only confidence is measured.
     """
-    settings, names = LatticeSettings.chosen(params.projection), [fit.calibrator for fit in calibrated]
+    settings, names = params.projection, [fit.calibrator for fit in calibrated]
     few = [[fit.few[asked] for fit in calibrated] for asked in steps]
     first = [parts.first(asked) for asked in steps]
     batches = [Batch.under(fits, rows, settings, device) for fits, rows in zip(few, first, strict=True)]

@@ -6,7 +6,6 @@ from prefect.cache_policies import NO_CACHE
 from tasks.projection.batch import Batch, optimality
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.decisions import Decisions
-from tasks.projection.lattice import LatticeSettings
 from tasks.projection.simplex import project_simplex
 from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions
@@ -21,7 +20,7 @@ def project(
 ) -> Projected:
     """Fit every variant on the projection-fit rows of one seed, then read each on the test rows."""
     calibrators = [fit.value for fit in calibrated]
-    settings, tabled = LatticeSettings.chosen(params.projection), len(params.calibrators)  # these come first
+    settings, tabled = params.projection, len(params.calibrators)  # these come first
     batch = Batch.under(calibrators, parts, settings, device, surfaces=tabled)
     variants = project_batch(batch)
     excess, kkt = optimality(batch)

@@ -14,7 +14,6 @@ from tasks.metrics.probability import accuracy
 from tasks.metrics.registry import Probabilities, Reliability, compared, metrics_of
 from tasks.projection.batch import Batch, project_together
 from tasks.projection.decisions import Decisions
-from tasks.projection.lattice import LatticeSettings
 from tasks.projection.simplex import project_simplex
 from tasks.projection.variants import project_batch
 from tasks.protocol.params import Params
@@ -30,7 +29,7 @@ def refitted(parts: ValidationRows, base: Base, params: Params, device: str) -> 
 
     Those take new fits, of the calibrators of `sensitivity` alone and of MRP under them.
     """
-    names, settings, fits = params.sensitivity.calibrators, LatticeSettings.chosen(params.projection), {}
+    names, settings, fits = params.sensitivity.calibrators, params.projection, {}
     for option, alternative in params.sensitivity.alternatives.items():
         other_base = alternative.base and alternative_file(base.name, alternative.base).exists()
         if not (other_base or alternative.protocol):
@@ -57,7 +56,7 @@ def remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: P
         other = params.with_alternative(option)
         varied, only = projected.rows, changed_metrics(params.metrics, other.metrics)
         if other.projection != params.projection:
-            again = project_batch(replace(batch, settings=LatticeSettings.chosen(other.projection)), ("mrp",))["mrp"]
+            again = project_batch(replace(batch, settings=other.projection), ("mrp",))["mrp"]
             seen = (Decisions(rows.reliability_logits["confidence"], rows.decision) for rows in varied)
             logits = [{"mrp": mrp(decisions)} for mrp, decisions in zip(again, seen, strict=True)]
             varied = [replace(rows, reliability_logits=of) for rows, of in zip(varied, logits, strict=True)]
@@ -93,7 +92,7 @@ def sensitivity(
     kept = [place for place, fit in enumerate(calibrated) if fit.calibrator in params.calibrators]
     projected = replace(projected, rows=[projected.rows[place] for place in kept])
     calibrators = [calibrated[place].value for place in kept]
-    batch = Batch.under(calibrators, parts, LatticeSettings.chosen(params.projection), device)
+    batch = Batch.under(calibrators, parts, params.projection, device)
     varied = *refitted(parts, base, params, device), *remeasured(projected, batch, base.test.labels, params)
     return pl.DataFrame(
         [(calibrator, parts.seed, option, *row) for calibrator, option, row in varied], schema=SCHEMA, orient="row"

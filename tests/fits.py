@@ -9,7 +9,8 @@ from torch.optim.adam import adam
 
 from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
-from tasks.projection.lattice import FitRows, LatticeSettings
+from tasks.projection.lattice import FitRows
+from tasks.protocol.params import ProjectionParams
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 torch.set_num_threads(1)  # at these sizes a second thread costs ten times what it saves
@@ -40,7 +41,7 @@ def fits(confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> l
     return list(zip(*parts, strict=True))
 
 
-def batch(rows: Rows, n_labels: int, settings: LatticeSettings | None = None, judge: Rows | None = None) -> Batch:
+def batch(rows: Rows, n_labels: int, settings: ProjectionParams | None = None, judge: Rows | None = None) -> Batch:
     """Confidence logits `(B, m)`, decision and correct `(m,)` as a batch; `judge` are its selection rows, if any."""
 
     def labelled(confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> LabelledDecisions:
@@ -50,7 +51,7 @@ def batch(rows: Rows, n_labels: int, settings: LatticeSettings | None = None, ju
         return LabelledDecisions(under, correct, label)
 
     selection = None if judge is None else labelled(*judge)
-    return Batch(labelled(*rows), n_labels, settings or LatticeSettings(), selection)
+    return Batch(labelled(*rows), n_labels, settings or ProjectionParams(), selection)
 
 
 def seen(at: np.ndarray, decision: np.ndarray | int, gap: np.ndarray | None = None) -> Decisions:
@@ -79,7 +80,7 @@ def stated_objective(values: torch.Tensor, rows: FitRows, smoothness: float) -> 
     return loss + smoothness * values.diff(n=2, dim=1).square().mean()
 
 
-def descended(start: np.ndarray, objective: Callable[[torch.Tensor], torch.Tensor], settings: LatticeSettings):
+def descended(start: np.ndarray, objective: Callable[[torch.Tensor], torch.Tensor], settings: ProjectionParams):
     """Where torch's own Adam and gradients are after the epochs of `settings`, from `start`.
 
     Its functional form: the class loads a compiler at its first step, which takes longer than all the epochs.

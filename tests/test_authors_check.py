@@ -21,7 +21,6 @@ from tasks.metrics.probability import ece
 from tasks.metrics.registry import of_reliability
 from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions
-from tasks.projection.lattice import LatticeSettings
 from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions, decide
 from tasks.protocol.params import load_params
@@ -67,7 +66,7 @@ def differences(request) -> Found:
         parts = validation_rows(validation, seed, PARAMS.protocol)
         rows = {name: parts.fit_rows(name) for name in CALLED}
         fits = [CALIBRATORS[name].fit(fit.logits, fit.labels, seed=seed) for name, fit in rows.items()]
-        batch = Batch.under(fits, parts, LatticeSettings.chosen(alone), "cpu")
+        batch = Batch.under(fits, parts, alone, "cpu")
         variants = project_batch(batch, tuple(VARIANTS))
         seen = [Decisions.under(fit, test) for fit in fits]
         for place, calibrator in enumerate(CALLED):

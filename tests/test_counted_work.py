@@ -28,7 +28,7 @@ from tasks.projection import adam_lattice
 from tasks.projection import batch as batch_module
 from tasks.projection.adam_lattice import Cells, fit_lattices
 from tasks.projection.exact import Problem, fit_exact
-from tasks.projection.lattice import LatticeSettings
+from tasks.protocol.params import ProjectionParams
 from tasks.protocol.splits import ValidationRows
 from tasks.protocol.store import Base
 
@@ -50,7 +50,7 @@ def counted(patch: pytest.MonkeyPatch, place: Any, name: str, count: Callable[..
 
 
 def test_a_hundred_fits_descend_in_as_many_steps_as_one(monkeypatch):
-    chosen = LatticeSettings(epochs=20)
+    chosen = ProjectionParams(epochs=20)
     steps = counted(monkeypatch, Cells, "gradient", lambda _cells, values: tuple(values.shape))
     fit_lattices(fits(*simulated(108, 60, K)), n_labels=K, settings=chosen)
     assert steps == [(108, K, chosen.knots)] * chosen.epochs
@@ -59,12 +59,12 @@ def test_a_hundred_fits_descend_in_as_many_steps_as_one(monkeypatch):
 def test_a_hundred_optima_take_the_passes_of_the_slowest_and_each_only_its_own(monkeypatch):
     rows = fits(*simulated(108, 600, K, seed=3))
     curves = counted(monkeypatch, Problem, "derivatives", lambda _problem, theta: len(theta))
-    fit_exact(rows, n_labels=K, settings=LatticeSettings())
+    fit_exact(rows, n_labels=K, settings=ProjectionParams())
     together = curves.copy()
     alone = []
     for first in range(0, 108, 12):
         curves.clear()
-        fit_exact(rows[first : first + 12], n_labels=K, settings=LatticeSettings())
+        fit_exact(rows[first : first + 12], n_labels=K, settings=ProjectionParams())
         alone.append(curves.copy())
     assert len(together) == max(map(len, alone)) <= 30
     assert sum(together) == sum(map(sum, alone)) <= 12 * 108 * K

@@ -13,19 +13,20 @@ from scipy.special import expit, logit
 from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.curves import Curves
 from tasks.projection.exact import LEAST_INCREMENT, RIDGE, CellRows, Exact, fit_exact
-from tasks.projection.lattice import LatticeSettings
+from tasks.projection.lattice import uniform_knots
 from tasks.projection.quadrature import nodes
+from tasks.protocol.params import ProjectionParams
 
-SETTINGS = LatticeSettings()
+SETTINGS = ProjectionParams()
 DEVICES = ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]  # torch's CPU, for "cpu" means NumPy
 sizes = {"B": st.integers(1, 3), "m": st.integers(1, 300), "K": st.integers(1, 5), "seed": st.integers(0, 2**32 - 1)}
 
 
-def fitted(rows: Rows, K: int, chosen: LatticeSettings = SETTINGS, device: str = "cpu") -> Exact:
+def fitted(rows: Rows, K: int, chosen: ProjectionParams = SETTINGS, device: str = "cpu") -> Exact:
     return fit_exact(fits(*rows), n_labels=K, settings=chosen, device=device)
 
 
-def certify(exact: Exact, rows: Rows, chosen: LatticeSettings = SETTINGS, tolerance: float = 1e-8) -> None:
+def certify(exact: Exact, rows: Rows, chosen: ProjectionParams = SETTINGS, tolerance: float = 1e-8) -> None:
     """Each fit has the stated objective, and at its bound a variable may only want to leave the box; no other moves."""
     confidence, decision, correct = rows
     for b, values in enumerate(exact.values):
@@ -55,7 +56,7 @@ def certify(exact: Exact, rows: Rows, chosen: LatticeSettings = SETTINGS, tolera
 @example(B=1, m=300, K=5, seed=31, J=12, smoothness=1e-8)  # the curve all but lies flat
 @settings(deadline=None, max_examples=20, derandomize=True)
 def test_the_optimum_meets_the_sign_conditions_of_its_slope_on_every_device(device, B, m, K, seed, J, smoothness):
-    chosen, rows = LatticeSettings(knots=J, smoothness=smoothness), simulated(B, m, K, seed)
+    chosen, rows = ProjectionParams(knots=J, smoothness=smoothness), simulated(B, m, K, seed)
     exact, host = fitted(rows, K, chosen, device), fitted(rows, K, chosen)
     assert exact.values.shape == (B, K, J)
     assert exact.kkt.shape == (B, K)
@@ -69,7 +70,7 @@ def test_the_optimum_meets_the_sign_conditions_of_its_slope_on_every_device(devi
 
 
 def adam(rows: Rows, K: int) -> np.ndarray:
-    return fit_lattices(fits(*rows), n_labels=K, settings=LatticeSettings(epochs=30))
+    return fit_lattices(fits(*rows), n_labels=K, settings=ProjectionParams(epochs=30))
 
 
 @pytest.mark.parametrize("values", [lambda rows, K: fitted(rows, K).values, adam], ids=["exact", "adam"])
@@ -137,7 +138,7 @@ def test_there_is_no_flat_piece():
     confidence = rng.random((1, 3000))
     exact = fitted((confidence, np.zeros(3000, dtype=int), rng.random(3000) < 1 - confidence[0]), 1)  # falls in truth
     np.testing.assert_allclose(np.diff(exact.values), LEAST_INCREMENT, atol=1e-12)
-    curves = Curves(SETTINGS.places, exact.values[0], np.array([3000]), ("none",))
+    curves = Curves(uniform_knots(SETTINGS.knots), exact.values[0], np.array([3000]), ("none",))
     assert curves.violations() == []
     assert (np.diff(curves(seen(np.linspace(-8, 8, 20_001), 0))) > 0).all()
 
@@ -172,7 +173,7 @@ def test_a_batch_is_fitted_on_its_device_when_it_is_its_turn(part, monkeypatch, 
     placed, on = [], CellRows.on
     monkeypatch.setattr(CellRows, "on", lambda rows, device: placed.append(device) or on(rows, device))
     confidence, decision, correct = simulated(2, 60, 2)
-    of = batch((logit(confidence), decision, correct), 2, LatticeSettings(epochs=2))
+    of = batch((logit(confidence), decision, correct), 2, ProjectionParams(epochs=2))
     getattr(of, part)
     assert not list(tmp_path.iterdir())  # the host needs no turn
     getattr(replace(of, device="cpu:0"), part)

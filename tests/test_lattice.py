@@ -1,6 +1,5 @@
 """Lattice curves: their shape, the fit beside torch's own, and bits that do not depend on company or order."""
 
-import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -15,11 +14,12 @@ from torch.nn.functional import softplus
 from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.curves import Curves
 from tasks.projection.decisions import Decisions
-from tasks.projection.lattice import LatticeSettings, first_curve, objective
+from tasks.projection.lattice import first_curve, objective, uniform_knots
+from tasks.protocol.params import ProjectionParams
 
-SETTINGS = LatticeSettings()
-BRIEF = LatticeSettings(epochs=30)
-KNOTS = SETTINGS.places
+SETTINGS = ProjectionParams()
+BRIEF = ProjectionParams(epochs=30)
+KNOTS = uniform_knots(SETTINGS.knots)
 
 sizes = {"B": st.integers(1, 3), "m": st.integers(1, 150), "K": st.integers(1, 6), "seed": st.integers(0, 2**32 - 1)}
 
@@ -89,7 +89,7 @@ def test_the_objective_is_the_papers_double_sum(B, m, K, seed, J):
 
 
 def test_torchs_own_adam_takes_the_same_steps():
-    (fit,), chosen = fits(*simulated(1, 200, 3)), LatticeSettings(epochs=100)
+    (fit,), chosen = fits(*simulated(1, 200, 3)), ProjectionParams(epochs=100)
 
     def values_of(theta: torch.Tensor) -> torch.Tensor:
         return torch.cat([theta[:, :1], softplus(theta[:, 1:])], dim=1).cumsum(dim=1)
@@ -100,10 +100,10 @@ def test_torchs_own_adam_takes_the_same_steps():
     np.testing.assert_allclose(values, values_of(theta), rtol=0, atol=1e-8)
 
 
-@given(**sizes, chosen=st.builds(LatticeSettings, st.integers(3, 12), learning_rate=st.floats(0.001, 3)))
+@given(**sizes, chosen=st.builds(ProjectionParams, knots=st.integers(3, 12), learning_rate=st.floats(0.001, 3)))
 @settings(deadline=None, max_examples=15, derandomize=True)
 def test_curves_never_fall(B, m, K, seed, chosen):
-    chosen = dataclasses.replace(chosen, epochs=20)
+    chosen = chosen.model_copy(update={"epochs": 20})
     values = fit_lattices(fits(*simulated(B, m, K, seed)), n_labels=K, settings=chosen)
     assert values.shape == (B, K, chosen.knots)
     assert np.isfinite(values).all()
@@ -127,7 +127,7 @@ def test_fits_have_the_same_bits_under_any_number_of_threads_and_beside_one_anot
     problems = [fits(*simulated(B=2, m=8000, K=3, seed=seed)) for seed in range(4)]
 
     def fit(problem):
-        return fit_lattices(problem, n_labels=3, settings=LatticeSettings(epochs=20))
+        return fit_lattices(problem, n_labels=3, settings=ProjectionParams(epochs=20))
 
     before, alone = torch.get_num_threads(), [fit(problem) for problem in problems]
     try:
@@ -142,5 +142,5 @@ def test_fits_have_the_same_bits_under_any_number_of_threads_and_beside_one_anot
 
 def test_labels_without_rows_keep_the_start_of_the_authors():
     nothing = np.empty((1, 0)), np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
-    values = fit_lattices(fits(*nothing), n_labels=2, settings=LatticeSettings(smoothness=0))
+    values = fit_lattices(fits(*nothing), n_labels=2, settings=ProjectionParams(smoothness=0))
     np.testing.assert_allclose(values, np.tile(logit(np.linspace(0.03, 0.97, 8)), (1, 2, 1)))

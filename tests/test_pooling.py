@@ -1,6 +1,8 @@
 """Reliabilities in which labels lean on one another: each is the optimum of its problem, shrunk as it should be."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import fits
 import numpy as np
@@ -13,10 +15,10 @@ from scipy.special import expit, log_softmax, logit
 from tasks.calibrators.temperature import fit_temperature
 from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import FARTHEST_LOGIT
-from tasks.projection.lattice import LatticeSettings
 from tasks.projection.pooling import DOUBT, LEVELS, SETTLED, PooledRows, Prior, WithSignals, search
 from tasks.projection.variants import CURVE_ROWS, pooled_curves, pooled_lines
 from tasks.projection.whole_vector import MOST_LABELS, fit_whole_vector
+from tasks.protocol.params import ProjectionParams
 
 FREE = ("shared", "intercept", "slope")
 SHIFTS = np.array([1.0, 0.0, -1.0, -2.0])
@@ -65,14 +67,13 @@ def test_the_coefficients_minimise_the_stated_objective_and_the_evidence_is_lapl
 
 
 def test_a_part_of_the_prior_is_let_in_only_where_the_evidence_is_clear():
-    def found(best: float) -> Prior:
-        return search(Prior(), ("intercept",), LEVELS, lambda prior, _near: best * (prior.intercept == 0.5), reach=9)
+    def found(evidence: Callable[[Prior], float], parts: tuple[str, ...], reach: int) -> Prior:
+        rows = SimpleNamespace(tried={}, fit=lambda prior, _near: (evidence(prior),))
+        return search(Prior(), parts, LEVELS, rows, reach)
 
-    assert found(DOUBT - 0.01) == Prior()
-    assert found(DOUBT + 0.01) == Prior(intercept=0.5)
-    assert (
-        search(Prior(), FREE, LEVELS, lambda prior, _near: 20 * prior.slope, reach=1).slope == LEVELS[4]
-    )  # a step a round
+    for best, expected in ((DOUBT - 0.01, Prior()), (DOUBT + 0.01, Prior(intercept=0.5))):
+        assert found(lambda prior: best * (prior.intercept == 0.5), ("intercept",), 9) == expected  # noqa: B023
+    assert found(lambda prior: 20 * prior.slope, FREE, 1).slope == LEVELS[4]  # a step a round
 
 
 def test_without_a_label_spread_the_lines_are_the_confidence_and_with_one_they_find_it():
@@ -152,7 +153,7 @@ def test_a_signal_adds_to_the_line_and_what_says_nothing_is_left_out():
 
 def test_a_curve_counts_the_more_the_more_rows_its_label_has():
     z, decision, correct = rows_of(1500)
-    batch = fits.batch((z[None], decision, correct), 4, LatticeSettings())
+    batch = fits.batch((z[None], decision, correct), 4, ProjectionParams())
     (shrunk,), (line,) = pooled_curves(batch), pooled_lines(batch)
     counts = np.bincount(decision, minlength=4)
     np.testing.assert_allclose(shrunk.share, counts / (counts + CURVE_ROWS))

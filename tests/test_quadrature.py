@@ -1,7 +1,5 @@
 """Few nodes for many rows: their sums are those of the rows, and their number does not grow with the rows."""
 
-import dataclasses
-
 import fits
 import numpy as np
 import pytest
@@ -12,10 +10,11 @@ from scipy.special import expit
 
 from tasks.projection.adam_lattice import Cells, fit_lattices, sort_into_cells
 from tasks.projection.exact import CellRows, fit_exact
-from tasks.projection.lattice import FitRows, LatticeSettings
+from tasks.projection.lattice import FitRows, uniform_knots
 from tasks.projection.quadrature import GENTLE, NODES, nodes
+from tasks.protocol.params import ProjectionParams
 
-K, SETTINGS = 3, LatticeSettings()
+K, SETTINGS = 3, ProjectionParams()
 lengths_of_cells = st.lists(st.integers(0, 300), min_size=1, max_size=8)
 
 
@@ -51,7 +50,7 @@ def test_what_a_fit_sums_over_rows_it_may_sum_over_nodes_of_each_cell_by_itself(
 @pytest.mark.parametrize("steep", [False, True])
 def test_the_gradient_is_a_sum_over_all_rows(steep):
     rows = simulated(4000)
-    cells = sort_into_cells(rows, n_labels=K, knots=SETTINGS.places, device="cpu")
+    cells = sort_into_cells(rows, n_labels=K, knots=uniform_knots(SETTINGS.knots), device="cpu")
     increments = np.random.default_rng(1).uniform(0, 3 * GENTLE if steep else GENTLE, (2, K, SETTINGS.knots))
     values = np.cumsum(increments, axis=2) - increments.sum(axis=2, keepdims=True) / 2
     gradient = cells.gradient(torch.from_numpy(values)).numpy()
@@ -63,7 +62,7 @@ def test_the_gradient_is_a_sum_over_all_rows(steep):
 
 
 def test_steep_cells_are_known_by_themselves_and_give_the_bits_that_they_give_alone():
-    rows, chosen = simulated(4000, sharpness=8.0), dataclasses.replace(SETTINGS, epochs=60, learning_rate=0.3)
+    rows, chosen = simulated(4000, sharpness=8.0), SETTINGS.model_copy(update={"epochs": 60, "learning_rate": 0.3})
     together = fit_lattices(rows, n_labels=K, settings=chosen)
     assert np.diff(together).max() > GENTLE
     np.testing.assert_array_equal(together, [fit_lattices([fit], n_labels=K, settings=chosen)[0] for fit in rows])
@@ -71,7 +70,7 @@ def test_steep_cells_are_known_by_themselves_and_give_the_bits_that_they_give_al
 
 @pytest.mark.parametrize("m", [5000, 20_000])
 def test_a_step_costs_the_nodes_of_each_cell_however_many_rows_there_are(monkeypatch, m):
-    rows, cells, chosen = simulated(m, sharpness=0.5), 2 * K * (SETTINGS.knots - 1), LatticeSettings(epochs=50)
+    rows, cells, chosen = simulated(m, sharpness=0.5), 2 * K * (SETTINGS.knots - 1), ProjectionParams(epochs=50)
     evaluated: list[int] = []
 
     def count(owner, name, rises):

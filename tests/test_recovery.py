@@ -27,10 +27,11 @@ from tasks.metrics.spread import label_cells, label_spread, mean_spread
 from tasks.projection.batch import Batch
 from tasks.projection.curves import Curves, place
 from tasks.projection.decisions import Decisions, LabelledDecisions
-from tasks.projection.lattice import LatticeSettings
+from tasks.projection.lattice import uniform_knots
 from tasks.projection.variants import project_batch
+from tasks.protocol.params import ProjectionParams
 
-SETTINGS = LatticeSettings()
+SETTINGS = ProjectionParams()
 J = SETTINGS.knots
 CLOSE = 0.02
 
@@ -54,7 +55,7 @@ class Simulated(NamedTuple):
     @property
     def cell(self) -> np.ndarray:
         """The knot interval of the label that each row falls in, `(n,)`."""
-        return self.decision * (J - 1) + place(self.confidence, SETTINGS.places)[0]
+        return self.decision * (J - 1) + place(self.confidence, uniform_knots(SETTINGS.knots))[0]
 
     @property
     def common(self) -> np.ndarray:
@@ -83,7 +84,7 @@ def simulated(labels: int, rows: int, seed: int, law: tuple[float, float] = (1, 
     values = np.cumsum(np.pad(rise, ((0, 0), (1, 0))), axis=1)
     values += rng.uniform(-1, 1, (labels, 1)) - values.mean(axis=1, keepdims=True)
     confidence, decision = 1 / labels + (1 - 1 / labels) * rng.beta(*law, rows), rng.integers(labels, size=rows)
-    true = Curves(SETTINGS.places, values, np.zeros(labels), ("none",) * labels)
+    true = Curves(uniform_knots(SETTINGS.knots), values, np.zeros(labels), ("none",) * labels)
     truth = expit(true(Decisions(logit(confidence), decision)))
     return Simulated(labels, confidence, decision, rng.random(rows) < truth, truth)
 

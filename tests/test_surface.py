@@ -9,9 +9,10 @@ from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from tasks.calibrators.identity import Identity
 from tasks.projection.decisions import Decisions, LabelledDecisions
-from tasks.projection.lattice import LatticeSettings, first_curve
+from tasks.projection.lattice import first_curve
 from tasks.projection.surface import Surfaces, fit_surfaces
 from tasks.protocol.decisions import FixedDecisions, decide
+from tasks.protocol.params import ProjectionParams
 
 
 def simulated(m: int, K: int) -> tuple[np.ndarray, ...]:
@@ -54,7 +55,7 @@ def test_a_cell_worked_by_hand(gap, expected):
 
 def test_torchs_own_adam_takes_the_same_steps():
     confidence, gap, decision, correct = rows = simulated(200, 3)
-    chosen, z = LatticeSettings(epochs=100), torch.from_numpy(correct.astype(np.float64))
+    chosen, z = ProjectionParams(epochs=100), torch.from_numpy(correct.astype(np.float64))
     low, high = np.quantile(gap, [0.01, 0.99])
     along_gap = hats(np.clip((gap - low) / (high - low), 0, 1), 6)
     weights = torch.from_numpy(hats(confidence, chosen.knots)[:, :, None] * along_gap[:, None])
@@ -80,10 +81,10 @@ def test_fitted_surfaces_fall_nowhere_are_found_again_and_do_not_feel_the_order(
     rng = np.random.default_rng(0)
     confidence, gap, decision = rng.uniform(size=1000), rng.normal(size=1000), rng.integers(3, size=1000)
     rows = confidence, gap, decision, rng.uniform(size=1000) < expit(4 * confidence - 2 + gap)
-    fitted = fit_surfaces(*rows, n_labels=3, settings=LatticeSettings())
+    fitted = fit_surfaces(*rows, n_labels=3, settings=ProjectionParams())
     assert fitted.violations() == []
     reliability = expit(fitted(seen(logit(confidence), decision, gap)))
     assert np.abs(reliability - expit(4 * confidence - 2 + gap)).mean() < 0.08
     order = rng.permutation(1000)
-    again = fit_surfaces(*(part[order] for part in rows), n_labels=3, settings=LatticeSettings())
+    again = fit_surfaces(*(part[order] for part in rows), n_labels=3, settings=ProjectionParams())
     assert (again.values == fitted.values).all()

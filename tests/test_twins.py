@@ -25,9 +25,8 @@ from tasks.metrics.spread import label_cells, label_spread, label_spread_null, m
 from tasks.predictors import fit_predictor
 from tasks.projection.batch import Batch, project_together
 from tasks.projection.decisions import Decisions
-from tasks.projection.lattice import LatticeSettings
 from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
-from tasks.protocol.params import load_params
+from tasks.protocol.params import ProjectionParams, load_params
 from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.simulation import simulate
 
@@ -85,7 +84,7 @@ def projected(twins: list[Twin], parts: list[ValidationRows]) -> list[Reliabilit
     """Temperature scaling and MRP as the pipeline fits them, of several twins side by side, to save time."""
     calibrators = [fit_temperature(rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1) for rows in parts]
     fitted_on = zip(calibrators, parts, strict=True)
-    batches = [Batch.under([fitted], rows, LatticeSettings(), "cpu") for fitted, rows in fitted_on]
+    batches = [Batch.under([fitted], rows, ProjectionParams(), "cpu") for fitted, rows in fitted_on]
     scored = []
     for twin, fitted, (mrp,) in zip(twins, calibrators, project_together(batches), strict=True):
         before = confidence_logit(fitted(twin.test.logits), twin.test.decision)

@@ -15,16 +15,16 @@ from scipy.special import expit, logit
 from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.batch import Batch, optimality, project_together
 from tasks.projection.curves import Curves
-from tasks.projection.lattice import LatticeSettings
 from tasks.projection.variants import PROJECTED, VARIANTS, project_batch
+from tasks.protocol.params import ProjectionParams
 
-SETTINGS = LatticeSettings(epochs=30)
+SETTINGS = ProjectionParams(epochs=30)
 LABELS = 3
 LABELWISE = ["label_intercept", "label_isotonic", "label_platt", "mrp", "mrp_exact"]
 every_variant = pytest.mark.parametrize("name", [name for name in PROJECTED if VARIANTS[name].reads == "confidence"])
 
 
-def batch(rows: fits.Rows, settings: LatticeSettings = SETTINGS) -> Batch:
+def batch(rows: fits.Rows, settings: ProjectionParams = SETTINGS) -> Batch:
     return fits.batch(rows, LABELS, settings)
 
 
@@ -100,7 +100,7 @@ def test_within_a_label_reliability_never_falls_with_confidence(name, projected)
 @settings(deadline=None, max_examples=15, derandomize=True)
 def test_the_shared_curve_keeps_the_ranking_by_confidence(seed, m, epochs):
     confidence_logit, decision, correct = simulated(2, m, seed)
-    of = batch((confidence_logit, decision, correct), LatticeSettings(epochs=epochs))
+    of = batch((confidence_logit, decision, correct), ProjectionParams(epochs=epochs))
     for fitted, at in zip(project_batch(of, ("shared_1d",))["shared_1d"], confidence_logit, strict=True):
         np.testing.assert_array_equal(np.argsort(fitted(seen(at, decision))), np.argsort(at))
 
@@ -130,7 +130,9 @@ def test_a_batch_equals_its_single_fits(rows, projected):
 def test_a_label_with_fewer_rows_than_the_least_takes_the_shared_curve_and_without_any_the_identity(least, stand_in):
     counts = [300, least - 1 if stand_in == "shared_1d" else 0, least]
     confidence_logit, _, correct = simulated(1, sum(counts))
-    of = batch((confidence_logit, np.repeat([0, 1, 2], counts), correct), LatticeSettings(epochs=5, minimum_rows=least))
+    of = batch(
+        (confidence_logit, np.repeat([0, 1, 2], counts), correct), ProjectionParams(epochs=5, minimum_rows=least)
+    )
     fitted = {name: value for name, (value,) in project_batch(of).items()}
     at = np.linspace(-10, 10, 50)
     expected = fitted[stand_in](seen(at, 1))
@@ -156,7 +158,7 @@ def test_mrp_is_the_lattice_of_the_confidences(rows, projected):
 
 def test_adam_never_ends_below_the_optimum_and_not_far_above_it():
     confidence, decision, correct = fits.simulated(2, 600, LABELS)
-    excess, kkt = optimality(batch((logit(confidence), decision, correct), LatticeSettings()))
+    excess, kkt = optimality(batch((logit(confidence), decision, correct), ProjectionParams()))
     assert (kkt <= 1e-8).all()
     assert (excess > -1e-9).all()
     assert (excess < 3e-3).all()
@@ -174,7 +176,7 @@ def test_only_what_is_asked_for_is_fitted(rows):
 
 
 def test_batches_with_different_rows_fitted_together_equal_those_fitted_apart():
-    some_rare = dataclasses.replace(SETTINGS, minimum_rows=30)
+    some_rare = SETTINGS.model_copy(update={"minimum_rows": 30})
     batches = [batch(simulated(2, m, seed=m), some_rare) for m in (60, 500, 900)]  # in the first every label is rare
     for together, apart in zip(project_together(batches), batches, strict=True):
         for curves, alone in zip(together, project_batch(apart, ("mrp",))["mrp"], strict=True):

@@ -51,10 +51,12 @@ def fit_hcal(
 ) -> HCalibration:
     """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the factors of the epoch with the lowest loss on all rows (Adam).
 
-    The objective as published: the loss of the rows whose label is not k, averaged over k. With K = 2 such rows have
-    one label only, and the loss is flat before calibration is reached: the mapping then corrects too little, as the
-    paper's h-cal does on its binary sets and on no other. Adam moves the logarithms of the factors, from 0. The seed
-    draws the batches, where there are several. The authors' weight of the loss, 1e5, is nothing that Adam would feel.
+    The objective as published: the mean absolute moving average of the residuals of all events, sorted by probability,
+    of the rows whose label is not k, averaged over the k that leave rows. The window is at most a fifth of the events.
+    With K = 2 such rows have one label only, and the loss is flat before calibration is reached: the mapping then
+    corrects too little, as the paper's h-cal does on its binary sets and on no other. Adam moves the logarithms of the
+    factors, from 0. The seed draws the batches, where there are several. The authors' weight of the loss, 1e5, is
+    nothing that Adam would feel.
     """
     settings, labels = settings or HCalibrationSettings(), np.asarray(labels)
     surprise = -floored(logits)
@@ -63,7 +65,7 @@ def fit_hcal(
     log_factors, adam = np.zeros(settings.segments), Adam(settings.learning_rate)
     best, lowest, stale = log_factors, np.inf, 0
     for _ in range(settings.epochs + 1):
-        loss, gradient = mapped_loss(log_factors, surprise, segment, labels, settings.window)
+        loss, gradient = _mapped_loss(log_factors, surprise, segment, labels, settings.window)
         if loss < lowest:
             best, lowest, stale = log_factors, loss, 0
         elif (stale := stale + 1) > settings.patience:
@@ -73,12 +75,12 @@ def fit_hcal(
             continue
         order = generator.permutation(len(labels))
         for rows in np.split(order, range(settings.batch, len(order), settings.batch)):
-            _, gradient = mapped_loss(log_factors, surprise[rows], segment[rows], labels[rows], settings.window)
+            _, gradient = _mapped_loss(log_factors, surprise[rows], segment[rows], labels[rows], settings.window)
             log_factors = log_factors + adam.step(gradient)
     return HCalibration(np.exp(best))
 
 
-def mapped_loss(
+def _mapped_loss(
     log_factors: np.ndarray, surprise: np.ndarray, segment: np.ndarray, labels: np.ndarray, window: int
 ) -> tuple[float, np.ndarray]:
     """Return the loss of a mapping on rows of `surprise (n, K)` in `segment (n, K)`, and its gradient `(S,)`."""
@@ -86,7 +88,7 @@ def mapped_loss(
     by_label = np.ascontiguousarray(mapped.T)  # sums over labels are then sums of whole arrays
     by_label = by_label.min(axis=0) - by_label
     p = np.ascontiguousarray(np.exp(by_label - np.log(np.exp(by_label).sum(axis=0))).T)
-    loss, gradient = residual_loss(p, labels=labels, window=window)
+    loss, gradient = _residual_loss(p, labels, window)
     of_row = (p * gradient).T.sum(axis=0)
     gradient = p * (of_row[:, None] - gradient)  # in the mapped -log p
     return loss, np.bincount(segment.ravel(), (gradient * mapped).ravel(), len(log_factors))
@@ -96,57 +98,29 @@ def _segment(surprise: np.ndarray, segments: int) -> np.ndarray:
     return np.minimum((surprise * (segments / SPAN)).astype(np.int64), segments - 1)
 
 
-def residual_loss(probabilities: np.ndarray, *, labels: np.ndarray, window: int) -> tuple[float, np.ndarray]:
-    """Map probabilities `(n, K)` and labels `(n,)` to the loss and its gradient `(n, K)`.
-
-    The mean of `event_loss` over the K labels: each time over all events of the rows whose label is not that one. A
-    time without rows does not count. Rows are not normalised again.
-    """
+def _residual_loss(probabilities: np.ndarray, labels: np.ndarray, window: int) -> tuple[float, np.ndarray]:
+    """Map probabilities `(n, K)` and labels `(n,)` to the loss and its gradient `(n, K)`."""
     n_labels = probabilities.shape[1]
     residual = probabilities - (np.arange(n_labels) == labels[:, None])
-    order = rising_order(probabilities.ravel())
+    order = np.argsort(probabilities.ravel(), kind="stable")
     residual = residual.ravel()[order]
     label = np.repeat(labels.astype(np.int32), n_labels)[order]  # of the event's row
     losses, gradient = [], np.zeros(len(order))
     for without in range(n_labels):
         kept = np.flatnonzero(label != without)
         if len(kept):
-            loss, part = event_loss(residual[kept], window)
-            losses.append(loss)
-            gradient[kept] += part
+            # the published clusters of similar probabilities, which count the same, change nothing that can be seen
+            width = max(1, min(window, len(kept) // 5))
+            average = _moving_average(residual[kept], width)
+            losses.append(np.abs(average).mean())
+            gradient[kept] += _moving_average(np.sign(average) / len(average), width)
     unsorted = np.empty_like(gradient)
     unsorted[order] = gradient / len(losses)
     return float(np.mean(losses)), unsorted.reshape(probabilities.shape)
 
 
-def rising_order(values: np.ndarray) -> np.ndarray:
-    """Return the stable order `(N,)` of values `(N,)`, by the unstable sort, which is quicker, where few are equal."""
-    order = np.argsort(values)
-    ranked = values[order]
-    equal = ranked[1:] == ranked[:-1]
-    if np.count_nonzero(equal) > len(values) // 8:
-        return np.argsort(values, kind="stable")
-    tied = np.append(False, equal) | np.append(equal, False)
-    order[tied] = order[tied][np.lexsort((order[tied], ranked[tied]))]
-    return order
-
-
-def event_loss(residual: np.ndarray, window: int) -> tuple[float, np.ndarray]:
-    """Map residuals `(N,)` to the mean absolute moving average and its gradient in each residual, `(N,)`.
-
-    The published clusters of similar probabilities, which count the same, change nothing that can be seen, and are
-    left out. A window of more than a fifth of the events is shortened to that.
-    """
-    window = max(1, min(window, len(residual) // 5))
-    average = moving_average(residual, window)
-    return float(np.abs(average).mean()), moving_average(np.sign(average) / len(average), window)
-
-
-def moving_average(values: np.ndarray, window: int) -> np.ndarray:
-    """Map values `(N,)` to the sums of those at most (window - 1) // 2 places away, over their full number, `(N,)`.
-
-    Beyond either end there are zeros. It is its own transpose, which makes it the gradient of itself.
-    """
+def _moving_average(values: np.ndarray, window: int) -> np.ndarray:
+    """Map values `(N,)`, zeros beyond either end, to their centred averages `(N,)`: symmetric, so its own gradient."""
     half = (window - 1) // 2
     total = np.empty(len(values) + 2 * half + 1)
     total[: half + 1] = 0

@@ -56,17 +56,26 @@ def fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, *, see
     log_loss = multinomial_loss(features, np.asarray(labels), len(free))
     moving = np.flatnonzero(np.append(free, np.ones((len(free), 1), dtype=bool), axis=1))
 
-    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        table = start.copy()
-        table.flat[moving] = parameters
-        value, gradient, hessian = log_loss(table.ravel())
-        away = parameters - start.flat[moving]
-        ridge = 2 * RIDGE * np.eye(len(moving))
-        return value + RIDGE * float(away @ away), gradient[moving] + ridge @ away, hessian[moving][:, moving] + ridge
-
+    loss = with_ridge(log_loss, start, moving, np.full(len(moving), 2 * RIDGE))
     table = start.copy()
     table.flat[moving] = newton(loss, start.flat[moving], 2 * RIDGE)
     return Matrix(table[:, :-1] / unit, table[:, -1])
+
+
+def with_ridge(log_loss: Objective, start: np.ndarray, free: np.ndarray, ridge: np.ndarray) -> Objective:
+    """Return the log loss of the `free` places `(P,)` of a flattened table, the rest as in `start`, with a ridge to it.
+
+    The ridge `(P,)` weighs half the squared distance of each to its start.
+    """
+
+    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        table = start.copy()
+        table.flat[free] = parameters
+        value, gradient, hessian = log_loss(table.ravel())
+        away, hessian = parameters - start.flat[free], hessian[np.ix_(free, free)] + np.diag(ridge)
+        return value + float(ridge @ away**2) / 2, gradient[free] + ridge * away, hessian
+
+    return loss
 
 
 def multinomial_loss(features: np.ndarray, labels: np.ndarray, n_labels: int) -> Objective:

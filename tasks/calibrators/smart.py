@@ -69,7 +69,7 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
     adam = Adam(settings.learning_rate)
     best, lowest, stale = parameters, np.inf, 0
     for _ in range(settings.epochs + 1):
-        losses, gradients = zip(*(summed_loss(parameters, *piece) for piece in pieces), strict=True)
+        losses, gradients = zip(*(_summed_loss(parameters, *piece) for piece in pieces), strict=True)
         loss = sum(losses) / len(x)
         if loss < lowest:
             best, lowest, stale = parameters, loss, 0
@@ -79,13 +79,10 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
     return Smart(mean, deviation, best)
 
 
-def summed_loss(
+def _summed_loss(
     parameters: np.ndarray, x: np.ndarray, below: np.ndarray, of_label: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Return the log loss summed over rows, and its gradient in the parameters.
-
-    Standardised margins `(n,)`; logits less the highest of their row: of each label `(K, n)`, of the true one `(n,)`.
-    """
+    """Return the summed log loss and its slope, of margins, and of all logits and the true one less the highest."""
     first, second, raw = _forward(parameters, x)
     temperature = _temperature(raw)
     odds = np.exp(below / temperature)

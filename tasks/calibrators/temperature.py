@@ -57,16 +57,11 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
         return float((mean + top).mean()), beta * float(variance.mean())
 
     size = max(-float(below.mean()), SMALLEST_SIZE)
-    return Temperature(math.exp(rising_root(derivatives, start=-math.log(size))))
+    return Temperature(math.exp(_rising_root(derivatives, start=-math.log(size))))
 
 
-def rising_root(derivatives: Callable[[float], tuple[float, float]], start: float) -> float:
-    """Return where a derivative that rises passes 0 between the bounds, or the bound towards which it never does.
-
-    `derivatives` maps log beta to that of the loss in beta, and to the derivative of that in log beta. Newton's steps
-    begin at `start`. Where one would leave the bracket that holds the root, or be more than half as long as the one
-    before it, the bracket is halved instead.
-    """
+def _rising_root(derivatives: Callable[[float], tuple[float, float]], start: float) -> float:
+    """Return where a derivative that rises passes 0 between the bounds, or the bound towards which it never does."""
     low, high = LOG_BETA_BOUNDS
     log_beta, before = min(max(start, low), high), high - low
     while high - low > SMALLEST_BRACKET:
@@ -76,7 +71,7 @@ def rising_root(derivatives: Callable[[float], tuple[float, float]], start: floa
         step = -value / second if second > 0 else math.inf
         if abs(step) <= SMALL_STEP:
             return log_beta + step
-        if not (low < log_beta + step < high and abs(step) <= before / 2):
+        if not (low < log_beta + step < high and abs(step) <= before / 2):  # then the bracket is halved
             end = high if further else low
             if end in LOG_BETA_BOUNDS and derivatives(end)[0] * value >= 0:
                 return end

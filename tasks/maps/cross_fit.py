@@ -1,7 +1,7 @@
 """The calibrator and the variants of a map on labelled rows, each row judged by fits on the folds that it is not in."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,10 +16,9 @@ from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
-from tasks.projection.lattice import LatticeSettings
 from tasks.projection.variants import project_batch, project_pooled
 from tasks.projection.whole_vector import MOST_LABELS
-from tasks.protocol.params import Params, ProtocolParams
+from tasks.protocol.params import Params, ProjectionParams, ProtocolParams
 
 CONSTANT = "constant"  # the calibrator of decisions without a confidence
 
@@ -83,7 +82,7 @@ def cross_fit(
     most: int | None = None,
 ) -> Trial:
     """Fit everything on all folds but one, for each, and on all of them; or on the first `most` of these rows."""
-    settings = LatticeSettings.chosen(params.projection)
+    settings = params.projection
 
     def fit(training: np.ndarray) -> Fit:
         on = rows.take(training[:most])
@@ -110,7 +109,7 @@ def as_in_the_paper(
 ) -> Trial:
     """Fit everything on the parts of the paper's protocol, and read it on projection-selection rows."""
     everything, calibrator_fit, projection_fit, selection = paper_parts(rows, seed, protocol)
-    settings = replace(LatticeSettings.chosen(params.projection), minimum_rows=0)  # each label on its own rows
+    settings = params.projection.model_copy(update={"minimum_rows": 0})  # each label on its own rows
     behind = everything if calibrator == "ts" else calibrator_fit
     fitted = fit_calibrator(calibrator, behind, seed=seed)
     values = project_batch(_batch_under(fitted, projection_fit, n_labels, settings, selection), tuple(names))
@@ -144,7 +143,7 @@ def _batch_under(
     calibrator: Calibrator,
     rows: PredictedRows,
     n_labels: int,
-    settings: LatticeSettings,
+    settings: ProjectionParams,
     selection: PredictedRows | None = None,
 ) -> Batch:
     """What the variants are fitted on under one calibrator."""

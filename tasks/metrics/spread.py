@@ -24,7 +24,7 @@ class LabelCells:
     group: np.ndarray  # (C,) int64, 0 is the lowest confidence
     label: np.ndarray  # (C,) int64
     rows: np.ndarray  # (C,) int64, at least 1
-    residual: np.ndarray  # (C,) float64, mean over the rows of the cell
+    residual: np.ndarray  # (..., C) float64, mean over the rows of the cell
 
 
 class _SortedRows(NamedTuple):
@@ -39,6 +39,10 @@ class _SortedRows(NamedTuple):
     def counts(self) -> np.ndarray:
         """The rows of each cell, `(C,)`."""
         return np.diff(self.start, append=len(self.group))
+
+    def cells(self, sums: np.ndarray) -> LabelCells:
+        """The cells, where their residuals sum to `(..., C)`."""
+        return LabelCells(self.group[self.start], self.label[self.start], self.counts, sums / self.counts)
 
 
 def confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
@@ -61,17 +65,23 @@ def label_cells(
     The residual is Z - c for the paper's diagnostic, or P(d|x) - c where the truth is known.
     """
     rows = _sort_rows(confidence, decision, residual, groups)
-    means = np.add.reduceat(rows.residual, rows.start) / rows.counts if len(rows.start) else np.empty(0)
-    return LabelCells(rows.group[rows.start], rows.label[rows.start], rows.counts, means)
+    return rows.cells(np.add.reduceat(rows.residual, rows.start) if len(rows.start) else np.empty(0))
 
 
-def mean_spread(cells: LabelCells, minimum_cell: int = MINIMUM_CELL) -> float:
-    """Mean over groups of the largest minus the smallest mean residual, in [0, 2] for residuals in [-1, 1].
+def mean_spread(cells: LabelCells, minimum_cell: int = MINIMUM_CELL) -> np.ndarray:
+    """Mean over groups of the largest minus the smallest mean residual, `(...)`, in [0, 2] for residuals in [-1, 1].
 
     Cells of fewer than `minimum_cell` rows are left out, and groups left with fewer than two; NaN if none remain. A
     group weighs as much as it has rows that count.
     """
-    return float(_mean_spread(cells.group, cells.rows, cells.residual, minimum_cell))
+    counted = cells.rows >= minimum_cell
+    _, start, n_cells = np.unique(cells.group[counted], return_index=True, return_counts=True)
+    means, several = cells.residual[..., counted], n_cells > 1
+    if not several.any():
+        return np.full(means.shape[:-1], np.nan)
+    spread = np.maximum.reduceat(means, start, axis=-1) - np.minimum.reduceat(means, start, axis=-1)
+    weight = np.add.reduceat(cells.rows[counted], start)[several]
+    return np.asarray((spread[..., several] * weight).sum(axis=-1) / weight.sum())
 
 
 def label_spread(
@@ -83,7 +93,7 @@ def label_spread(
     minimum_cell: int = MINIMUM_CELL,
 ) -> float:
     """The paper's label spread: confidence of the fixed decision `(n,)`, decision `(n,)`, correct `(n,)` bool."""
-    return mean_spread(label_cells(confidence, decision, correct - confidence, groups=groups), minimum_cell)
+    return float(mean_spread(label_cells(confidence, decision, correct - confidence, groups=groups), minimum_cell))
 
 
 def label_spread_null(
@@ -105,17 +115,12 @@ def label_spread_null(
         ValueError: a confidence or residual is NaN; the message names the row.
     """
     rows = _sort_rows(confidence, decision, correct - confidence, groups)
-    counts, group = rows.counts, rows.group[rows.start]
-    sums = _dealt(rows, permutations, np.random.default_rng(seed)) if len(group) else np.empty((permutations, 0))
-    return float(np.quantile(_mean_spread(group, counts, sums / counts, minimum_cell), 0.95))
+    sums = _dealt(rows, permutations, np.random.default_rng(seed)) if len(rows.start) else np.empty((permutations, 0))
+    return float(np.quantile(mean_spread(rows.cells(sums), minimum_cell), 0.95))
 
 
 def _dealt(rows: _SortedRows, deals: int, generator: np.random.Generator) -> np.ndarray:
-    """Sums over the cells, `(deals, C)`, of residuals less their group's mean, dealt at random to the cells of a group.
-
-    The rows of a bin all count as their mean, and then all sums are stretched, so that their variances and covariances
-    are exact; so is the whole law where each bin holds one value only.
-    """
+    """Sums over the cells, `(deals, C)`, of residuals less their group's mean, dealt at random to a group's cells."""
     _, first, group = np.unique(rows.group, return_index=True, return_inverse=True)
     label = np.unique(rows.label, return_inverse=True)[1]
     sizes = np.zeros((len(first), label.max() + 1), dtype=np.int64)
@@ -125,6 +130,8 @@ def _dealt(rows: _SortedRows, deals: int, generator: np.random.Generator) -> np.
     width = np.where(highest > lowest, highest - lowest, 1)
     cell = group * BINS + np.minimum(BINS * ((residual - lowest) / width), BINS - 1).astype(np.int64)
     in_bin, sums = (np.bincount(cell, of, len(first) * BINS).reshape(-1, BINS) for of in (None, residual))
+    # the rows of a bin all count as their mean, and all sums are stretched, so that their variances and covariances are
+    # exact; so is the whole law where each bin holds one value only
     means = sums / np.maximum(in_bin, 1)
     between = (in_bin * means**2).sum(axis=1)
     means *= np.sqrt(np.add.reduceat(residual**2, first) / np.where(between > 0, between, 1))[:, None]
@@ -151,15 +158,3 @@ def _sort_rows(confidence: np.ndarray, decision: np.ndarray, residual: np.ndarra
     group, label = group[order], decision[order]
     new_cell = (np.diff(group, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0)
     return _SortedRows(group, label, residual[order], np.flatnonzero(new_cell))
-
-
-def _mean_spread(group: np.ndarray, rows: np.ndarray, means: np.ndarray, minimum_cell: int) -> np.ndarray:
-    """Cells' group `(C,)`, rows `(C,)` and mean residuals `(..., C)` to the mean spread over groups `(...)`."""
-    counted = rows >= minimum_cell
-    _, start, n_cells = np.unique(group[counted], return_index=True, return_counts=True)
-    means, several = means[..., counted], n_cells > 1
-    if not several.any():
-        return np.full(means.shape[:-1], np.nan)
-    spread = np.maximum.reduceat(means, start, axis=-1) - np.minimum.reduceat(means, start, axis=-1)
-    weight = np.add.reduceat(rows[counted], start)[several]
-    return np.asarray((spread[..., several] * weight).sum(axis=-1) / weight.sum())

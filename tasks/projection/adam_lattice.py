@@ -13,21 +13,22 @@ import torch
 from torch.nn.functional import softplus
 
 from tasks.projection.device import device_turn
-from tasks.projection.lattice import FitRows, LatticeSettings, first_curve, sort_rows
+from tasks.projection.lattice import FitRows, first_curve, sort_rows, uniform_knots
 from tasks.projection.quadrature import GENTLE, NODES
+from tasks.protocol.params import ProjectionParams
 
 WHOLE = 64  # rows of several vector registers: the CPU rounds exp differently in the odd rows at the end of an array
 
 
 def fit_lattices(
-    fits: Sequence[FitRows], *, n_labels: int, settings: LatticeSettings, device: str = "cpu"
+    fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionParams, device: str = "cpu"
 ) -> np.ndarray:
     """Confidence, decision and correct of B fits, each with rows of its own, to lattice values `(B, K, J)`.
 
     The same rows in any order give the same bits on one machine, and on the CPU each fit of a batch the same as alone.
     A label without rows keeps its start.
     """
-    cells = sort_into_cells(fits, n_labels=n_labels, knots=settings.places, device=device)
+    cells = sort_into_cells(fits, n_labels=n_labels, knots=uniform_knots(settings.knots), device=device)
     start = np.tile(first_curve(settings.knots), (len(fits), n_labels, 1))
     with _one_thread(), device_turn(device):
         return _descend(torch.from_numpy(start).to(device), cells, settings).cpu().numpy()
@@ -35,11 +36,7 @@ def fit_lattices(
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """The rows of B fits by cell: as masses of a few nodes, and one by one for curves too steep for those.
-
-    A sum over a cell is free of atomic additions, so that CUDA too gives the same bits every time, and blind to the
-    order in which the rows came.
-    """
+    """The rows of B fits by cell: as masses of a few nodes, and one by one for curves too steep for those."""
 
     counts: torch.Tensor  # (B,) float64, the rows of each fit, at least 1
     hits: torch.Tensor  # (B, K, J) float64, sum over the correct rows of their weights at the knots
@@ -51,56 +48,48 @@ class Cells:
 
     def gradient(self, values: torch.Tensor) -> torch.Tensor:
         """Gradient of the mean log loss in `values (B, K, J)`, of that shape; 0 where there are no rows."""
-        total, upper = self._sums(values)
-        gradient = -self.hits
-        gradient[..., :-1] += total - upper
-        gradient[..., 1:] += upper
-        return gradient.div_(self.counts[:, None, None])
-
-    def _sums(self, values: torch.Tensor) -> list[torch.Tensor]:
-        """With q the reliability of each row and w its weight, sums of q and of q w by cell."""
         left, rise = values[..., :-1], values.diff(dim=-1)
         at_nodes = torch.sigmoid(left[..., None] + rise[..., None] * self.places).mul_(self.masses)
-        sums = [at_nodes.sum(dim=-1), at_nodes.mul_(self.places).sum(dim=-1)]
+        # with q the reliability of each row and w its weight, sums of q and of q w by cell
+        total, upper = at_nodes.sum(dim=-1), at_nodes.mul_(self.places).sum(dim=-1)
         steep = (rise.abs() > GENTLE) & (self.lengths > 0)
         if steep.any():
             lengths, mine = self.lengths[steep], steep.flatten().repeat_interleave(self.lengths.flatten())
             weight, true = self.weight[mine], self.true[mine]
             t = rise[steep].repeat_interleave(lengths) * weight + left[steep].repeat_interleave(lengths)
             by_row = torch.sigmoid(t).mul_(true)
-            for of_cells, terms in zip(sums, (by_row, by_row * weight), strict=True):
+            for of_cells, terms in ((total, by_row), (upper, by_row * weight)):
+                # it adds nothing atomically, so that CUDA too gives the same bits every time
                 of_cells[steep] = torch.segment_reduce(terms, "sum", lengths=lengths, unsafe=True)
-        return sums
+        gradient = -self.hits
+        gradient[..., :-1] += total - upper
+        gradient[..., 1:] += upper
+        return gradient.div_(self.counts[:, None, None])
 
 
 def sort_into_cells(fits: Sequence[FitRows], *, n_labels: int, knots: np.ndarray, device: str) -> Cells:
     """The rows of each fit, and knots `(J,)`, to cells on a device."""
-    every = [sort_rows(fit, n_labels, knots) for fit in fits]
-    counts = np.array([max(len(rows.weight), 1) for rows in every], dtype=np.float64)
-    hits = np.stack([rows.hits for rows in every])
-    places, masses, lengths, weight = (
-        np.concatenate([getattr(rows, part) for rows in every]) for part in ("places", "masses", "lengths", "weight")
-    )
-    many = lengths > NODES
-    lengths, weight = np.where(many, lengths, 0), weight[np.repeat(many, lengths)]
+    rows = sort_rows(fits, n_labels, knots)
+    many = rows.lengths > NODES
+    lengths, weight = np.where(many, rows.lengths, 0), rows.weight[np.repeat(many, rows.lengths)]
     filled = -(-lengths // WHOLE) * WHOLE  # cells filled up to whole vector registers
     place_in_cell = np.arange(filled.sum()) - np.repeat(np.cumsum(filled) - filled, filled)
     true = place_in_cell < np.repeat(lengths, filled)
     whole = np.zeros(len(true))
     whole[true] = weight
     shape = (len(fits), n_labels, len(knots) - 1)
-    by_node = (part.reshape(*shape, NODES) for part in (places, masses))
-    arrays = (counts, hits, *by_node, whole, true.astype(np.float64), filled.reshape(shape))
+    hits, by_node = (
+        rows.hits.reshape(*shape[:2], -1),
+        (part.reshape(*shape, NODES) for part in (rows.places, rows.masses)),
+    )
+    arrays = (rows.counts.astype(np.float64), hits, *by_node, whole, true.astype(np.float64), filled.reshape(shape))
     return Cells(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
-def _descend(theta: torch.Tensor, cells: Cells, settings: LatticeSettings) -> torch.Tensor:
-    """Adam from `theta (B, K, J)`, (b, eta) of every curve, to the values `(B, K, J)` of the last epoch.
-
-    Adam is written out (Kingma and Ba, 2015, with their defaults): torch's own loads a compiler at its first step,
-    which takes longer than all the epochs. Each sum runs over the last axis alone, so that no fit feels its
-    neighbours, and in the same order for each knot, so that rounding cannot make the values fall.
-    """
+def _descend(theta: torch.Tensor, cells: Cells, settings: ProjectionParams) -> torch.Tensor:
+    """Adam from `theta (B, K, J)`, (b, eta) of every curve, to the values `(B, K, J)` of the last epoch."""
+    # written out (Kingma and Ba, 2015): torch's own loads a compiler at its first step, longer than all epochs take.
+    # Sums run over the last axis, so that no fit feels its neighbours, in one order, so that rounding lets none fall.
     _, labels, knots = theta.shape
     identity = torch.eye(knots, dtype=theta.dtype, device=theta.device)
     below = torch.ones_like(identity).tril()

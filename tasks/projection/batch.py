@@ -10,8 +10,9 @@ from scipy.special import expit
 from tasks.projection.curves import Curves, Fallback, SharedCurve, fallbacks, with_fallbacks
 from tasks.projection.decisions import LabelledDecisions
 from tasks.projection.exact import Exact, fit_exact
-from tasks.projection.lattice import FitRows, LatticeSettings, objective
+from tasks.projection.lattice import FitRows, objective, uniform_knots
 from tasks.projection.pooling import PooledRows
+from tasks.protocol.params import ProjectionParams
 from tasks.protocol.results import Calibrator
 from tasks.protocol.splits import ValidationRows
 
@@ -22,7 +23,7 @@ class Batch:
 
     fit: LabelledDecisions  # projection-fit
     n_labels: int  # K
-    settings: LatticeSettings
+    settings: ProjectionParams
     selection: LabelledDecisions | None = None  # projection-selection: chooses the penalty of label-only shifts
     device: str = "cpu"
     surfaces: int | None = None  # how many of the first fits get a surface, which takes the longest; all by default
@@ -32,7 +33,7 @@ class Batch:
         cls,
         calibrators: Sequence[Calibrator],
         parts: ValidationRows,
-        settings: LatticeSettings,
+        settings: ProjectionParams,
         device: str,
         surfaces: int | None = None,
     ) -> "Batch":
@@ -40,6 +41,11 @@ class Batch:
         fit, selection = parts.projection_fit, parts.projection_selection
         judge = LabelledDecisions.of(calibrators, selection) if len(selection) else None
         return cls(LabelledDecisions.of(calibrators, fit), fit.n_labels, settings, judge, device, surfaces)
+
+    @property
+    def knots(self) -> np.ndarray:
+        """Where the knots of the lattices lie, `(J,)` in [0, 1]."""
+        return uniform_knots(self.settings.knots)
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -50,6 +56,16 @@ class Batch:
     def fallback(self) -> tuple[Fallback, ...]:
         """What each label stands on."""
         return fallbacks(self.rows, self.settings.minimum_rows)
+
+    @cached_property
+    def by_label(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+        """Of each fit the rows of each label 0..K-1: rising logits of the confidence and correct, `(r,)` both."""
+        correct, decision, fits = self.fit.correct, self.fit.decision, []
+        for z in (under.confidence_logit for under in self.fit.under):
+            order = np.lexsort((correct, z, decision))
+            parts = np.split(order, np.searchsorted(decision[order], np.arange(1, self.n_labels)))
+            fits.append([(z[rows].astype(np.float64), correct[rows] != 0) for rows in parts])
+        return fits
 
     def fits(self, *, shared: bool = False) -> list[FitRows]:
         """The rows of each fit as a lattice takes them; all of one label if `shared`."""
@@ -84,14 +100,13 @@ class Batch:
 
     def shared_curves(self) -> list[SharedCurve]:
         """The shared curve of each fit; without any rows it is the identity."""
-        rows, knots = np.array([len(self.fit.decision)]), self.settings.places
-        return [SharedCurve(with_fallbacks(knots, curve[None], rows, curve, least=1)) for curve in self.shared]
+        rows = np.array([len(self.fit.decision)])
+        return [SharedCurve(with_fallbacks(self.knots, curve[None], rows, curve, least=1)) for curve in self.shared]
 
-    def curves(self, values: np.ndarray, stand_in: np.ndarray | None = None) -> list[Curves]:
-        """Fitted `values (B, K, J)` with `stand_in (B, J)`, or the batch's own, where few rows lie behind a label."""
-        fits = zip(values, self.stand_in if stand_in is None else stand_in, strict=True)
-        knots, least = self.settings.places, self.settings.minimum_rows
-        return [with_fallbacks(knots, own, self.rows, shared, least) for own, shared in fits]
+    def curves(self, values: np.ndarray) -> list[Curves]:
+        """Fitted `values (B, K, J)` with `stand_in` where few rows lie behind a label."""
+        fits, least = zip(values, self.stand_in, strict=True), self.settings.minimum_rows
+        return [with_fallbacks(self.knots, own, self.rows, shared, least) for own, shared in fits]
 
 
 def lattices(batches: Sequence[Batch], *, shared: bool = False) -> list[np.ndarray]:
@@ -115,11 +130,7 @@ def lattices(batches: Sequence[Batch], *, shared: bool = False) -> list[np.ndarr
 
 def project_together(batches: Sequence[Batch]) -> list[list[Curves]]:
     """MRP as published for several batches, as `lattices` takes them, which may differ in their rows."""
-    rare = [batch for batch in batches if "shared" in batch.fallback]
-    shared = iter(lattices(rare, shared=True))
-    stand_ins = [next(shared)[:, 0] if "shared" in batch.fallback else None for batch in batches]
-    fits = zip(batches, lattices(batches), stand_ins, strict=True)
-    return [batch.curves(values, stand_in) for batch, values, stand_in in fits]
+    return [batch.curves(values) for batch, values in zip(batches, lattices(batches), strict=True)]
 
 
 def optimality(batch: Batch) -> tuple[np.ndarray, np.ndarray]:

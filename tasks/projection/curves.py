@@ -33,9 +33,7 @@ class Curves(Value):
         """n decisions to logit of the reliability `(n,)` float64, by confidence and label."""
         confidence_logit, decision = decisions.confidence_logit, decisions.decision
         interval, weight = place(expit(confidence_logit), self.knots)
-        left, right = self.values[decision, interval], self.values[decision, interval + 1]
-        # written so, and not as a weighted mean, every rounding keeps the order; only the last one may pass `right`
-        reliability_logit = np.minimum(left + weight * (right - left), right)
+        reliability_logit = between(self.values[decision, interval], self.values[decision, interval + 1], weight)
         identity = np.array([kind == "identity" for kind in self.fallback])
         return np.asarray(np.where(identity[decision], confidence_logit, reliability_logit))
 
@@ -84,6 +82,11 @@ def place(confidence: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.nda
     interval = np.clip(np.searchsorted(knots, confidence, side="right") - 1, 0, len(knots) - 2)
     left = knots[interval]
     return interval, (confidence - left) / (knots[interval + 1] - left)
+
+
+def between(left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """From `left` to `right >= left` by `weight` in [0, 1]: every rounding keeps the order, and none passes `right`."""
+    return np.minimum(left + weight * (right - left), right)  # a weighted mean would do neither
 
 
 def fallbacks(rows: np.ndarray, least: int) -> tuple[Fallback, ...]:

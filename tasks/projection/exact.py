@@ -19,15 +19,16 @@ from typing import Any
 import numpy as np
 
 from tasks.projection.device import device_turn
-from tasks.projection.lattice import FitRows, LatticeSettings, sort_rows
+from tasks.projection.lattice import FitRows, sort_rows, uniform_knots
 from tasks.projection.quadrature import GENTLE, NODES
+from tasks.protocol.params import ProjectionParams
 
 LEAST_INCREMENT = 1e-6
 LARGEST_INCREMENT = 1e3
 RIDGE = 1e-6
 TOLERANCE = 1e-12  # where Newton stops; rounding allows no less
 ROUNDING = 4e-15  # what the objective may rise by: near the optimum its last digits say nothing
-PASSES = 2000  # over the nodes; a fit takes about ten, and some with hardly any wrong (or correct) row many hundreds
+PASSES = 2001  # over the nodes; a fit takes about ten, and some with hardly any wrong (or correct) row many hundreds
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +41,7 @@ class Exact:
     ridged: np.ndarray  # (B, K) bool, labels that needed the ridge
 
 
-def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: LatticeSettings, device: str = "cpu") -> Exact:
+def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionParams, device: str = "cpu") -> Exact:
     """Confidence, decision and correct of B fits, each with rows of its own, to their optimal curves.
 
     Of `settings` only the knots and the smoothness are read. The order of the rows does not matter, nor does a fit
@@ -50,7 +51,7 @@ def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: LatticeSettin
     the host. On torch's own CPU (`cpu:0`) the objectives agree to rounding, and so do the values unless hardly any
     smoothness leaves some of them all but free. We have not run it on CUDA; the tests do where there is one.
     """
-    problem = state_problem(fits, n_labels, settings)
+    problem = _state_problem(fits, n_labels, settings)
     shape = len(fits), n_labels
     with device_turn(device):
         placed = problem if device == "cpu" else replace(problem, rows=problem.rows.on(device))
@@ -65,72 +66,70 @@ def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: LatticeSettin
 
 @dataclass(frozen=True, eq=False)
 class CellRows:
-    """The rows of C cells, of which none is empty; arrays of NumPy, or of torch on a device that has float64.
+    """The rows of C cells, of which none is empty, in NumPy, or in torch on a device, where nothing adds atomically."""
 
-    All that a fit does to arrays as long as its rows. A pass sums six terms of each row by cell: at the nodes that
-    stand for the rows of a cell, or row by row where the curve is too steep for those. The sums go back to the host.
-    Nothing adds atomically, so a device too should give the same bits every time.
-    """
-
-    lengths: Any  # (C,) int64, rows of each cell
+    lengths: np.ndarray  # (C,) int64, rows of each cell, on the host
     weight: Any  # (R,) float64, weight of the upper knot of each row's interval
     places: Any  # (C, N) float64, weights at the nodes of each cell
     masses: Any  # (C, N) float64, of the nodes
+    library: ModuleType = np  # that computes with them
 
     def on(self, device: str) -> "CellRows":
         """The same rows in torch on a device; only arrays of a number for each cell come and go from then on."""
-        arrays = (self.lengths, self.weight, self.places, self.masses)
-        torch = _torch()
-        return CellRows(*(torch.from_numpy(array).to(device) for array in arrays))
+        import torch  # noqa: PLC0415 - takes two seconds, and the CPU does without
+
+        weight, places, masses = (torch.from_numpy(of).to(device) for of in (self.weight, self.places, self.masses))
+        return CellRows(self.lengths, weight, places, masses, torch)
 
     def only(self, stays: np.ndarray) -> "CellRows":
         """The rows of the cells `stays (C,)` bool, in their order."""
         kept = self._beside(stays)
-        return CellRows(self.lengths[kept], self.weight[self._by_row(kept)], self.places[kept], self.masses[kept])
+        weight = self.weight[self._by_row(kept)]
+        return CellRows(self.lengths[stays], weight, self.places[kept], self.masses[kept], self.library)
 
     def sums(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
         """Value at the left knot of each cell and its rise to the right one, `(C,)` both, to sums `(6, C)` float64.
 
         With t the logit of a row's reliability q, and w the weight of the knot on its right, the sums are those of
-        softplus(t), of q w^r, r < 2, and of q(1-q) w^r, r < 3.
+        softplus(t), of q w^r, r < 2, and of q(1-q) w^r, r < 3: at the nodes that stand for the rows of a cell, or row
+        by row where the curve is too steep for those.
         """
         t = self._beside(left)[:, None] + self._beside(rise)[:, None] * self.places
-        sums = _on_host([(terms * self.masses).sum(axis=1) for terms in self._terms(t, self.places)])
-        steep = (np.abs(rise) > GENTLE) & (_on_host(self.lengths) > NODES)
+        sums = self._on_host([(terms * self.masses).sum(axis=1) for terms in self._terms(t, self.places)])
+        steep = (np.abs(rise) > GENTLE) & (self.lengths > NODES)
         if steep.any():
-            sums[:, steep] = self.only(steep).sums_by_row(left[steep], rise[steep])
+            sums[:, steep] = self.only(steep)._sums_by_row(left[steep], rise[steep])
         return sums
 
-    def sums_by_row(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
+    def _sums_by_row(self, left: np.ndarray, rise: np.ndarray) -> np.ndarray:
         """The same by a term for each row; there is at least one cell."""
         t = self._by_row(self._beside(rise)) * self.weight + self._by_row(self._beside(left))
         terms = self._terms(t, self.weight)
-        if self._library is np:
+        if self.library is np:
             starts = np.cumsum(self.lengths) - self.lengths
             return np.array([np.add.reduceat(of_rows, starts) for of_rows in terms])
-        segments = {"lengths": self.lengths, "unsafe": True}
-        return _on_host([self._library.segment_reduce(part, "sum", **segments) for part in terms])
+        segments = {"lengths": self._beside(self.lengths), "unsafe": True}
+        return self._on_host([self.library.segment_reduce(part, "sum", **segments) for part in terms])
 
-    @property
-    def _library(self) -> ModuleType:
-        return np if isinstance(self.weight, np.ndarray) else _torch()
+    def _on_host(self, sums: list[Any]) -> np.ndarray:
+        """Arrays of one shape stacked, in NumPy."""
+        return np.array(sums) if self.library is np else np.asarray(self.library.stack(sums).cpu())
 
     def _beside(self, of_cells: np.ndarray) -> Any:
         """An array of the host where the rows are."""
-        return of_cells if self._library is np else self._library.from_numpy(of_cells).to(self.weight.device)
+        return of_cells if self.library is np else self.library.from_numpy(of_cells).to(self.weight.device)
 
     def _by_row(self, of_cells: Any) -> Any:
         """A number for each cell, `(C,)`, as one for each of its rows, `(R,)`."""
-        if self._library is np:
+        if self.library is np:
             return np.repeat(of_cells, self.lengths)
-        return of_cells.repeat_interleave(self.lengths, output_size=len(self.weight))
+        return of_cells.repeat_interleave(self._beside(self.lengths), output_size=len(self.weight))
 
     def _terms(self, t: Any, weight: Any) -> Iterator[Any]:
         """What `sums` sums, one array after the other, from t and w of one shape."""
-        library = self._library
-        tail = library.exp(-abs(t))
-        yield t.clip(0) + library.log1p(tail)
-        probability = library.where(t >= 0, 1, tail) / (1 + tail)
+        tail = self.library.exp(-abs(t))
+        yield t.clip(0) + self.library.log1p(tail)
+        probability = self.library.where(t >= 0, 1, tail) / (1 + tail)
         yield probability
         yield probability * weight
         variance = tail / (1 + tail) ** 2
@@ -139,29 +138,12 @@ class CellRows:
         yield variance * weight * weight
 
 
-def _on_host(arrays: Any) -> np.ndarray:
-    """An array, or several of one shape stacked, in NumPy."""
-    if isinstance(arrays, list) and not isinstance(arrays[0], np.ndarray):
-        arrays = _torch().stack(arrays)
-    return np.asarray(arrays) if isinstance(arrays, list | np.ndarray) else np.asarray(arrays.cpu())
-
-
-def _torch() -> ModuleType:
-    import torch  # noqa: PLC0415 - takes two seconds, and the CPU does without
-
-    return torch
-
-
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """P = B * K convex problems in J variables: rows in the order of their cells (problem, interval), and a quadratic.
-
-    Objectives, gradients and Hessians are put together on the host from sums over the rows of each cell; only `rows`
-    is as long as the rows, and may lie on a device.
-    """
+    """P = B * K convex problems in J variables: rows in the order of cells (problem, interval), and a quadratic."""
 
     cell: np.ndarray  # (C,) the cells that have rows, ascending
-    rows: CellRows  # their rows
+    rows: CellRows  # their rows, which alone may lie on a device
     scale: np.ndarray  # (P,) 1 / m
     hits: np.ndarray  # (P, J) sum over the correct rows of their weights at the knots
     start: np.ndarray  # (P, J) values
@@ -178,10 +160,7 @@ class Problem:
         return replace(self, cell=renumbered[stays], rows=self.rows.only(stays), **parts)
 
     def derivatives(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`theta (P, J)`, b and increments, to the objective `(P,)`, gradient `(P, J)` and Hessian `(P, J, J)`.
-
-        No sum runs over more than one problem, so that none feels its neighbours.
-        """
+        """`theta (P, J)`, b and increments, to the objective `(P,)`, gradient `(P, J)` and Hessian `(P, J, J)`."""
         values = np.cumsum(theta, axis=1)
         problems, knots = values.shape
         sums = np.zeros((6, problems * (knots - 1)))
@@ -211,26 +190,23 @@ class Problem:
         return objective, _above(gradient, 1), _above(_above(hessian, 1), 2)
 
 
-def state_problem(fits: Sequence[FitRows], n_labels: int, settings: LatticeSettings) -> Problem:
+def _state_problem(fits: Sequence[FitRows], n_labels: int, settings: ProjectionParams) -> Problem:
     """What the exact projection minimises (paper, section 3.4) for each label of each fit, rows sorted into cells."""
-    knots, problems = settings.places, len(fits) * n_labels
-    every = [sort_rows(fit, n_labels, knots) for fit in fits]
-    parts = ("confidence", "correct", "weight", "lengths", "places", "masses")
-    confidence, correct, *of_rows = (np.concatenate([getattr(rows, part) for rows in every]) for part in parts)
-    weight, lengths, places, masses = of_rows
-    cell = np.flatnonzero(lengths)
-    total = lengths.reshape(problems, -1).sum(axis=1)
+    knots, problems = uniform_knots(settings.knots), len(fits) * n_labels
+    rows = sort_rows(fits, n_labels, knots)
+    cell = np.flatnonzero(rows.lengths)
+    total = rows.lengths.reshape(problems, -1).sum(axis=1)
     some, starts = total > 0, (np.cumsum(total) - total)[total > 0]
     hit, parted = np.zeros(problems), np.ones(problems, dtype=bool)
     if len(starts):
-        hit[some] = np.add.reduceat(correct, starts, dtype=np.float64)
-        highest_wrong = np.maximum.reduceat(np.where(correct, -np.inf, confidence), starts)
-        parted[some] = highest_wrong <= np.minimum.reduceat(np.where(correct, confidence, np.inf), starts)
+        hit[some] = np.add.reduceat(rows.correct, starts, dtype=np.float64)
+        highest_wrong = np.maximum.reduceat(np.where(rows.correct, -np.inf, rows.confidence), starts)
+        parted[some] = highest_wrong <= np.minimum.reduceat(np.where(rows.correct, rows.confidence, np.inf), starts)
     return Problem(
         cell=cell,
-        rows=CellRows(lengths[cell], weight, places[cell], masses[cell]),
-        scale=np.repeat([1 / max(len(rows.weight), 1) for rows in every], n_labels),
-        hits=np.concatenate([rows.hits for rows in every]),
+        rows=CellRows(rows.lengths[cell], rows.weight, rows.places[cell], rows.masses[cell]),
+        scale=np.repeat(1 / rows.counts, n_labels),
+        hits=rows.hits,
         # the start of the published fit: the base rate, on a line of slope 1.4 that crosses it at c = 5/7
         start=np.log((hit + 1) / (total - hit + 1))[:, None] + 1.4 * (knots - 5 / 7),
         bending=settings.smoothness / (n_labels * (len(knots) - 2)),
@@ -244,20 +220,13 @@ def _above(array: np.ndarray, axis: int) -> np.ndarray:
 
 
 def _descend(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The optimal theta `(P, J)`, its objective `(P,)` and KKT residual `(P,)`.
-
-    Bertsekas (1982): a Newton step in the free variables, a scaled gradient step in those at a bound, both cut
-    to the box, and halved until the objective falls enough. Each pass over the nodes tries one step of every problem
-    that is not yet done.
-    """
+    """The optimal theta `(P, J)`, its objective `(P,)` and KKT residual `(P,)`, by the method of Bertsekas (1982)."""
     theta = np.diff(problem.start, axis=1, prepend=0)
     box = np.repeat([[LEAST_INCREMENT], [LARGEST_INCREMENT]], theta.shape[1], axis=1)
     box[:, 0] = -np.inf, np.inf
-    theta = np.clip(theta, *box)
-    objective, gradient, hessian = problem.derivatives(theta)
-    kkt = _residual(theta, gradient, box)
-    step = _step(theta, gradient, hessian, kkt, box)
-    size, alive = np.ones_like(objective), np.arange(len(theta))
+    theta, alive, size = np.clip(theta, *box), np.arange(len(theta)), np.ones(len(theta))
+    step, gradient = np.zeros((2, *theta.shape))  # so that the first pass stays where it is
+    objective, kkt = np.full((2, len(theta)), np.inf)
     for _ in range(PASSES):
         going = (kkt[alive] > TOLERANCE) & (size[alive] > 1e-12)
         if not going.all():
@@ -265,30 +234,26 @@ def _descend(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if not len(alive):
             break
         trial = np.clip(theta[alive] + size[alive, None] * step[alive], *box)
-        trial_objective, trial_gradient, trial_hessian = problem.derivatives(trial)
+        trial_objective, trial_gradient, hessian = problem.derivatives(trial)
         expected = (gradient[alive] * (theta[alive] - trial)).sum(axis=1)
         taken = trial_objective <= objective[alive] - 1e-4 * np.maximum(expected, 0) + ROUNDING
         size[alive[~taken]] /= 2
         now = alive[taken]
         theta[now], objective[now], gradient[now] = trial[taken], trial_objective[taken], trial_gradient[taken]
-        kkt[now] = _residual(theta[now], gradient[now], box)
-        step[now] = _step(theta[now], gradient[now], trial_hessian[taken], kkt[now], box)
+        step[now], kkt[now] = _step(theta[now], gradient[now], hessian[taken], box)
         size[now] = 1
     return theta, objective, kkt
 
 
-def _residual(theta: np.ndarray, gradient: np.ndarray, box: np.ndarray) -> np.ndarray:
-    """The largest part of the gradient that the box does not take up, `(P,)`; 0 exactly at an optimum."""
-    return np.asarray(np.abs(theta - np.clip(theta - gradient, *box)).max(axis=1))
-
-
-def _step(theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray, kkt: np.ndarray, box: np.ndarray) -> np.ndarray:
-    """The Newton step `(P, J)`, in which a variable near a bound that its gradient pushes against goes its own way."""
+def _step(theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray, box: np.ndarray) -> tuple[np.ndarray, ...]:
+    """The step `(P, J)`, and the largest part of the gradient that the box leaves, `(P,)`: 0 at an optimum."""
+    kkt = np.abs(theta - np.clip(theta - gradient, *box)).max(axis=1)
     near = np.minimum(kkt, 1e-3)[:, None]
+    # a Newton step of the free variables, and a gradient step of those near a bound that theirs pushes against
     at_bound = ((theta <= box[0] + near) & (gradient > 0)) | ((theta >= box[1] - near) & (gradient < 0))
     both_free = ~at_bound[:, :, None] & ~at_bound[:, None, :]
     diagonal = np.arange(theta.shape[1])
     own = hessian[:, diagonal, diagonal]
     hessian = np.where(both_free, hessian, 0)
     hessian[:, diagonal, diagonal] = own + 1e-14  # never singular, where confidences all but coincide
-    return np.asarray(-np.linalg.solve(hessian, gradient[..., None])[..., 0])
+    return -np.linalg.solve(hessian, gradient[..., None])[..., 0], kkt

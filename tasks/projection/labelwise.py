@@ -6,7 +6,6 @@ labels as they are; `WithFallbacks` gives those what they stand on in MRP. No ma
 confidence rises, to the last bit.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,7 +14,7 @@ from pydantic import Field
 from scipy.special import expit, logit
 
 from tasks.metrics.reliability import nll_correct
-from tasks.projection.curves import Fallbacks, SharedCurve, place
+from tasks.projection.curves import Fallbacks, SharedCurve, between, place
 from tasks.projection.decisions import Decisions
 from tasks.protocol.newton import newton
 from tasks.protocol.values import Axes, Count, Share, Value
@@ -97,8 +96,7 @@ class Isotonic(Value):
                 reliability[mine] = values[0]
                 continue
             interval, weight = place(np.clip(confidence[mine], thresholds[0], thresholds[-1]), thresholds)
-            left, right = values[interval], values[interval + 1]
-            reliability[mine] = np.minimum(left + weight * (right - left), right)  # so, every rounding keeps the order
+            reliability[mine] = between(values[interval], values[interval + 1], weight)
         return np.asarray(logit(reliability))
 
     def contradictions(self) -> list[str]:
@@ -149,14 +147,14 @@ def fit_intercepts(batch: "Batch") -> list[Intercepts]:
     that is always correct ends at 12, always wrong at -12. A label without rows is not shifted. The order of the rows
     does not matter.
     """
-    chosen, n_labels, selection = [], batch.n_labels, batch.selection
-    for fit, rows in enumerate(rows_by_label(batch)):
-        each = [
-            Intercepts(np.array([_shift(*mine, 2 * penalty * len(batch.fit.correct) / n_labels) for mine in rows]))
-            for penalty in (PENALTIES if selection is not None else PENALTIES[-1:])
-        ]
-        if selection is not None:
-            each.sort(key=lambda shifts: nll_correct(shifts(selection.under[fit]), selection.correct))
+    chosen, judge = [], batch.selection
+    penalties = [
+        2 * penalty * len(batch.fit.correct) / batch.n_labels for penalty in PENALTIES[-1 if judge is None else 0 :]
+    ]
+    for fit, rows in enumerate(batch.by_label):
+        each = [Intercepts(np.array([_shift(*mine, penalty) for mine in rows])) for penalty in penalties]
+        if judge is not None:
+            each.sort(key=lambda shifts: nll_correct(shifts(judge.under[fit]), judge.correct))
         chosen.append(each[0])
     return chosen
 
@@ -167,16 +165,8 @@ def fit_isotonic(batch: "Batch") -> list[Isotonic]:
     A label of one confidence gets the mean of its rows, a label without rows the line from (0, 0) to (1, 1). The
     order of the rows does not matter.
     """
-    rows = [np.flatnonzero(batch.fit.decision == label) for label in range(batch.n_labels)]
-    correct = [batch.fit.correct[mine] != 0 for mine in rows]
-    labels_of_fits = [
-        [
-            _thresholds(expit(under.confidence_logit[mine]), of_label)
-            for mine, of_label in zip(rows, correct, strict=True)
-        ]
-        for under in batch.fit.under
-    ]
-    return [Isotonic(*(tuple(arrays) for arrays in zip(*labels, strict=True))) for labels in labels_of_fits]
+    fits = ([_thresholds(expit(logits), correct) for logits, correct in rows] for rows in batch.by_label)
+    return [Isotonic(*zip(*labels, strict=True)) for labels in fits]
 
 
 def fit_platt(batch: "Batch") -> list[Lines]:
@@ -185,16 +175,7 @@ def fit_platt(batch: "Batch") -> list[Lines]:
     A label's line minimises its mean log loss plus 1e-6 ((slope - 1)^2 + intercept^2), slope >= 0: unique and finite
     whatever the rows, and without any the identity. The order of the rows does not matter.
     """
-    return [Lines(*np.array([_line(*mine) for mine in rows]).T) for rows in rows_by_label(batch)]
-
-
-def rows_by_label(batch: "Batch") -> Iterator[list[tuple[np.ndarray, np.ndarray]]]:
-    """Of each fit in turn the rows of each label 0..K-1: rising logits of the confidence and correct, `(r,)` both."""
-    correct, decision = batch.fit.correct, batch.fit.decision
-    for under in batch.fit.under:
-        order = np.lexsort((correct, under.confidence_logit, decision))
-        ends = np.searchsorted(decision[order], np.arange(1, batch.n_labels))
-        yield [(under.confidence_logit[rows].astype(np.float64), correct[rows] != 0) for rows in np.split(order, ends)]
+    return [Lines(*np.array([_line(*mine) for mine in rows]).T) for rows in batch.by_label]
 
 
 def _shift(logits: np.ndarray, correct: np.ndarray, penalty: float) -> float:
@@ -221,12 +202,8 @@ def _thresholds(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray
 
     if not len(correct):
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])
-    # values are sorted, and not rows, which takes several times as long
-    places, rows = np.unique(confidence, return_counts=True)
-    places_of_correct, counts = np.unique(confidence[np.flatnonzero(correct)], return_counts=True)
-    n_correct = np.zeros(len(places))
-    n_correct[np.searchsorted(places, places_of_correct)] = counts
-    steps = isotonic_regression(n_correct / rows, weights=rows).x
+    places, place_of_row, rows = np.unique(confidence, return_inverse=True, return_counts=True)
+    steps = isotonic_regression(np.bincount(place_of_row, correct) / rows, weights=rows).x
     inner = np.r_[False, (steps[1:-1] == steps[:-2]) & (steps[1:-1] == steps[2:]), False][: len(steps)]
     return places[~inner], np.clip(steps[~inner], SMALLEST, 1 - SMALLEST)
 

@@ -1,8 +1,9 @@
-"""MRP's lattice (paper, sections 3.4 and 4.3): its settings, its objective, its start, and the rows of a fit in cells.
+"""MRP's lattice (paper, sections 3.4 and 4.3): its objective, its start, and the rows of a fit in cells.
 
 NumPy only: `adam_lattice` descends as published, `exact` to the convex optimum.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,30 +11,13 @@ from scipy.special import logit
 
 from tasks.projection.curves import place
 from tasks.projection.quadrature import nodes
-from tasks.protocol.params import ProjectionParams
 
 FitRows = tuple[np.ndarray, np.ndarray, np.ndarray]  # confidence in [0, 1], decision 0..K-1 and correct, (m,) each
 
 
-@dataclass(frozen=True)
-class LatticeSettings:
-    """The paper's settings; the rows that a label needs are for one's own predictions."""
-
-    knots: int = 8  # J, uniform on [0, 1]; at least 3
-    smoothness: float = 1e-4  # rho, the weight of the squared second differences
-    learning_rate: float = 0.03
-    epochs: int = 400
-    minimum_rows: int = 0  # a label with fewer projection-fit rows takes the shared curve
-
-    @classmethod
-    def chosen(cls, params: ProjectionParams) -> "LatticeSettings":
-        """As params.yaml has them."""
-        return cls(**params.model_dump())
-
-    @property
-    def places(self) -> np.ndarray:
-        """Where the knots lie, `(J,)` in [0, 1]."""
-        return np.linspace(0.0, 1.0, self.knots)
+def uniform_knots(knots: int) -> np.ndarray:
+    """Where so many knots lie, `(J,)` in [0, 1]."""
+    return np.linspace(0.0, 1.0, knots)
 
 
 def objective(
@@ -43,7 +27,7 @@ def objective(
 
     `values (K, J)` on uniform knots; confidence, decision and correct `(m,)`.
     """
-    interval, weight = place(confidence, np.linspace(0.0, 1.0, values.shape[1]))
+    interval, weight = place(confidence, uniform_knots(values.shape[1]))
     t = (1 - weight) * values[decision, interval] + weight * values[decision, interval + 1]
     loss = np.logaddexp(0, t) - np.asarray(correct, dtype=np.float64) * t
     return float(loss.mean() + smoothness * (np.diff(values, n=2, axis=1) ** 2).mean())
@@ -57,19 +41,27 @@ def first_curve(knots: int) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class SortedRows:
-    """One fit's rows in the order of label and confidence, so that a cell (label, interval) lies in one piece."""
+    """The R rows of B fits by fit, label and confidence, so that a cell (fit, label, interval) lies in one piece."""
 
-    confidence: np.ndarray  # (m,) float64
-    correct: np.ndarray  # (m,) bool
-    weight: np.ndarray  # (m,) float64, weight of the upper knot of each row's interval
-    lengths: np.ndarray  # (K (J - 1),) int64, rows of each cell
-    hits: np.ndarray  # (K, J) float64, sum over the correct rows of their weights at the knots
-    places: np.ndarray  # (K (J - 1), N) float64, weights at the nodes of each cell
-    masses: np.ndarray  # (K (J - 1), N) float64, of the nodes
+    counts: np.ndarray  # (B,) int64, the rows of each fit, at least 1
+    confidence: np.ndarray  # (R,) float64
+    correct: np.ndarray  # (R,) bool
+    weight: np.ndarray  # (R,) float64, weight of the upper knot of each row's interval
+    lengths: np.ndarray  # (B K (J - 1),) int64, rows of each cell
+    hits: np.ndarray  # (B K, J) float64, sum over the correct rows of their weights at the knots
+    places: np.ndarray  # (B K (J - 1), N) float64, weights at the nodes of each cell
+    masses: np.ndarray  # (B K (J - 1), N) float64, of the nodes
 
 
-def sort_rows(fit: FitRows, n_labels: int, knots: np.ndarray) -> SortedRows:
-    """The rows of a fit by cell; the same rows in any order give the same sums."""
+def sort_rows(fits: Sequence[FitRows], n_labels: int, knots: np.ndarray) -> SortedRows:
+    """The rows of B fits by cell; the same rows in any order give the same sums."""
+    counts = np.array([max(len(confidence), 1) for confidence, _, _ in fits])
+    parts = zip(*(_sorted(fit, n_labels, knots) for fit in fits), strict=True)
+    return SortedRows(counts, *(np.concatenate(part) for part in parts))
+
+
+def _sorted(fit: FitRows, n_labels: int, knots: np.ndarray) -> tuple[np.ndarray, ...]:
+    """One fit's part of every array of `SortedRows` but the first."""
     order = np.argsort(fit[0])
     confidence, decision, correct = (np.asarray(part)[order] for part in fit)
     interval, weight = place(confidence, knots)
@@ -82,4 +74,4 @@ def sort_rows(fit: FitRows, n_labels: int, knots: np.ndarray) -> SortedRows:
     hits = np.bincount(at, 1 - hit, n_labels * len(knots)) + np.bincount(at + 1, hit, n_labels * len(knots))
     lengths = np.bincount(cell, minlength=cells)
     hits = hits.reshape(n_labels, -1).astype(np.float64)  # bincount counts in int where nothing is
-    return SortedRows(confidence, correct, weight, lengths, hits, *nodes(weight, lengths))
+    return confidence, correct, weight, lengths, hits, *nodes(weight, lengths)

@@ -11,10 +11,10 @@ three thousand on its own, and there is no number of rows at which that turns. S
 as x does.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from scipy.special import expit, logit
@@ -24,9 +24,7 @@ from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import FARTHEST_LOGIT, Lines
 from tasks.protocol.values import Axes, Number, Share, Value
 
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
+Fitted = tuple[float, np.ndarray, np.ndarray]  # log marginal likelihood, in nats; shared (F,), own coefficients (K, F)
 LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)  # deviations of a prior, in logits
 SETTLED = 1e-12  # what a step must promise to take off the objective, in nats
 NEARLY_SETTLED = 1e-5  # the same while deviations are compared
@@ -35,8 +33,6 @@ MOST_ROUNDS = 4  # of a search that ends, as a rule, with the second
 DOUBT = 1.0  # nats of evidence that it takes to let a part in, so that chance seldom does
 LEAST_SPREAD = 0.01  # of the logits that a slope is fitted on; what differs by less is the same
 SEARCHED = 1000  # rows that a search begins with
-
-AnyPrior = TypeVar("AnyPrior", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,38 +90,28 @@ class Prior:
         return np.array(shared), np.array([self.intercept, self.slope, *[self.signals_by_label] * more])
 
 
-def search(
-    prior: AnyPrior,
-    parts: Sequence[str],
-    levels: Sequence[float],
-    evidence: Callable[[AnyPrior, AnyPrior], float],
-    reach: int,
-) -> AnyPrior:
-    """The prior of the largest `evidence(prior, the one before)`, searched from `prior` on, one of `parts` at a time.
+def search(prior: Any, parts: Sequence[str], levels: Sequence[float], rows: Any, reach: int) -> Any:
+    """The prior of the largest evidence, searched from `prior` on, one of its `parts` at a time.
 
     A part moves by `reach` of the `levels`, from 0 up, at most; it is left out unless that costs more than `DOUBT`.
+    What `rows.fit(prior, the one before)` says, the evidence first, is kept in `rows.tried`.
     """
     for _ in range(MOST_ROUNDS):
         before = prior
         for part in parts:
             now = levels.index(getattr(prior, part))
             near = levels[max(now - reach, 0) : now + reach + 1]
-            candidates = [replace(prior, **{part: level}) for level in near]
-            gained = [evidence(candidate, prior) for candidate in candidates]
-            gained = [found + DOUBT * (level == 0) for found, level in zip(gained, near, strict=True)]
-            prior = candidates[gained.index(max(gained))]
+            candidates = {replace(prior, **{part: level}): DOUBT * (level == 0) for level in near}
+            for candidate in candidates:
+                if candidate not in rows.tried:
+                    rows.tried[candidate] = rows.fit(candidate, prior)
+            prior = max(candidates, key=lambda candidate: rows.tried[candidate][0] + candidates[candidate])
         if prior == before:
             break
     return prior
 
 
-def search_from_some(
-    prior: AnyPrior,
-    parts: Sequence[str],
-    levels: Sequence[float],
-    some: Callable[[AnyPrior, AnyPrior], float],
-    everything: Callable[[AnyPrior, AnyPrior], float],
-) -> AnyPrior:
+def search_from_some(prior: Any, parts: Sequence[str], levels: Sequence[float], some: Any, everything: Any) -> Any:
     """The same by the evidence of some rows first, and from there on by that of all of them, among neighbours."""
     return search(search(prior, parts, levels, some, len(levels)), parts, levels, everything, 1)
 
@@ -171,7 +157,7 @@ class PooledRows:
         what its rows have on average. A confidence of exactly 0 or 1 counts as half as far from it as the nearest
         other one. The order of the rows does not matter.
         """
-        prior = search_from_some(Prior(), free, LEVELS, self._some.evidence, self._all.evidence)
+        prior = search_from_some(Prior(), free, LEVELS, self._some, self._all)
         _, shared, own = self._all.fit(prior, prior, SETTLED)
         coefficients = shared + own
         slope = 1 + coefficients[:, 1] / self._spread
@@ -190,7 +176,7 @@ class _Rows:
     label: np.ndarray  # (n,) decided, rising
     correct: np.ndarray  # (n,) bool
     n_labels: int
-    tried: dict[Prior, tuple[float, np.ndarray, np.ndarray]] = field(default_factory=dict)
+    tried: dict[Prior, Fitted] = field(default_factory=dict)
 
     def mean_logits(self, line: np.ndarray) -> np.ndarray:
         """Coefficients `(K, 2)` to the logit of each label's mean reliability `(K,)`, of all rows where it has none."""
@@ -199,17 +185,10 @@ class _Rows:
         mean = np.bincount(self.label, q, self.n_labels) / np.maximum(rows, 1)
         return np.asarray(logit(np.where(rows, mean, q.mean())))
 
-    def evidence(self, prior: Prior, near: Prior) -> float:
-        """The log marginal likelihood under a prior, searched near what was found under another one."""
-        if prior not in self.tried:
-            self.tried[prior] = self.fit(prior, near, NEARLY_SETTLED)
-        return self.tried[prior][0]
+    def fit(self, prior: Prior, near: Prior, settled: float = NEARLY_SETTLED) -> Fitted:
+        """By Newton's method, which begins at what is known of `near`.
 
-    def fit(self, prior: Prior, near: Prior, settled: float) -> tuple[float, np.ndarray, np.ndarray]:
-        """The log marginal likelihood, in nats, and the shared `(F,)` and own coefficients `(K, F)`.
-
-        Newton's method. A label's own coefficients meet those of others in the shared ones alone, so they are
-        eliminated label by label.
+        A label's own coefficients meet those of others in the shared ones alone: they are eliminated label by label.
         """
         n_features = self.features.shape[1]
         of_shared, of_own = prior.deviations(n_features)
@@ -219,7 +198,13 @@ class _Rows:
         shared, own = np.zeros(n_features), np.zeros((self.n_labels, n_features))
         _, u, v = self.tried.get(near, (0.0, shared, own))
         u, v = u[some], v[:, each]
-        value, t = self._objective(x, y, u, v, ridge, ridges)
+
+        def objective(u: np.ndarray, v: np.ndarray) -> tuple[float, np.ndarray]:
+            t = self.offset + (x * u).sum(axis=1) + (y * v[self.label]).sum(axis=1)
+            log_loss = np.logaddexp(0, np.where(self.correct, -t, t)).sum()
+            return float(log_loss + (ridge * u**2).sum() / 2 + (ridges * v**2).sum() / 2), t
+
+        value, t = objective(u, v)
         for _ in range(MOST_STEPS):
             q = expit(t)
             residual, weight = q - self.correct, q * (1 - q)
@@ -237,7 +222,7 @@ class _Rows:
             if promised <= settled:
                 break
             while size > 1e-6:
-                new, new_t = self._objective(x, y, u + size * step, v + size * steps, ridge, ridges)
+                new, new_t = objective(u + size * step, v + size * steps)
                 if new <= value - 1e-4 * size * promised:
                     break
                 size /= 2
@@ -248,13 +233,6 @@ class _Rows:
         priors = np.log(ridge).sum() + self.n_labels * np.log(ridges).sum()
         shared[some], own[:, each] = u, v
         return float(-value + (priors - curvature) / 2), shared, own
-
-    def _objective(
-        self, x: np.ndarray, y: np.ndarray, u: np.ndarray, v: np.ndarray, ridge: np.ndarray, ridges: np.ndarray
-    ) -> tuple[float, np.ndarray]:
-        t = self.offset + (x * u).sum(axis=1) + (y * v[self.label]).sum(axis=1)
-        log_loss = np.logaddexp(0, np.where(self.correct, -t, t)).sum()
-        return float(log_loss + (ridge * u**2).sum() / 2 + (ridges * v**2).sum() / 2), t
 
     def _by_label(self, left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:
         """Two `(n, A)` and `(n, B)` to the weighted sums of their products by label, `(K, A, B)`."""

@@ -11,10 +11,11 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from tasks.projection.curves import place
+from tasks.projection.curves import between, place
 from tasks.projection.decisions import Decisions
-from tasks.projection.lattice import LatticeSettings, first_curve
+from tasks.projection.lattice import first_curve, uniform_knots
 from tasks.protocol.adam import Adam
+from tasks.protocol.params import ProjectionParams
 from tasks.protocol.values import Axes, Value
 
 GAP_KNOTS = 6
@@ -38,11 +39,11 @@ class Surfaces(Value):
         """n decisions, with their gap, to logit of the reliability `(n,)` float64."""
         decision = decisions.decision
         below, up = place(np.clip(decisions.gap, *self.gap_knots[[0, -1]]), self.gap_knots)
-        at_knots = _between(self.values[decision, :, below], self.values[decision, :, below + 1], up[:, None])
+        at_knots = between(self.values[decision, :, below], self.values[decision, :, below + 1], up[:, None])
         at_knots = np.maximum.accumulate(at_knots, axis=1)  # rounding alone could make a curve of c fall
         interval, weight = place(expit(decisions.confidence_logit), self.knots)
         row = np.arange(len(interval))
-        return _between(at_knots[row, interval], at_knots[row, interval + 1], weight)
+        return between(at_knots[row, interval], at_knots[row, interval + 1], weight)
 
     def contradictions(self) -> list[str]:
         """What is wrong with these surfaces, a sentence for each place; empty if nothing is."""
@@ -66,7 +67,7 @@ def fit_surfaces(
     correct: np.ndarray,
     *,
     n_labels: int,
-    settings: LatticeSettings,
+    settings: ProjectionParams,
 ) -> Surfaces:
     """Confidence in [0, 1], gap, decision 0..K-1 and correct, `(m,)` each, to the surfaces of the last epoch.
 
@@ -77,7 +78,7 @@ def fit_surfaces(
     confidence, gap, decision = confidence[order], gap[order], decision[order]
     correct = np.asarray(correct, dtype=np.float64)[order]
     low, high = np.quantile(gap, [0.01, 0.99]) if len(gap) else (0.0, 1.0)
-    knots, gap_knots = settings.places, np.linspace(low, max(high, low + 1e-6), GAP_KNOTS)
+    knots, gap_knots = uniform_knots(settings.knots), np.linspace(low, max(high, low + 1e-6), GAP_KNOTS)
     shape = (n_labels, len(knots), GAP_KNOTS)
     places = [place(confidence, knots), place(np.clip(gap, *gap_knots[[0, -1]]), gap_knots)]
     hats = _corner_weights(decision, places, shape)
@@ -118,8 +119,3 @@ def _corner_weights(decision: np.ndarray, places: Places, shape: tuple[int, int,
     corner = np.stack([start + (i + x) * shape[2] + j + y for x in (0, 1) for y in (0, 1)], axis=1)
     weight = np.stack([u * v for u in (1 - right, right) for v in (1 - above, above)], axis=1)
     return csr_array((weight.ravel(), corner.ravel(), np.arange(0, 4 * len(i) + 1, 4)), (len(i), int(np.prod(shape))))
-
-
-def _between(left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """From `left` to `right >= left` by `weight` in [0, 1]: written so, every rounding keeps the order."""
-    return np.minimum(left + weight * (right - left), right)

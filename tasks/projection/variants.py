@@ -34,9 +34,7 @@ class Variant:
     role: Literal["paper", "rival", "sensitivity"]  # the paper's tables hold the first
     fit: Callable[["Batch"], list[Any]] | None  # B fitted values; None where only a map has it
     in_words: str = ""  # as a map's page says what it is; empty where a map cannot hold it
-    pooled: Callable[["Batch"], list[Any]] | None = (
-        None  # as a map has it, in place of `fit`; `auto` chooses from these
-    )
+    pooled: Callable[["Batch"], list[Any]] | None = None  # as a map has it, not `fit`; `auto` chooses from these
     reads: Literal["confidence", "logits", "signals"] = "confidence"  # what it needs of a decision, beside the decision
     line: str = ""  # the name of its colour where rankings are drawn as lines; empty where it is not drawn
 
@@ -46,7 +44,7 @@ class Variant:
         return {cast("type", get_args(fit.__annotations__["return"])[0]) for fit in (self.fit, self.pooled) if fit}
 
 
-def fit_confidence(batch: "Batch") -> list[Confidence]:
+def unfitted(batch: "Batch") -> list[Confidence]:
     """No projection at all."""
     return [Confidence() for _ in batch.fit.under]
 
@@ -92,13 +90,13 @@ def pooled(*free: str) -> Callable[["Batch"], list[Lines]]:
     return fit
 
 
-pooled_lines = pooled("shared", "intercept", "slope")
+pooled_shifts, pooled_lines = pooled("shared", "intercept"), pooled("shared", "intercept", "slope")
 
 
 def pooled_curves(batch: "Batch") -> list[ShrunkCurves]:
     """MRP at its optimum, shrunk to the label's pooled line: the more, the fewer rows it has."""
     share = batch.rows / (batch.rows + CURVE_ROWS)
-    knots, own = batch.settings.places, fallbacks(batch.rows, least=0)
+    knots, own = batch.knots, fallbacks(batch.rows, least=0)
     # where confidences all but coincide an optimum lies beyond what a reliability of float64 tells from 0 or 1
     values = np.clip(batch.exact.values, -FARTHEST_LOGIT, FARTHEST_LOGIT)
     fits = zip(pooled_lines(batch), values, strict=True)
@@ -117,7 +115,7 @@ def guarded(fit: Callable[["Batch"], list]) -> Callable[["Batch"], list[WithFall
     """Add the fallbacks to the fit of a label-wise variant that has none of its own."""
 
     def fit_with_fallbacks(batch: "Batch") -> list[WithFallbacks]:
-        knots, rows = batch.settings.places, batch.rows.sum(keepdims=True)
+        knots, rows = batch.knots, batch.rows.sum(keepdims=True)
         shared = (SharedCurve(Curves(knots, values[None], rows, ("none",))) for values in batch.stand_in)
         fits = zip(fit(batch), shared, strict=True)
         return [WithFallbacks(own, curve, batch.fallback, batch.rows) for own, curve in fits]
@@ -125,75 +123,46 @@ def guarded(fit: Callable[["Batch"], list]) -> Callable[["Batch"], list[WithFall
     return fit_with_fallbacks
 
 
+shifts, steps, lines = (guarded(fit) for fit in (fit_intercepts, fit_isotonic, fit_platt))
 CURVE_ROWS = 1000.0  # rows of a label at which its curve counts as much as its line
 
-VARIANTS = {
-    variant.key: variant
-    for variant in (
-        Variant(
-            "confidence",
-            "confidence",
-            "paper",
-            fit_confidence,
-            "the calibrated confidence itself",
-            fit_confidence,
-            line="confidence",
-        ),
-        Variant("shared_1d", "shared 1D", "paper", fit_shared, "one curve for all labels", pooled("shared")),
-        Variant(
-            "label_intercept",
-            "label intercept",
-            "paper",
-            guarded(fit_intercepts),
-            "a shift for each label",
-            pooled("shared", "intercept"),
-        ),
-        Variant(
-            "label_isotonic",
-            "label isotonic",
-            "paper",
-            guarded(fit_isotonic),
-            "isotonic steps for each label",
-            line="isotonic",
-        ),
-        Variant(
-            "label_platt",
-            "label Platt",
-            "rival",
-            guarded(fit_platt),
-            "a Platt line for each label",
-            pooled_lines,
-            line="platt",
-        ),
-        Variant("mrp", "MRP", "paper", fit_mrp, "a monotone curve for each label (MRP)", pooled_curves, line="mrp"),
-        Variant("label_2d", "label-wise 2D", "paper", fit_surface),
-        Variant(
-            "mrp_exact",
-            "MRP, optimum",
-            "sensitivity",
-            fit_optimum,
-            "a monotone curve for each label (MRP at its convex optimum)",
-        ),
-        Variant(
-            "label_vector",
-            "whole vector",
-            "rival",
-            fit_vector_of_all,
-            "a score of the whole vector of logits",
-            fit_vector_of_all,
-            reads="logits",
-        ),
-        Variant(
-            "label_signals",
-            "label and signals",
-            "rival",
-            None,
-            "a Platt line for each label, with signals",
-            pooled_signals,
-            reads="signals",
-        ),
-    )
-}
+_VARIANTS = (
+    Variant(
+        "confidence", "confidence", "paper", unfitted, "the calibrated confidence itself", unfitted, line="confidence"
+    ),
+    Variant("shared_1d", "shared 1D", "paper", fit_shared, "one curve for all labels", pooled("shared")),
+    Variant("label_intercept", "label intercept", "paper", shifts, "a shift for each label", pooled_shifts),
+    Variant("label_isotonic", "label isotonic", "paper", steps, "isotonic steps for each label", line="isotonic"),
+    Variant("label_platt", "label Platt", "rival", lines, "a Platt line for each label", pooled_lines, line="platt"),
+    Variant("mrp", "MRP", "paper", fit_mrp, "a monotone curve for each label (MRP)", pooled_curves, line="mrp"),
+    Variant("label_2d", "label-wise 2D", "paper", fit_surface),
+    Variant(
+        "mrp_exact",
+        "MRP, optimum",
+        "sensitivity",
+        fit_optimum,
+        "a monotone curve for each label (MRP at its convex optimum)",
+    ),
+    Variant(
+        "label_vector",
+        "whole vector",
+        "rival",
+        fit_vector_of_all,
+        "a score of the whole vector of logits",
+        fit_vector_of_all,
+        reads="logits",
+    ),
+    Variant(
+        "label_signals",
+        "label and signals",
+        "rival",
+        None,
+        "a Platt line for each label, with signals",
+        pooled_signals,
+        reads="signals",
+    ),
+)
+VARIANTS = {variant.key: variant for variant in _VARIANTS}
 
 
 def variants_for(*roles: str) -> tuple[str, ...]:

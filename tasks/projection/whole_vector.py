@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from tasks.calibrators.matrix import Matrix, centred, multinomial_loss
+from tasks.calibrators.matrix import Matrix, centred, multinomial_loss, with_ridge
 from tasks.calibrators.scale import typical_spread
 from tasks.calibrators.temperature import fit_temperature
 from tasks.projection.decisions import Decisions
@@ -65,7 +65,7 @@ def fit_whole_vector(logits: np.ndarray, labels: np.ndarray) -> WholeVector:
     start, every = beta * unit * np.eye(n_labels, n_labels + 1), begin_with(len(labels))
     some, everything = (_Rows(features[:, rows], np.asarray(labels)[rows], start) for rows in (every, slice(None)))
     parts = ("bias", "own", "across") if n_labels <= MOST_LABELS_ACROSS else ("bias", "own")
-    prior = search_from_some(_Prior(), parts, LEVELS, some.evidence, everything.evidence)
+    prior = search_from_some(_Prior(), parts, LEVELS, some, everything)
     table = everything.tried[prior][1]
     return WholeVector(Matrix(table[:, :-1] / unit, table[:, -1]))
 
@@ -84,31 +84,17 @@ class _Rows:
         """The mean log loss of a flattened table of coefficients."""
         return multinomial_loss(self.features, self.labels, len(self.start))
 
-    def evidence(self, prior: _Prior, near: _Prior) -> float:
-        """The log marginal likelihood under a prior, searched near what was found under another one."""
-        if prior not in self.tried:
-            self.tried[prior] = self._fit(prior, self.tried.get(near, (0.0, self.start))[1])
-        return self.tried[prior][0]
-
-    def _fit(self, prior: _Prior, near: np.ndarray) -> tuple[float, np.ndarray]:
+    def fit(self, prior: _Prior, near: _Prior) -> tuple[float, np.ndarray]:
         """The log marginal likelihood, in nats, and the coefficients of the largest posterior density, `(K, K + 1)`."""
         deviations, n, start = np.full(self.start.shape, prior.across), len(self.labels), self.start
         np.fill_diagonal(deviations, prior.own)
         deviations[:, -1] = prior.bias
         free = np.flatnonzero(deviations > 0)
         ridge = 1 / (n * deviations.flat[free] ** 2)
-
-        def posterior(parameters: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-            table = start.copy()
-            table.flat[free] = parameters
-            value, gradient, hessian = self.log_loss(table.ravel())
-            away = parameters - start.flat[free]
-            both = hessian[np.ix_(free, free)] + np.diag(ridge)
-            return value + float(ridge @ away**2) / 2, gradient[free] + ridge * away, both
-
-        table = start.copy()
+        posterior, table = with_ridge(self.log_loss, start, free, ridge), start.copy()
         if len(free):
-            table.flat[free] = newton(posterior, near.flat[free], float(ridge.min()), settled=1e-9 / n)
+            known = self.tried.get(near, (0.0, start))[1].flat[free]
+            table.flat[free] = newton(posterior, known, float(ridge.min()), settled=1e-9 / n)
         value, _, hessian = posterior(table.flat[free])
         evidence = -n * value + (np.log(n * ridge).sum() - np.linalg.slogdet(n * hessian)[1]) / 2
         return float(evidence), table

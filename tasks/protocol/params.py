@@ -39,13 +39,13 @@ class ProtocolParams(_Frozen):
 
 
 class ProjectionParams(_Frozen):
-    """The lattice of the paper (sections 3.4 and 4.3)."""
+    """The lattice, by default that of the paper (sections 3.4 and 4.3); params.yaml itself has to name each setting."""
 
-    knots: Annotated[int, Field(ge=3)]
-    smoothness: Annotated[float, Field(ge=0)]
-    learning_rate: Annotated[float, Field(gt=0)]
-    epochs: Count
-    minimum_rows: Annotated[int, Field(ge=0)]  # 0: no label stands on anything but its own
+    knots: Annotated[int, Field(ge=3)] = 8  # J, uniform on [0, 1]
+    smoothness: Annotated[float, Field(ge=0)] = 1e-4  # rho, the weight of the squared second differences
+    learning_rate: Annotated[float, Field(gt=0)] = 0.03
+    epochs: Count = 400
+    minimum_rows: Annotated[int, Field(ge=0)] = 0  # a label with fewer projection-fit rows takes the shared curve
 
 
 class MetricParams(_Frozen):
@@ -209,13 +209,13 @@ class Params(_Frozen):
     watched: Mapping[Key, WatchedMap]
     datasets: Annotated[Mapping[Key, DatasetParams], Field(min_length=1)]
 
-    @field_validator("metrics", mode="after")
+    @field_validator("projection", "metrics", mode="after")
     @classmethod
-    def _metrics_are_complete(cls, metrics: MetricParams) -> MetricParams:
-        missing = sorted(MetricParams.model_fields.keys() - metrics.model_fields_set)
+    def _what_has_defaults_is_complete(cls, section: _Frozen) -> _Frozen:
+        missing = sorted(type(section).model_fields.keys() - section.model_fields_set)
         if missing:
             raise ValueError(f"{', '.join(missing)} is missing")
-        return metrics
+        return section
 
     @model_validator(mode="after")
     def _no_name_is_given_twice(self) -> "Params":

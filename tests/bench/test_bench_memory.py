@@ -36,7 +36,7 @@ from tasks.metrics.resampling import resample
 from tasks.predictors import fit_predictor
 from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.exact import fit_exact
-from tasks.projection.lattice import LatticeSettings
+from tasks.protocol.params import ProjectionParams
 from tasks.simulation import simulate
 from tests import maps
 from tests.bench import test_bench_calibrators, test_bench_metrics, test_bench_predictors, test_bench_projection
@@ -60,7 +60,7 @@ def bootstrap(rows: int, _folder: Path) -> Ready:
 
 def lattices(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:
     made = test_bench_projection.made_up(FITS, rows // FITS)
-    return lambda: fit(made, n_labels=K, settings=LatticeSettings())
+    return lambda: fit(made, n_labels=K, settings=ProjectionParams())
 
 
 def isotonic(rows: int, _folder: Path) -> Ready:

@@ -12,14 +12,15 @@ from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.exact import fit_exact
 from tasks.projection.labelwise import SMALLEST, Isotonic, fit_isotonic
-from tasks.projection.lattice import FitRows, LatticeSettings, first_curve, objective
+from tasks.projection.lattice import FitRows, first_curve, objective
 from tasks.projection.quadrature import NODES
+from tasks.protocol.params import ProjectionParams
 
 pytestmark = pytest.mark.bench
 FITS, ROWS, K = 108, 8000, 5
 TIMED = 2  # of the fits, one at a time
 ALONE = f"one at a time, torch autograd ({TIMED} of them, times {FITS // TIMED})"
-SETTINGS = LatticeSettings()
+SETTINGS = ProjectionParams()
 Rows = list[FitRows]
 
 
