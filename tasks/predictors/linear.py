@@ -89,14 +89,8 @@ def _by_terms(tfidf: Tfidf, texts: tuple[str, ...]) -> Any:
 
 
 @lru_cache(maxsize=1)  # train
-def fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tuple[Tfidf, Any]:
-    """The commonest words and word pairs of those in at least `min_rows` of the `n` texts; and the texts by them.
-
-    The order of the texts does not matter to the former.
-
-    Raises:
-        BadInput: there is no such word.
-    """
+def _fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tuple[Tfidf, Any]:
+    """The commonest words and word pairs of those in at least `min_rows` of the `n` texts; and the texts by them."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415
 
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=min_rows, max_features=max_features, sublinear_tf=True)
@@ -140,11 +134,11 @@ def read_linear(content: bytes) -> Linear:
     """The classifier whose file has this content."""
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = dict(stored)
-    if "terms" in arrays:
-        inputs: Tfidf | Standardised = Tfidf(tuple(arrays["terms"].tobytes().decode().split(BETWEEN)), arrays["idf"])
-    else:
-        inputs = Standardised(arrays["mean"], arrays["scale"])
-    return Linear(inputs, arrays["coefficients"], arrays["intercept"])
+    coefficients, intercept = arrays.pop("coefficients"), arrays.pop("intercept")
+    if "terms" not in arrays:
+        return Linear(Standardised(**arrays), coefficients, intercept)
+    terms = arrays["terms"].tobytes().decode().split(BETWEEN)
+    return Linear(Tfidf(tuple(terms), arrays["idf"]), coefficients, intercept)
 
 
 def fit_gradient(
@@ -205,14 +199,13 @@ def fit_multinomial(
 
 def _as_inputs(rows: Any, order: np.ndarray | slice, settings: Any) -> tuple[Tfidf | Standardised, Any]:
     """What the rows are read as, and they as that, in this order."""
-    if isinstance(rows, pl.Series):
-        tfidf, matrix = fit_tfidf(tuple(rows), settings.max_features, settings.min_rows)
-        return tfidf, matrix[order]
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
 
+    if isinstance(rows, pl.Series):
+        tfidf, matrix = _fit_tfidf(tuple(rows), settings.max_features, settings.min_rows)
+        return tfidf, matrix[order]
     scaler = StandardScaler().fit(rows[order])
-    standardised = Standardised(scaler.mean_, scaler.scale_)
-    return standardised, standardised(rows[order])
+    return Standardised(scaler.mean_, scaler.scale_), scaler.transform(rows[order])
 
 
 def _linear(inputs: Tfidf | Standardised, classifier: Any, of_two: float = 1.0) -> Linear:
