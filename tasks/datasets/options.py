@@ -34,6 +34,12 @@ class Located(Options):
         groups = self.path if isinstance(self.path, Mapping) else {"drawn": self.path}
         return [(None if place == "drawn" else place, path) for place, paths in groups.items() for path in paths]
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Every file that is named, in its order; then tables that ids are looked up in."""
+        tables = (getattr(self, side, None) for side in ("queries", "candidates"))
+        return (*(path for _, path in self.parts), *(table.path for table in tables if table))
+
 
 class Lookup(Options):
     """A table that turns the ids of the pairs into texts."""
@@ -72,10 +78,8 @@ class Pairs(Located, PairColumns):
             raise ValueError("give a `split` column, or files for each split, not both")
         if self.splits and self.split is None:
             raise ValueError("`splits` maps the values of a `split` column, and none is named")
-        tables = [path for _, path in self.parts] + [table.path for table in (self.queries, self.candidates) if table]
-        strange = [path for path in tables if file_format(path) not in FORMATS]
-        if strange:
-            raise ValueError(f"{strange[0]!r} ends in none of {', '.join(FORMATS)} (each also with .gz)")
+        for strange in [path for path in self.files if file_format(path) not in FORMATS][:1]:
+            raise ValueError(f"{strange!r} ends in none of {', '.join(FORMATS)} (each also with .gz)")
         return self
 
 
@@ -120,9 +124,7 @@ class FilesOptions(OwnOptions):
     @property
     def raw(self) -> dict[str, Any]:
         """Every file that the options name, in their order."""
-        pairs = self.pairs
-        lookups = [lookup.path for lookup in (pairs.queries, pairs.candidates) if lookup] if pairs else []
-        return {"files": (*(path for _, path in (pairs or self.features).parts), *lookups)}  # type: ignore[union-attr]
+        return {"files": (self.pairs or self.features).files}  # type: ignore[union-attr]
 
 
 class HubOptions(OwnOptions, PairColumns):

@@ -43,21 +43,6 @@ def named(
     return frame.select(ROW, **columns, **joined)
 
 
-def checked_rows(frame: pl.DataFrame, source: PairColumns, path: Path) -> pl.DataFrame:
-    """The rows that have a group and two texts; BadInput where one has not, unless `drop_empty` lets texts go."""
-    for column, called in (("group", source.group), ("pair", source.pair)):
-        forbid(frame, pl.col(column).is_null(), path, column, "every row needs one", called=called)
-    has_text = {side: (pl.col(side).str.strip_chars() != "").fill_null(False) for side in ("query", "candidate")}
-    if source.drop_empty:
-        whole = frame.filter(*has_text.values())
-        logger.info("%s: %d of %d pairs have no text and are left out", path, len(frame) - len(whole), len(frame))
-        return whole
-    advice = "give it a text, or leave such pairs out with `drop_empty: true`"
-    for side, columns in (("query", source.query), ("candidate", source.candidate)):
-        forbid(frame, ~has_text[side], path, side, advice, called=", ".join(columns))
-    return frame
-
-
 def placed(frame: pl.DataFrame, places: Mapping[str, Place], path: Path, called: str) -> pl.DataFrame:
     """`frame` with its column `split` in our names, or in those that `places` maps; null is still to be drawn."""
     known_places = {place: place for place in get_args(Place)} | dict(places)
@@ -87,12 +72,27 @@ def coded(frames: Mapping[Path, pl.DataFrame], labels: tuple[str, ...], called: 
 
 
 def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tuple[str, ...], folder: Path) -> Judged:
-    """The rows of SCHEMA of `frames` (path -> rows from `named`, their `split` in our names), checked."""
-    whole = {path: checked_rows(frame, source, path) for path, frame in frames.items()}
-    text = joined_text((f"{side}: ", side) for side in ("query", "candidate")).alias("text")
+    """The rows of SCHEMA of `frames` (path -> rows from `named`, their `split` in our names).
+
+    Raises:
+        BadInput: names a row without a group, an id or a text (unless `drop_empty` lets such rows go), or with a label
+            that is none of `labels`, and an id that comes twice.
+    """
+    columns = {"query": source.query, "candidate": source.candidate}
+    has_text = {side: (pl.col(side).str.strip_chars() != "").fill_null(False) for side in columns}
+    whole = {}
+    for path, frame in frames.items():
+        for column, called in (("group", source.group), ("pair", source.pair)):
+            forbid(frame, pl.col(column).is_null(), path, column, "every row needs one", called=called)
+        whole[path] = frame.filter(*has_text.values()) if source.drop_empty else frame
+        if source.drop_empty:
+            empty = len(frame) - len(whole[path])
+            logger.info("%s: %d of %d pairs have no text and are left out", path, empty, len(frame))
+        for side, there in has_text.items():
+            advice = "give it a text, or leave such pairs out with `drop_empty: true`"
+            forbid(whole[path], ~there, path, side, advice, called=", ".join(columns[side]))
+    text = joined_text((f"{side}: ", side) for side in columns).alias("text")
     rows = pl.concat(frame.with_columns(text).select(*SCHEMA) for frame in coded(whole, labels, source.label))
-    repeated = rows.filter(pl.col("pair").is_duplicated())
-    if not repeated.is_empty():
-        raise BadInput(f"{folder}: the pair id {repeated['pair'][0]!r} is given more than once; each must be unique")
-    given = sum(map(len, frames.values()))
-    return Judged(rows, dropped={"without text": given - len(rows)})
+    for repeated in rows.filter(pl.col("pair").is_duplicated())["pair"].head(1):
+        raise BadInput(f"{folder}: the pair id {repeated!r} is given more than once; each must be unique")
+    return Judged(rows, dropped={"without text": sum(map(len, frames.values())) - len(rows)})

@@ -7,6 +7,7 @@ page in HTML a broken footer. Nothing is written outside a throw-away folder, an
 import errno
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -85,20 +86,16 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
     Raises:
         BadInput: a file is cut or no data, there is no such configuration or split, or the library cannot read them.
     """
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != INDEX]
-    for path in files:
-        if path.suffix != ".md":
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != INDEX and path.suffix != ".md":
             opened(path)
-        if path.suffix == ".parquet":
-            with parsing(path, PARQUET, FETCH):  # what it holds stands at its end
-                pl.read_parquet_schema(path)
+            if path.suffix == ".parquet":
+                with parsing(path, PARQUET, FETCH):  # what it holds stands at its end
+                    pl.read_parquet_schema(path)
     library = hub_library()
     with tempfile.TemporaryDirectory() as place:
         view = Path(place) / "repository"  # these files, and none of our own beside them
-        for path in files:
-            link = view / path.relative_to(folder)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(path.resolve())
+        shutil.copytree(folder.resolve(), view, copy_function=os.symlink, ignore=shutil.ignore_patterns(INDEX))
 
         def rows(split: str, config: str | None = None) -> RepositoryRows:
             try:
