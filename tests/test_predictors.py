@@ -179,7 +179,7 @@ def test_texts_without_a_common_word_are_refused(texts):
 def test_empty_texts_and_any_script_are_read(tmp_path):
     strange = ["", "   ", "émile", "日本語 テキスト", "🙂 lampe à", "a\x00bc", "\ud7ff\ud7ff", "naïve\nré", "İİ ß"]
     frame = pl.DataFrame({"text": strange * 20, "label": drawn(180)})
-    assert len(fit("linear", frame, max_features=5).model.inputs.terms) == 5
+    assert len(fit("linear", frame, max_features=5).model.coefficients) == 5
     predictor = fit("linear", frame)
     logits = predictor(frame)
     np.testing.assert_array_equal(logits[0], predictor.model.intercept.astype(np.float32))  # no words
