@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from tasks.datasets.base import Judged
-from tasks.datasets.options import OwnOptions
+from tasks.datasets.own import OwnOptions
 from tasks.datasets.raw import FETCH, ROW, forbid, opened, require
 from tasks.protocol.errors import BadInput
 from tasks.sources.contents import PARQUET, first_line, parsing

@@ -112,14 +112,11 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
 
 
 def _unreadable(error: Exception, what: str) -> OSError | BadInput:
-    """BadInput that says `what`, and why in a line; but the OSError itself where the machine failed, not the data.
-
-    The disk that is full is seldom that of the data: the library unpacks them in the folder for temporary files.
-    """
+    """BadInput that says `what`, and why in a line; but the OSError itself where the machine failed, not the data."""
     cause = error.__cause__ or error
     if not isinstance(cause, OSError) or cause.errno is None:  # the library has errors of this kind without a number
         return BadInput(f"{what}: {' '.join(str(cause).split())[:300]}")
-    if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+    if cause.errno in (errno.ENOSPC, errno.EDQUOT):  # where the library unpacks the data, seldom where they are
         where = f"{os.strerror(cause.errno)} in the folder for temporary files, which TMPDIR sets"
         return OSError(cause.errno, where, tempfile.gettempdir())
     return cause
