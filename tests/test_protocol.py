@@ -29,14 +29,6 @@ def test_the_first_of_the_largest_logits_is_decided_in_float64():
     assert decide(np.array([[0.0, 1.0, 1.0], [2.0, 2.0, 2.0], [1.0, 1.0 + 1e-12, 0.0]])).tolist() == [1, 0, 1]
 
 
-def test_taking_rows_takes_them_from_every_array(decisions):
-    taken = decisions.take(np.array([5, 2]))
-    assert len(taken) == 2
-    for name in ("logits", "labels", "decision", "group", "correct"):
-        assert (getattr(taken, name) == getattr(decisions, name)[[5, 2]]).all()
-    assert (taken.correct == (taken.labels == taken.logits.argmax(axis=1))).all()
-
-
 @given(arrays(np.float64, (7, 4), elements=st.floats(-9, 9)))
 @settings(max_examples=50, deadline=None)
 def test_the_confidence_logit_is_the_logit_of_the_confidence(logits):

@@ -15,7 +15,7 @@ from tasks.datasets.base import SCHEMA
 from tasks.protocol.errors import BadInput
 from tasks.protocol.splits import SPLITS
 from tasks.simulation import TWINS, simulate
-from tasks.simulation.judgements import Relevance, decisions, draw_queries, judge, solve_relevance
+from tasks.simulation.judgements import Relevance, draw_queries, judge, solve_relevance
 from tasks.simulation.language import SYLLABLES, body_texts, draw_words, make_language, query_texts, title_texts, zipf
 from tasks.simulation.mslr_web10k import MIX
 from tasks.simulation.texts import SHAPES
@@ -77,18 +77,9 @@ def test_the_bias_gives_the_mix_that_was_asked_for_and_without_residual_the_trut
     assert np.abs(true.mean(axis=0) - mix).max() < 0.005
     if residual == 0:
         np.testing.assert_allclose(true, softmax(evidence + relevance.bias, axis=1), atol=1e-12)
-
-
-def test_a_decided_label_is_the_likelier_the_surer_and_the_commonest_sharper_than_it_seems_the_others_flatter():
-    evidence = evidence_of(4000, 3)
-    relevance = solve_relevance(evidence, np.array([0.2, 0.7, 0.1]), residual=1.0)
-    sharpness = relevance.sharpness
-    assert sharpness[1] > 1 > sharpness[0] == sharpness[2] > 0
-    decision, margin, _ = decisions(evidence + relevance.bias)
-    decided = relevance(evidence)[np.arange(4000), decision]
-    for label in range(3):
-        rows = np.flatnonzero(decision == label)
-        assert (np.diff(decided[rows][np.argsort(margin[rows])]) >= 0).all()
+    else:  # the commonest label is sharper than it seems, the others are flatter
+        assert ((relevance.sharpness > 1) == (np.arange(len(mix)) == mix.argmax())).all()
+        assert (relevance.sharpness > 0).all()
 
 
 def test_a_candidate_is_judged_once_or_twice_never_twice_near_by_and_of_the_same_truth():
