@@ -217,11 +217,9 @@ def coded(frames: Mapping[Path, pl.DataFrame], labels: tuple[str, ...], called: 
 
 
 def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tuple[str, ...], folder: Path) -> Judged:
-    """The rows of SCHEMA of `frames` (path -> rows from `named`, their `split` in our names).
+    """The rows of SCHEMA of `frames` (path -> rows from `named`, their `split` in our names), checked.
 
-    Raises:
-        BadInput: names a row without a group, an id or a text (unless `drop_empty` lets such rows go), or with a label
-            that is none of `labels`, and an id that comes twice.
+    BadInput where one has no group or two texts, unless `drop_empty` lets texts go, or the id of another.
     """
     columns = {"query": source.query, "candidate": source.candidate}
     has_text = {side: (pl.col(side).str.strip_chars() != "").fill_null(False) for side in columns}

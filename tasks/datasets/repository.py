@@ -104,19 +104,14 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
                     str(view), name=config, split=split, cache_dir=place, verification_mode="no_checks"
                 )
             except (ValueError, OSError, library.exceptions.DatasetGenerationError) as error:
+                cause = error.__cause__ or error
+                if isinstance(cause, OSError) and cause.errno is not None:  # the machine failed, not the data
+                    if cause.errno in (errno.ENOSPC, errno.EDQUOT):  # where the library unpacks, seldom where data are
+                        where = f"{os.strerror(cause.errno)} in the folder for temporary files, which TMPDIR sets"
+                        raise OSError(cause.errno, where, tempfile.gettempdir()) from None
+                    raise cause from None
                 of = f"split {split}" + (f" of config {config}" if config else "")
-                raise _unreadable(error, f"{folder}: {of} cannot be read") from None
+                raise BadInput(f"{folder}: {of} cannot be read: {' '.join(str(cause).split())[:300]}") from None
             return RepositoryRows(folder / (config or "") / split, data)
 
         yield rows
-
-
-def _unreadable(error: Exception, what: str) -> OSError | BadInput:
-    """BadInput that says `what`, and why in a line; but the OSError itself where the machine failed, not the data."""
-    cause = error.__cause__ or error
-    if not isinstance(cause, OSError) or cause.errno is None:  # the library has errors of this kind without a number
-        return BadInput(f"{what}: {' '.join(str(cause).split())[:300]}")
-    if cause.errno in (errno.ENOSPC, errno.EDQUOT):  # where the library unpacks the data, seldom where they are
-        where = f"{os.strerror(cause.errno)} in the folder for temporary files, which TMPDIR sets"
-        return OSError(cause.errno, where, tempfile.gettempdir())
-    return cause

@@ -55,15 +55,12 @@ def rows_of_units(parts: Sequence[np.ndarray], units: Sequence[np.ndarray] | Non
 
 
 def validation_parts(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> list[np.ndarray]:
-    """Permute `n` validation rows under protocol seed `seed` and cut them, as the paper's authors do.
+    """Return the rows for calibrator-fit, projection-fit and projection-selection, of `n` under protocol seed `seed`.
 
-    The first share is rounded, halves to the even number, the second rounded down, the third is what is left; so
-    their numbers come out row by row. A part over its cap is drawn down without replacement and then in file order.
-    With `params.split` `group` the groups `(n,)` are permuted in place of the rows and none falls in two parts.
-
-    Returns:
-        The row numbers for calibrator-fit, projection-fit and projection-selection; disjoint, those of the last two at
-        most their cap.
+    They are permuted and cut as the paper's authors do: the first share is rounded, halves to the even number, the
+    second rounded down, the third is what is left; so their numbers come out row by row. One of the last two that is
+    over its cap is drawn down without replacement and then in file order. The parts are disjoint. With `params.split`
+    `group` the groups `(n,)` are permuted in place of the rows and none falls in two parts.
     """
     base = 2026 + 1009 * seed
     units = rows_by_group(group) if params.split == "group" and group is not None else None
