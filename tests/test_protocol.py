@@ -150,13 +150,6 @@ def first_logits(*logits: float) -> Callable[[Path], None]:
     return change(logits=pl.when(pl.int_range(pl.len()) == 0).then(list(logits)).otherwise("logits"))
 
 
-def test_what_was_written_is_read_to_the_last_bit(base, decisions):
-    read = read_base("wands")
-    for name in ("logits", "labels", "decision", "group"):
-        assert (getattr(read.validation, name) == getattr(decisions, name)[:600]).all()
-    assert (len(read.test), read.labels) == (500, ("a", "b", "c"))
-
-
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
