@@ -19,7 +19,7 @@ from tasks.projection.variants import project_batch
 from tasks.protocol.params import Params
 from tasks.protocol.results import SIMPLEX, Calibrated, Projected
 from tasks.protocol.splits import ValidationRows, validation_rows
-from tasks.protocol.store import Base, alternative_file, read_base
+from tasks.protocol.store import Base, base_folder, read_base
 
 Varied = tuple[str, str, Measurement]  # calibrator, alternative, and what it measures
 
@@ -31,7 +31,7 @@ def refitted(parts: ValidationRows, base: Base, params: Params, device: str) -> 
     """
     names, settings, fits = params.sensitivity.calibrators, params.projection, {}
     for option, alternative in params.sensitivity.alternatives.items():
-        other_base = alternative.base and alternative_file(base.name, alternative.base).exists()
+        other_base = alternative.base and base_folder(base.name, "sensitivity", f"{alternative.base}.parquet").exists()
         if not (other_base or alternative.protocol):
             continue
         other = read_base(base.name, alternative.base) if other_base else base

@@ -50,7 +50,7 @@ def main(name: str) -> None:
         frame = draw_splits(frame, by=entry.split.by, shares=entry.split.shares, seed=entry.seed)
     parts = by_split(frame, name, TESTED if judged.members else SPLITS)
     decided = saved(name, judged.members) if judged.members else trained(name, dataset, entry, params, parts)
-    store.write_pairs(name, outline(frame))
+    store.write_whole(store.base_folder(name, "pairs.parquet"), outline(frame).write_parquet)
     if record is not None:
         store.write_json(store.base_folder(name) / "contract.json", record)
     origin = store.read_json(store.raw_folder(name) / INDEX)

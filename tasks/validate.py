@@ -11,7 +11,7 @@ from tasks.expectations.invariants import Outgoing, check_unchanged
 from tasks.expectations.pairs import check_pairs
 from tasks.protocol.decisions import decide
 from tasks.protocol.results import Calibrated, Projected
-from tasks.protocol.store import read_base, read_pairs
+from tasks.protocol.store import base_folder, read_base, read_parquet
 
 
 @task(task_run_name="check_inputs/{dataset}", cache_policy=NO_CACHE)
@@ -23,7 +23,7 @@ def check_inputs(dataset: str) -> dict[str, Any]:
     """
     base = read_base(dataset)
     return check_pairs(
-        read_pairs(dataset),
+        read_parquet(base_folder(dataset, "pairs.parquet")),
         n_labels=len(base.labels),
         groups_stay_together=base.split_by == "group",
         coordinates={"dataset": dataset},

@@ -19,7 +19,7 @@ from tasks.predictors import load_predictor
 from tasks.protocol.decisions import decide
 from tasks.protocol.errors import BadInput
 from tasks.protocol.splits import SPLITS
-from tasks.protocol.store import base_folder, downloads_folder, raw_folder, read_base, read_json, read_pairs
+from tasks.protocol.store import base_folder, downloads_folder, raw_folder, read_base, read_json
 from tasks.simulation import simulate
 from tests.project_copy import OWN_PAIRS, ROOT, edit_params, write_own_pairs
 
@@ -300,7 +300,7 @@ def test_saved_logits_take_the_place_of_training():
     assert (base.test.decision == decide(arrays["test_logits"][0].astype(np.float64))).all()
     written = {path.name for path in (folder / "members").iterdir()}
     assert written == {"run_0_member_0.parquet", "run_0_member_1.parquet"}
-    assert read_pairs("mine").columns == ["pair", "split", "group", "label", "logits_finite"]
+    assert pl.read_parquet(folder / "pairs.parquet").columns == ["pair", "split", "group", "label", "logits_finite"]
     assert not (folder / "predictor.json").exists()
     with pytest.raises(BadInput, match=r"mine\.npz has 3 logits in each row, but options name 2 labels"):
         trained("mine", entry | {"options": {"labels": ["a", "b"]}})

@@ -29,14 +29,6 @@ def test_the_first_of_the_largest_logits_is_decided_in_float64():
     assert decide(np.array([[0.0, 1.0, 1.0], [2.0, 2.0, 2.0], [1.0, 1.0 + 1e-12, 0.0]])).tolist() == [1, 0, 1]
 
 
-def test_taking_rows_takes_them_from_every_array(decisions):
-    taken = decisions.take(np.array([5, 2]))
-    assert len(taken) == 2
-    for name in ("logits", "labels", "decision", "group", "correct"):
-        assert (getattr(taken, name) == getattr(decisions, name)[[5, 2]]).all()
-    assert (taken.correct == (taken.labels == taken.logits.argmax(axis=1))).all()
-
-
 @given(arrays(np.float64, (7, 4), elements=st.floats(-9, 9)))
 @settings(max_examples=50, deadline=None)
 def test_the_confidence_logit_is_the_logit_of_the_confidence(logits):
@@ -75,7 +67,7 @@ def test_the_cut_is_the_authors(n, first, second):
 
 def test_a_cap_draws_down_the_last_two_parts_alone_and_sorts_them():
     free, capped = (validation_parts(300, 1, protocol(projection_cap=cap)) for cap in (8000, 50))
-    assert (capped.calibrator_fit == free.calibrator_fit).all()
+    assert (capped[0] == free[0]).all()
     for part, whole, offset in zip(capped[1:], free[1:], (11, 23), strict=True):
         drawn = np.random.default_rng(2026 + 1009 + offset).choice(whole, 50, replace=False)
         assert part.tolist() == sorted(drawn)
@@ -156,13 +148,6 @@ def change(**columns: object) -> Callable[[Path], None]:
 def first_logits(*logits: float) -> Callable[[Path], None]:
     """Writes others in the first row."""
     return change(logits=pl.when(pl.int_range(pl.len()) == 0).then(list(logits)).otherwise("logits"))
-
-
-def test_what_was_written_is_read_to_the_last_bit(base, decisions):
-    read = read_base("wands")
-    for name in ("logits", "labels", "decision", "group"):
-        assert (getattr(read.validation, name) == getattr(decisions, name)[:600]).all()
-    assert (len(read.test), read.labels) == (500, ("a", "b", "c"))
 
 
 def cut(path: Path) -> None:

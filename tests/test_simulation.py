@@ -8,14 +8,14 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit, softmax
+from scipy.special import expit, logit, softmax
 
 from tasks.datasets import DATASETS
 from tasks.datasets.base import SCHEMA
 from tasks.protocol.errors import BadInput
 from tasks.protocol.splits import SPLITS
 from tasks.simulation import TWINS, simulate
-from tasks.simulation.judgements import Relevance, decisions, draw_queries, judge, solve_relevance
+from tasks.simulation.judgements import Relevance, draw_queries, judge, solve_relevance
 from tasks.simulation.language import SYLLABLES, body_texts, draw_words, make_language, query_texts, title_texts, zipf
 from tasks.simulation.mslr_web10k import MIX
 from tasks.simulation.texts import SHAPES
@@ -51,19 +51,14 @@ def evidence_of(rows: int, labels: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, labels)) * 2
 
 
-def test_a_worked_example_of_two_labels():
-    relevance = Relevance(bias=np.zeros(2), sharpness=np.array([2.0, 0.5]), pivot=np.array([1.0, 1.0]))
-    # label 1 by a margin of 3: 1 + 0.5 (3 - 1) = 2; label 0 by a margin of 1.5: 1 + 2 (1.5 - 1) = 2
-    probabilities = relevance(np.array([[0.0, 3.0], [1.5, 0.0]]))
-    np.testing.assert_allclose(probabilities, [[1 - expit(2), expit(2)], [expit(2), 1 - expit(2)]])
-
-
-def test_labels_that_are_not_decided_keep_their_odds():
-    evidence = evidence_of(500, 4)
-    relevance = Relevance(np.zeros(4), np.array([3.0, 0.3, 1.0, 0.5]), np.array([1.0, 0.5, 2.0, 0.0]))
-    others = evidence.argmax(axis=1)[:, None] != np.arange(4)
-    true, plain = (of[others].reshape(500, 3) for of in (relevance(evidence), softmax(evidence, axis=1)))
-    np.testing.assert_allclose(true / true.sum(axis=1)[:, None], plain / plain.sum(axis=1)[:, None])
+def test_the_decided_label_is_sharpened_about_its_pivot_and_the_others_keep_their_odds():
+    evidence, sharpness, pivot = evidence_of(500, 4), np.array([3.0, 0.3, 1.0, 0.5]), np.array([1.0, 0.5, 2.0, 0.0])
+    plain, decision = softmax(evidence, axis=1), evidence.argmax(axis=1)
+    confidence = plain.max(axis=1)
+    sharpened = expit(pivot[decision] + sharpness[decision] * (logit(confidence) - pivot[decision]))
+    expected = plain * ((1 - sharpened) / (1 - confidence))[:, None]
+    expected[np.arange(500), decision] = sharpened
+    np.testing.assert_allclose(Relevance(np.zeros(4), sharpness, pivot)(evidence), expected)
 
 
 @settings(deadline=None, max_examples=6)
@@ -77,18 +72,9 @@ def test_the_bias_gives_the_mix_that_was_asked_for_and_without_residual_the_trut
     assert np.abs(true.mean(axis=0) - mix).max() < 0.005
     if residual == 0:
         np.testing.assert_allclose(true, softmax(evidence + relevance.bias, axis=1), atol=1e-12)
-
-
-def test_a_decided_label_is_the_likelier_the_surer_and_the_commonest_sharper_than_it_seems_the_others_flatter():
-    evidence = evidence_of(4000, 3)
-    relevance = solve_relevance(evidence, np.array([0.2, 0.7, 0.1]), residual=1.0)
-    sharpness = relevance.sharpness
-    assert sharpness[1] > 1 > sharpness[0] == sharpness[2] > 0
-    decision, margin, _ = decisions(evidence + relevance.bias)
-    decided = relevance(evidence)[np.arange(4000), decision]
-    for label in range(3):
-        rows = np.flatnonzero(decision == label)
-        assert (np.diff(decided[rows][np.argsort(margin[rows])]) >= 0).all()
+    else:  # the commonest label is sharper than it seems, the others are flatter
+        assert ((relevance.sharpness > 1) == (np.arange(len(mix)) == mix.argmax())).all()
+        assert (relevance.sharpness > 0).all()
 
 
 def test_a_candidate_is_judged_once_or_twice_never_twice_near_by_and_of_the_same_truth():
@@ -142,18 +128,32 @@ def test_ranks_follow_the_law_of_zipf():
     assert count[-1] > 0
 
 
+CANDIDATES = {  # fewest, most and mean of a query
+    **{"amazon_esci": (8, 32, 20), "mslr_web10k": (1, 239, 120), "alloprof_rerank": (8, 70, 11)},
+    **{"esci_rerank_us": (2, 10, 8), "wands": (15, 45, 30), "scidocs": (2, 30, 11)},  # a title may stand in two rows
+}
+
+
 @pytest.mark.parametrize("name", TWINS)
-def test_every_set_is_one_frame_with_all_splits_and_labels_the_same_each_time(name, folders, frames):
-    frame, again = frames[name].drop("probabilities"), DATASETS[name].read(folders[name]).pairs
-    assert frame.equals(again)
+def test_every_set_is_one_frame_with_the_splits_labels_and_queries_of_the_official_one_the_same_each_time(
+    name, folders, frames
+):
+    dataset, frame = DATASETS[name], frames[name].drop("probabilities")
+    assert frame.equals(dataset.read(folders[name]).pairs)
     inputs = {"features": pl.Array(pl.Float32, 136)} if name == "mslr_web10k" else {"text": pl.String}
     assert dict(frame.schema) == {column: kind for column, kind in SCHEMA.items() if column != "text"} | inputs
     labels = frame.group_by("split").agg(pl.col("label").unique().sort())
-    assert dict(labels.rows()) == {split: [*range(DATASETS[name].n_labels)] for split in SPLITS}
-    if DATASETS[name].split_by == "group":
-        assert frame.group_by("group").agg(pl.col("split").n_unique())["split"].max() == 1
+    assert dict(labels.rows()) == {split: [*range(dataset.n_labels)] for split in SPLITS}
     if name == "alloprof_rerank":  # rows are in an order of their own
         assert not frame.filter(pl.col("split") == "train")["group"].is_sorted()
+    of_queries = [pl.len(), pl.col("label").n_unique(), pl.col("split").n_unique()]
+    queries = frame.group_by("group", maintain_order=True).agg(of_queries)
+    assert dataset.split_by == "row" or queries["split"].max() == 1
+    assert dataset.n_labels > 2 or queries["label"].min() == 2
+    sizes, (smallest, largest, mean) = queries["len"].sort(), CANDIDATES[name]
+    assert sizes[-1] <= largest
+    assert sizes[min(3, len(sizes) - 1)] >= smallest  # the last query of a split is cut off
+    assert sizes.mean() == pytest.approx(mean, rel=0.25)
 
 
 def test_every_official_set_has_a_twin_and_another_is_refused_by_name(tmp_path):
@@ -203,22 +203,6 @@ def test_the_same_seed_gives_the_same_bytes_another_gives_others_and_the_smalles
     assert first.keys() == other.keys()
     assert first["truth.parquet"] != other["truth.parquet"]
     assert len(DATASETS[name].read(tmp_path / "first").pairs) >= 20
-
-
-CANDIDATES = {  # fewest, most and mean of a query
-    **{"amazon_esci": (8, 32, 20), "mslr_web10k": (1, 239, 120), "alloprof_rerank": (8, 70, 11)},
-    **{"esci_rerank_us": (2, 10, 8), "wands": (15, 45, 30), "scidocs": (2, 30, 11)},  # a title may stand in two rows
-}
-
-
-@pytest.mark.parametrize("name", TWINS)
-def test_queries_have_as_many_candidates_as_the_official_ones_and_of_two_labels_both(name, frames):
-    queries = frames[name].group_by("group", maintain_order=True).agg(pl.len(), pl.col("label").n_unique())
-    sizes, (smallest, largest, mean) = queries["len"], CANDIDATES[name]
-    assert sizes.max() <= largest
-    assert sizes.sort()[min(3, len(sizes) - 1)] >= smallest  # the last query of a split is cut off
-    assert sizes.mean() == pytest.approx(mean, rel=0.25)
-    assert DATASETS[name].n_labels > 2 or queries["label"].min() == 2
 
 
 def test_layouts_have_the_peculiarities_of_the_official_ones(folders, frames):

@@ -12,7 +12,7 @@ from tasks.datasets.amazon_esci import AMAZON_ESCI
 from tasks.datasets.base import Dataset, Judged
 from tasks.datasets.esci_rerank_us import ESCI_RERANK_US
 from tasks.datasets.mslr_web10k import MSLR_WEB10K
-from tasks.datasets.options import FilesOptions, HubOptions, OwnOptions
+from tasks.datasets.own import FilesOptions, HubOptions, OwnOptions
 from tasks.datasets.scidocs import SCIDOCS
 from tasks.datasets.wands import WANDS
 from tasks.protocol.errors import BadInput, mistakes

@@ -77,24 +77,23 @@ def documents(rows: RepositoryRows, labels: tuple[str, ...], width: int, size: i
     same generator, its documents left in their order.
     """
     lists = {"query": "text or number", "labels": "list of integers", "features": "list of lists of numbers"}
-    counts = rows.table({"labels": lists["labels"]})["labels"].list.len().to_numpy()
+    n_labels, count = pl.col("labels").list.len(), pl.col("features").list.len().alias("count")
     generator = np.random.default_rng(seed)
+    counts = rows.table({"labels": lists["labels"]}).select(n_labels).to_series().to_numpy()
     order = generator.permutation(len(counts))
     ends = np.cumsum(counts[order])
     whole = int(np.searchsorted(ends, size, side="right"))  # so many queries fit
     frame = rows._replace(data=rows.data.select(order[: whole + 1])).table(lists)
     frame = frame.with_columns(pl.Series(ROW, order[: whole + 1] + 1))
-    count = pl.col("features").list.len()
-    uneven = pl.col("count") != pl.col("labels").list.len()
-    advice = "there must be as many as labels"
-    forbid(frame.with_columns(count=count), uneven, rows.path, "count", advice, called="features")
-    frame = frame.with_columns(place=pl.int_ranges(pl.col("labels").list.len())).explode("labels", "features", "place")
+    uneven, advice = pl.col("count") != n_labels, "there must be as many as labels"
+    forbid(frame.with_columns(count), uneven, rows.path, "count", advice, called="features")
+    frame = frame.with_columns(place=pl.int_ranges(n_labels)).explode("labels", "features", "place")
     if whole < len(order):
         fits = int(ends[whole - 1]) if whole else 0
         drawn = np.sort(generator.choice(len(frame) - fits, size - fits, replace=False))
         frame = frame[np.concatenate([np.arange(fits), fits + drawn])]
     wrong, advice = (pl.col("count") != width).fill_null(True), f"there must be {width}"
-    forbid(frame.with_columns(count=count), wrong, rows.path, "count", advice, called="features")
+    forbid(frame.with_columns(count), wrong, rows.path, "count", advice, called="features")
     known = pl.col("labels").is_between(0, len(labels) - 1).fill_null(False)
     forbid(frame, ~known, rows.path, "labels", f"it must be one of {', '.join(labels)}")
     features = frame["features"].list.to_array(width).to_numpy().astype(np.float32)

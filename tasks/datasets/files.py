@@ -13,8 +13,7 @@ import polars as pl
 
 from tasks.datasets.base import Judged
 from tasks.datasets.drawing import joined_text
-from tasks.datasets.options import FilesOptions, Lookup, Pairs
-from tasks.datasets.own import coded, judged, named, placed
+from tasks.datasets.own import FilesOptions, Lookup, Pairs, coded, judged, named, placed
 from tasks.datasets.raw import FETCH, ROW, forbid, opened, read_columns
 from tasks.protocol.errors import BadInput
 from tasks.sources.contents import parsing
@@ -30,7 +29,7 @@ def read(folder: Path, chosen: FilesOptions) -> Judged:
     """
     if chosen.features is None:
         assert chosen.pairs is not None
-        return text_rows(folder, chosen.pairs, chosen.labels)
+        return _text_rows(folder, chosen.pairs, chosen.labels)
     frames = {}
     for split, name in chosen.features.parts:
         path = folder / PurePath(name).name
@@ -83,10 +82,10 @@ def _rows(path: Path, lines: pl.DataFrame, width: int) -> pl.DataFrame:
     return rows.select(ROW, "label", pl.col("group").str.strip_prefix(GROUP), pl.Series("features", matrix))
 
 
-def text_rows(folder: Path, source: Pairs, labels: tuple[str, ...]) -> Judged:
+def _text_rows(folder: Path, source: Pairs, labels: tuple[str, ...]) -> Judged:
     """Rows of SCHEMA of tables of text pairs; a pair without an id of its own is named `<file>:<row>`."""
     lookups = {
-        side: texts_by_id(folder / PurePath(lookup.path).name, lookup)
+        side: _texts_by_id(folder / PurePath(lookup.path).name, lookup)
         for side, lookup in (("query", source.queries), ("candidate", source.candidates))
         if lookup is not None
     }
@@ -98,16 +97,13 @@ def text_rows(folder: Path, source: Pairs, labels: tuple[str, ...]) -> Judged:
             unknown = ~pl.col(side).is_in(texts["id"].implode()).fill_null(False)
             advice = "no row of the table it is looked up in has this id"
             forbid(frame, unknown, path, side, advice, called=getattr(source, side)[0])
-            frame = frame.join(texts, left_on=side, right_on="id", how="left", maintain_order="left")
-            frame = frame.with_columns(pl.col("text").alias(side)).drop("text")
-        if source.split is None:
-            frames[path] = frame.with_columns(split=pl.lit(split, dtype=pl.String))
-        else:
-            frames[path] = placed(frame, source.splits, path, called=source.split)
+            frame = frame.with_columns(pl.col(side).replace_strict(texts["id"], texts["text"], default=None))
+        drawn = frame.with_columns(split=pl.lit(split, dtype=pl.String))
+        frames[path] = placed(frame, source.splits, path, called=source.split) if source.split else drawn
     return judged(frames, source, labels, folder)
 
 
-def texts_by_id(path: Path, lookup: Lookup) -> pl.DataFrame:
+def _texts_by_id(path: Path, lookup: Lookup) -> pl.DataFrame:
     """`id, text` of a table of queries or candidates; BadInput where an id is null or comes twice."""
     frame = read_columns(path, {lookup.id: "text or number", **dict.fromkeys(lookup.text, "text")})
     twice = pl.col(lookup.id).is_null() | pl.col(lookup.id).is_duplicated()

@@ -7,8 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from tasks.datasets.base import Judged
-from tasks.datasets.options import HubOptions
-from tasks.datasets.own import judged, named
+from tasks.datasets.own import HubOptions, judged, named
 from tasks.datasets.repository import RepositoryRows, hub_library, opened_repository
 from tasks.protocol.errors import BadInput
 

@@ -15,13 +15,16 @@ import numpy as np
 import polars as pl
 
 from tasks.datasets.base import Judged
-from tasks.datasets.options import OwnOptions
+from tasks.datasets.own import OwnOptions
 from tasks.datasets.raw import FETCH, ROW, forbid, opened, require
 from tasks.protocol.errors import BadInput
 from tasks.sources.contents import PARQUET, first_line, parsing
 from tasks.sources.hub import INDEX
 
-SPLITS = {"validation": "val", "test": "test"}  # and what the names of their arrays begin with
+SPLITS = {  # the arrays of each
+    split: [f"{short}_{what}" for what in ("logits", "labels", "query_ids")]
+    for split, short in (("validation", "val"), ("test", "test"))
+}
 MOST_LABELS = 127  # that an int8 can name
 
 
@@ -62,14 +65,7 @@ def read_saved_logits(path: Path) -> tuple[pl.DataFrame, ...]:
     opened(path)
     parts = readers[path.suffix](path)
     for part in parts:
-        _check_shapes(part)
-    for axis, what in ((0, "members"), (2, "logits in each row")):
-        counts = {part.places[0]: part.logits.shape[axis] for part in parts}
-        if len(set(counts.values())) > 1:
-            each = ", ".join(f"{place} has {count} {what}" for place, count in counts.items())
-            raise BadInput(f"{each}; both splits need as many")
-    for part in parts:
-        _check_values(part)
+        _check(part, beside=parts[0])
     return tuple(pl.concat(_frame(part, member) for part in parts) for member in range(len(parts[0].logits)))
 
 
@@ -79,20 +75,19 @@ def _of_arrays(path: Path) -> list[Part]:
         raise BadInput(f"{path} is not a whole .npz file (no list of its arrays at its end); {FETCH}")
     try:
         with np.load(path, allow_pickle=False) as stored:
-            known = [f"{short}_{what}" for short in SPLITS.values() for what in ("logits", "labels", "query_ids")]
-            there, arrays = list(stored), {name: stored[name] for name in known if name in stored}
+            there = list(stored)
+            arrays = {name: stored[name] for names in SPLITS.values() for name in names if name in stored}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise BadInput(f"{path} is not a whole .npz file ({first_line(error)}); {FETCH}") from None
     except ValueError as error:  # what is pickled
         raise BadInput(f"{path} has an array of no plain type ({first_line(error)}); save numbers or text") from None
-    missing = [name for name in known if name not in arrays and not name.endswith("query_ids")]
+    missing = [name for names in SPLITS.values() for name in names[:2] if name not in arrays]
     if missing:
         raise BadInput(f"{path} has no array {', '.join(missing)}; it has {', '.join(there) or 'none'}")
-    if len(queries := [name for name in arrays if name.endswith("query_ids")]) == 1:
+    if len(queries := [names[2] for names in SPLITS.values() if names[2] in arrays]) == 1:
         raise BadInput(f"{path} has {queries[0]} only; give the query ids of both splits, or of neither")
     parts, first = [], 0
-    for place, split in enumerate(SPLITS):
-        names = known[3 * place : 3 * place + 3]
+    for split, names in SPLITS.items():
         logits, labels = arrays[names[0]], arrays[names[1]]
         rows = np.arange(labels.size)
         logits, groups = logits[None] if logits.ndim == 2 else logits, arrays.get(names[2], first + rows)
@@ -129,9 +124,9 @@ def _of_columns(path: Path) -> list[Part]:
     return parts
 
 
-def _check_shapes(part: Part) -> None:
-    """BadInput unless these are logits, labels and groups of the same rows."""
-    logits, where = part.logits, part.places
+def _check(part: Part, beside: Part) -> None:
+    """BadInput unless these are logits, labels and groups of the same rows, of the shape of those `beside` them."""
+    logits, labels, where = part.logits, part.labels, part.places
     if logits.ndim != 3 or logits.dtype.kind not in "fiu":
         what = f"{logits.dtype} of shape {logits.shape}"
         raise BadInput(f"{where[0]}: found {what}; save numbers of shape (members, n, K) or (n, K)")
@@ -141,26 +136,25 @@ def _check_shapes(part: Part) -> None:
     if not 2 <= n_labels <= MOST_LABELS:
         raise BadInput(f"{where[0]}: each row has {n_labels}; there must be 2 to {MOST_LABELS}, one for each label")
     for place, column, kinds, wanted in (
-        (where[1], part.labels, "iu", "integers"),
+        (where[1], labels, "iu", "integers"),
         (where[2], part.groups, "iuUO", "integers or text"),
     ):
         if column.shape != (n,) or column.dtype.kind not in kinds:
             what = f"{column.dtype} of shape {column.shape}"
             raise BadInput(f"{place}: found {what}; save {wanted}, one for each of the {n} rows of logits")
-
-
-def _check_values(part: Part) -> None:
-    """BadInput unless logits are finite and labels are all of those that there are logits for."""
-    logits, labels, n_labels = part.logits, part.labels, part.logits.shape[2]
+    for axis, what in ((0, "members"), (2, "logits in each row")):
+        if logits.shape[axis] != beside.logits.shape[axis]:
+            each = ", ".join(f"{of.places[0]} has {of.logits.shape[axis]} {what}" for of in (beside, part))
+            raise BadInput(f"{each}; both splits need as many")
     for member, row, label in np.argwhere(~np.isfinite(logits))[:1]:
         what = f"{logits[member, row, label]} for label {label} of member {member}"
-        raise BadInput(f"{part.places[0]}, row {part.rows[row]}: found {what}; every logit must be finite")
+        raise BadInput(f"{where[0]}, row {part.rows[row]}: found {what}; every logit must be finite")
     for row in np.flatnonzero((labels < 0) | (labels >= n_labels))[:1]:
         advice = f"with {n_labels} logits in each row it must be 0 to {n_labels - 1}"
-        raise BadInput(f"{part.places[1]}, row {part.rows[row]}: found {labels[row]}; {advice}")
+        raise BadInput(f"{where[1]}, row {part.rows[row]}: found {labels[row]}; {advice}")
     if absent := sorted(set(range(n_labels)) - set(labels.tolist())):
         none = ", ".join(map(str, absent))
-        raise BadInput(f"{part.places[1]}: no row has the label {none}; both splits need rows of each of {n_labels}")
+        raise BadInput(f"{where[1]}: no row has the label {none}; both splits need rows of each of {n_labels}")
 
 
 def _frame(part: Part, member: int) -> pl.DataFrame:
@@ -168,7 +162,7 @@ def _frame(part: Part, member: int) -> pl.DataFrame:
     columns = {
         "group": pl.Series(part.groups.tolist()).cast(pl.String),
         "label": part.labels.astype(np.int8),
-        "logits": pl.Series(part.logits[member].astype(np.float64), dtype=pl.Array(pl.Float64, part.logits.shape[2])),
+        "logits": part.logits[member].astype(np.float64),
     }
-    pair = pl.format("{}:{}", "split", pl.int_range(1, pl.len() + 1))
-    return pl.DataFrame(columns).select(pl.lit(part.split).alias("split"), *columns).with_columns(pair=pair)
+    pair = pl.format("{}:{}", pl.lit(part.split), pl.int_range(1, pl.len() + 1))
+    return pl.DataFrame(columns).select(pl.lit(part.split).alias("split"), pl.all(), pair=pair)

@@ -2,10 +2,11 @@
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
 
 import polars as pl
+import polars.selectors as cs
 
 from tasks.protocol.errors import BadInput
 from tasks.sources.contents import HEAD, JSON_LINES, PARQUET, check_content, parsing, refuse_no_data
@@ -16,20 +17,15 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 GZIP = b"\x1f\x8b"
 FETCH = "run the download stage again, or fetch the file anew"
 
-# what a column must hold -> the types that do, and the type it is read as
-KINDS: Mapping[str, tuple[Callable[[pl.DataType], bool], pl.DataType | type[pl.DataType]]] = {
-    "text": (lambda dtype: dtype in (pl.String, pl.Null), pl.String),
-    "text or number": (lambda dtype: dtype in (pl.String, pl.Null, pl.Boolean) or dtype.is_numeric(), pl.String),
-    "integer": (lambda dtype: dtype.is_integer(), pl.Int64),
-    "list of texts": (lambda dtype: dtype in (pl.List(pl.String), pl.List(pl.Null)), pl.List(pl.String)),
-    "list of integers": (
-        lambda dtype: isinstance(dtype, pl.List) and dtype.inner in (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8),
-        pl.List(pl.Int64),
-    ),
-    "list of lists of numbers": (
-        lambda dtype: dtype in (pl.List(pl.List(pl.Float32)), pl.List(pl.List(pl.Float64)), pl.List(pl.List(pl.Int64))),
-        pl.List(pl.List(pl.Float32)),
-    ),
+# what a column must hold -> those that do, and the type it is read as
+_TEXTS = cs.by_dtype(pl.String, pl.Null)
+KINDS: Mapping[str, tuple[cs.Selector, pl.DataType | type[pl.DataType]]] = {
+    "text": (_TEXTS, pl.String),
+    "text or number": (_TEXTS | cs.boolean() | cs.numeric(), pl.String),
+    "integer": (cs.integer(), pl.Int64),
+    "list of texts": (cs.list(_TEXTS), pl.List(pl.String)),
+    "list of integers": (cs.list(cs.integer()), pl.List(pl.Int64)),
+    "list of lists of numbers": (cs.list(cs.list(cs.numeric())), pl.List(pl.List(pl.Float32))),
 }
 
 
@@ -62,14 +58,14 @@ def read_columns(path: Path, kinds: Mapping[str, str]) -> pl.DataFrame:
     if ending == ".parquet":
         with parsing(path, PARQUET, FETCH):
             return typed(path, pl.scan_parquet(source).with_row_index(ROW, offset=1), kinds)
-    if ending in SEPARATORS:
-        with parsing(path, "a whole table", FETCH):
-            frame = pl.read_csv(source, separator=SEPARATORS[ending], infer_schema=False)
-        rows = frame.lazy().with_row_index(ROW, offset=1)
-        return typed(path, rows.filter(~pl.all_horizontal(pl.exclude(ROW).is_null())), kinds)
-    with parsing(path, JSON_LINES, FETCH, source):
-        frame = pl.read_ndjson(source, infer_schema_length=None)
-    return typed(path, frame.lazy().with_row_index(ROW, offset=1), kinds)
+    if ending not in SEPARATORS:
+        with parsing(path, JSON_LINES, FETCH, source):
+            frame = pl.read_ndjson(source, infer_schema_length=None)
+        return typed(path, frame.lazy().with_row_index(ROW, offset=1), kinds)
+    with parsing(path, "a whole table", FETCH):
+        frame = pl.read_csv(source, separator=SEPARATORS[ending], infer_schema=False)
+    rows = frame.lazy().with_row_index(ROW, offset=1)
+    return typed(path, rows.filter(~pl.all_horizontal(pl.exclude(ROW).is_null())), kinds)
 
 
 def file_format(path: str) -> str:
@@ -82,7 +78,7 @@ def typed(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> pl.DataFr
     schema = rows.collect_schema()
     require(path, schema.names(), kinds)
     for column, kind in kinds.items():
-        if not KINDS[kind][0](schema[column]):
+        if column not in cs.expand_selector(schema, KINDS[kind][0]):
             raise BadInput(f"{path}, column {column!r} is {schema[column]}, not {kind}; write it as {kind}")
     frame = rows.select(ROW, *(pl.col(column).cast(KINDS[kind][1]) for column, kind in kinds.items())).collect()
     if frame.is_empty():

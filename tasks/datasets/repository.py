@@ -7,6 +7,7 @@ page in HTML a broken footer. Nothing is written outside a throw-away folder, an
 import errno
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -85,20 +86,16 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
     Raises:
         BadInput: a file is cut or no data, there is no such configuration or split, or the library cannot read them.
     """
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != INDEX]
-    for path in files:
-        if path.suffix != ".md":
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != INDEX and path.suffix != ".md":
             opened(path)
-        if path.suffix == ".parquet":
-            with parsing(path, PARQUET, FETCH):  # what it holds stands at its end
-                pl.read_parquet_schema(path)
+            if path.suffix == ".parquet":
+                with parsing(path, PARQUET, FETCH):  # what it holds stands at its end
+                    pl.read_parquet_schema(path)
     library = hub_library()
     with tempfile.TemporaryDirectory() as place:
         view = Path(place) / "repository"  # these files, and none of our own beside them
-        for path in files:
-            link = view / path.relative_to(folder)
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(path.resolve())
+        shutil.copytree(folder.resolve(), view, copy_function=os.symlink, ignore=shutil.ignore_patterns(INDEX))
 
         def rows(split: str, config: str | None = None) -> RepositoryRows:
             try:
@@ -107,22 +104,14 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
                     str(view), name=config, split=split, cache_dir=place, verification_mode="no_checks"
                 )
             except (ValueError, OSError, library.exceptions.DatasetGenerationError) as error:
+                cause = error.__cause__ or error
+                if isinstance(cause, OSError) and cause.errno is not None:  # the machine failed, not the data
+                    if cause.errno in (errno.ENOSPC, errno.EDQUOT):  # where the library unpacks, seldom where data are
+                        where = f"{os.strerror(cause.errno)} in the folder for temporary files, which TMPDIR sets"
+                        raise OSError(cause.errno, where, tempfile.gettempdir()) from None
+                    raise cause from None
                 of = f"split {split}" + (f" of config {config}" if config else "")
-                raise _unreadable(error, f"{folder}: {of} cannot be read") from None
+                raise BadInput(f"{folder}: {of} cannot be read: {' '.join(str(cause).split())[:300]}") from None
             return RepositoryRows(folder / (config or "") / split, data)
 
         yield rows
-
-
-def _unreadable(error: Exception, what: str) -> OSError | BadInput:
-    """BadInput that says `what`, and why in a line; but the OSError itself where the machine failed, not the data.
-
-    The disk that is full is seldom that of the data: the library unpacks them in the folder for temporary files.
-    """
-    cause = error.__cause__ or error
-    if not isinstance(cause, OSError) or cause.errno is None:  # the library has errors of this kind without a number
-        return BadInput(f"{what}: {' '.join(str(cause).split())[:300]}")
-    if cause.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = f"{os.strerror(cause.errno)} in the folder for temporary files, which TMPDIR sets"
-        return OSError(cause.errno, where, tempfile.gettempdir())
-    return cause

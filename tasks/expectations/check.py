@@ -8,8 +8,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import LazyLoader
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -36,8 +35,6 @@ KINDS = {
     "at least": "ExpectColumnPairValuesAToBeGreaterThanB",
     "rows": "ExpectTableRowCountToBeBetween",
 }
-
-logger = logging.getLogger(__name__)
 
 # Its context is global to the process and not safe for threads: one context, one validation at a time.
 _ONE_AT_A_TIME = Lock()
@@ -69,8 +66,7 @@ def pass_gate(
     """Make one check after the other; return the JSON-able record of what was expected and observed.
 
     Nulls and NaN satisfy every expectation but `not null`, so a column needs that one too. An empty frame never
-    passes: every expectation would hold for no row at all. An expectation of the severity `warning` closes no gate:
-    what violates it is recorded, and goes to the log. Behind a failed check nothing more is checked.
+    passes: every expectation would hold for no row at all. Behind a failed check nothing more is checked.
 
     Args:
         name: of the gate.
@@ -85,16 +81,25 @@ def pass_gate(
     where, records = {key: _plain(value) for key, value in coordinates.items()}, []
     place = ", ".join(f"{key} {value}" for key, value in where.items())
     for check in checks:
-        observed = [_observed(result, check.frame, check.named_by) for result in _validate(check)]
-        success = all(seen["success"] or seen["severity"] == "warning" for seen in observed)
-        of_check = {"gate": check.gate, "coordinates": where, "success": success}
+        with _ONE_AT_A_TIME:
+            some_rows = expect("rows", min_value=1, description="there is at least one row")
+            suite = library().ExpectationSuite(name="gate", expectations=[some_rows, *check.expectations])
+            # Great Expectations takes no polars frame. Without its own row names it stays fast where most rows fail.
+            needed = {column for expected in check.expectations for column in _columns(expected.configuration)}
+            batch = batches().get_batch({"dataframe": check.frame.select(sorted(needed)).to_pandas()})
+            form = {"result_format": "SUMMARY", "partial_unexpected_count": ROWS_NAMED}
+            results = batch.validate(suite, result_format=form).results
+        observed = [_observed(result, check.frame, check.named_by) for result in results]
+        failed = [seen for seen in observed if not seen["success"]]
+        of_check = {"gate": check.gate, "coordinates": where, "success": not failed}
         records.append({**of_check, "rows": len(check.frame), "expectations": observed})
-        sentences = [_sentence(seen) for seen in observed if not seen["success"]]
-        if not success:
-            message = "\n".join([f"gate `{check.gate}` is closed for {place}", *sentences, remedy])
-            raise GateFailed(message, {"gate": name, "coordinates": where, "success": False, "checks": records})
-        if sentences:
-            logger.warning("\n".join([f"gate `{check.gate}` lets pass with a warning for {place}", *sentences]))
+        if failed:
+            message = [f"gate `{check.gate}` is closed for {place}"]
+            for seen in failed:
+                columns = f" (column {', '.join(seen['columns'])})" if seen["columns"] else ""
+                message.append(f"- expected: {seen['description']}{columns}; found: {seen['found']}")
+            record = {"gate": name, "coordinates": where, "success": False, "checks": records}
+            raise GateFailed("\n".join([*message, remedy]), record)
     return {"gate": name, "coordinates": where, "success": True, "checks": records}
 
 
@@ -121,10 +126,13 @@ def expect(kind: str, *columns: str, description: str | None = None, **limits: A
 
     `description` says in plain words what must hold.
     """
-    great_expectations = library()
-    names = ("column",) if len(columns) == 1 else ("column_A", "column_B")
-    of = dict(zip(names, columns, strict=False))
-    return getattr(great_expectations.expectations, KINDS[kind])(**of, description=description, **limits)
+    make = getattr(library().expectations, KINDS[kind])
+    return make(**named(columns), description=description, **limits)
+
+
+def named(columns: Sequence[str]) -> dict[str, str]:
+    """Return one or two columns by the names of Great Expectations' arguments."""
+    return dict(zip(("column",) if len(columns) == 1 else ("column_A", "column_B"), columns, strict=False))
 
 
 def expect_numbers(column: str, lowest: float, highest: float | None, description: str) -> list[Any]:
@@ -135,28 +143,17 @@ def expect_numbers(column: str, lowest: float, highest: float | None, descriptio
     ]
 
 
-class _Late:
-    """A finder of modules that are loaded where they are first used, not where they are imported."""
-
-    NAMES = frozenset({"altair", "scipy.stats"})  # for one expectation of the library's, which is not among ours
-
-    @classmethod
-    def find_spec(cls, name: str, path: Sequence[str] | None = None, _target: object = None) -> ModuleSpec | None:
-        spec = PathFinder.find_spec(name, path) if name in cls.NAMES else None
-        if spec is not None and spec.loader is not None:
-            spec.loader = LazyLoader(spec.loader)
-        return spec
-
-
 @cache
 def library() -> Any:
     """Great Expectations, which takes seconds to import, a third less without what we do not use of it."""
     logging.getLogger("great_expectations").setLevel(logging.WARNING)  # else it reports what it registers
-    sys.meta_path.insert(0, _Late)
-    try:
-        import great_expectations.expectations  # noqa: PLC0415
-    finally:
-        sys.meta_path.remove(_Late)
+    for name in ("altair", "scipy.stats"):  # for one expectation of the library's, which is not among ours
+        if name not in sys.modules and (spec := find_spec(name)) is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+            sys.modules[name] = module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[name])
+    import great_expectations.expectations  # noqa: PLC0415
+
     return great_expectations
 
 
@@ -174,18 +171,6 @@ def batches() -> Any:
         .add_dataframe_asset("frame")
         .add_batch_definition_whole_dataframe("all")
     )
-
-
-def _validate(check: Check) -> list[Any]:
-    """The results of Great Expectations, to which only the columns that expectations name cross over."""
-    with _ONE_AT_A_TIME:
-        some_rows = expect("rows", min_value=1, description="there is at least one row")
-        suite = library().ExpectationSuite(name="gate", expectations=[some_rows, *check.expectations])
-        needed = {column: None for expected in check.expectations for column in _columns(expected.configuration)}
-        # Great Expectations takes no polars frame. Without its own row names it stays fast where most rows fail.
-        frame = check.frame.select(list(needed) or check.frame.columns).to_pandas()
-        form = {"result_format": "SUMMARY", "partial_unexpected_count": ROWS_NAMED}
-        return list(batches().get_batch({"dataframe": frame}).validate(suite, result_format=form).results)
 
 
 def _columns(configuration: Any) -> list[str]:
@@ -249,12 +234,6 @@ def _found(columns: list[str], observed: Mapping[str, Any], rows: int) -> str:
         f"{row['row']}: " + ", ".join(f"{name} = {row[name]}" for name in columns) for row in observed["violating_rows"]
     )
     return f"{observed['violations']} of {rows} rows, such as {'; '.join(named)}"
-
-
-def _sentence(expectation: Mapping[str, Any]) -> str:
-    """A violated expectation in a line for a person."""
-    columns = f" (column {', '.join(expectation['columns'])})" if expectation["columns"] else ""
-    return f"- expected: {expectation['description']}{columns}; found: {expectation['found']}"
 
 
 def _plain(value: object) -> object:

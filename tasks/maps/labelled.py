@@ -189,10 +189,11 @@ def _unseen_in_the_paper(document: MapDocument, rows: PredictedRows) -> np.ndarr
     """Numbers, rising, of the rows on which neither fit was made; a temperature counts as fitted on calibrator-fit."""
     assert document.source.protocol is not None
     parts = validation_parts(len(rows), document.source.seed, document.source.protocol, rows.group)
+    calibrator_fit, projection_fit, _ = parts
     unseen = np.ones(len(rows), dtype=bool)
-    unseen[parts.projection_fit] = False
+    unseen[projection_fit] = False
     if not isinstance(document.calibrator.fitted, Identity):  # which learns nothing
-        unseen[parts.calibrator_fit] = False
+        unseen[calibrator_fit] = False
     return np.flatnonzero(unseen)
 
 

@@ -6,7 +6,8 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import BaseModel, Field
 
-Count = Annotated[int, Field(ge=1)]
+from tasks.predictors.linear import Count
+
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -61,11 +62,9 @@ def fit_boosted(
     import lightgbm  # noqa: PLC0415
     from sklearn.utils.class_weight import compute_sample_weight  # noqa: PLC0415
 
-    growth = {
-        **settings.model_dump(exclude={"rounds", "patience"}),
-        **{"objective": "multiclass", "num_class": n_labels, "bagging_freq": 1, "seed": seed},
-        **{"deterministic": True, "force_row_wise": True, "verbosity": -1},
-    }
+    always = {"objective": "multiclass", "bagging_freq": 1, "deterministic": True, "force_row_wise": True}
+    growth = settings.model_dump(exclude={"rounds", "patience"}) | always
+    growth |= {"num_class": n_labels, "seed": seed, "verbosity": -1}
     training = lightgbm.Dataset(rows, label=labels, weight=compute_sample_weight(class_weight, labels))
     booster = lightgbm.train(
         growth,

@@ -5,6 +5,7 @@ They read texts as TF-IDF, or standardised features; both are scikit-learn's too
 
 import io
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar
@@ -15,7 +16,7 @@ from pydantic import BaseModel, Field
 
 from tasks.protocol.errors import BadInput
 
-BETWEEN = "\n"  # parts the saved terms: no word holds one
+BETWEEN = "\n"  # parts the terms: no word holds one
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 
@@ -53,50 +54,20 @@ class MultinomialOnText(MultinomialOnFeatures, Terms, frozen=True):
     """How `multinomial` is fitted on TF-IDF."""
 
 
-@dataclass(frozen=True, eq=False)
-class Tfidf:
-    """The words and word pairs that count, and how much."""
-
-    terms: tuple[str, ...]  # in lower case, in the order of the columns
-    idf: np.ndarray  # (V,)
-
-    def __call__(self, texts: pl.Series) -> Any:
-        """`n` texts to a sparse matrix `(n, V)` float64, whose rows have length 1, or 0 where no term occurs."""
-        return _by_terms(self, tuple(texts))
-
-
-@dataclass(frozen=True)
-class Standardised:
-    """The mean and the deviation of each feature over the training rows."""
-
-    mean: np.ndarray  # (F,)
-    scale: np.ndarray  # (F,), 1 for a feature that is constant there
-
-    def __call__(self, features: np.ndarray) -> np.ndarray:
-        """Features `(n, F)` to `(n, F)` float64."""
-        return np.asarray((features - self.mean) / self.scale)
-
-
 # The base predictors of a data set read the same texts, and taking these apart is most of what a fit costs: each text
 # is taken apart once, for all of them.
 @lru_cache(maxsize=2)  # validation and test
-def _by_terms(tfidf: Tfidf, texts: tuple[str, ...]) -> Any:
+def _by_terms(terms: bytes, idf: bytes, texts: tuple[str, ...]) -> Any:
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415 (takes a second to import)
 
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, vocabulary=tfidf.terms)
-    vectorizer.idf_ = tfidf.idf
+    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, vocabulary=terms.decode().split(BETWEEN))
+    vectorizer.idf_ = np.frombuffer(idf)
     return vectorizer.transform(texts)
 
 
 @lru_cache(maxsize=1)  # train
-def fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tuple[Tfidf, Any]:
-    """The commonest words and word pairs of those in at least `min_rows` of the `n` texts; and the texts by them.
-
-    The order of the texts does not matter to the former.
-
-    Raises:
-        BadInput: there is no such word.
-    """
+def _fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tuple[dict[str, np.ndarray], Any]:
+    """The commonest words and word pairs of those in at least `min_rows` of the `n` texts; and the texts by them."""
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415
 
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=min_rows, max_features=max_features, sublinear_tf=True)
@@ -107,31 +78,39 @@ def fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tuple
             f"no word stands in {min_rows} of the {len(texts)} training texts; check the columns that the text is made"
             " of, or give more rows"
         ) from None
-    return Tfidf(tuple(vectorizer.get_feature_names_out().tolist()), vectorizer.idf_), rows
+    terms = np.frombuffer(BETWEEN.join(vectorizer.get_feature_names_out()).encode(), dtype=np.uint8)
+    return {"terms": terms, "idf": vectorizer.idf_}, rows
 
 
 @dataclass(frozen=True)
 class Linear:
     """A fitted linear classifier of V inputs."""
 
-    inputs: Tfidf | Standardised
     coefficients: np.ndarray  # (V, K)
     intercept: np.ndarray  # (K,)
+    # how rows are read: by `terms`, words and word pairs in lower case, parted by BETWEEN, as UTF-8, and their `idf`
+    # (V,); or by the `mean` (V,) and `scale` (V,) of each feature over the training rows, 1 for one that is constant
+    inputs: Mapping[str, np.ndarray]
 
     file: ClassVar[str] = "predictor.npz"
 
     def __call__(self, rows: Any) -> np.ndarray:
-        """A series of `n` texts, or features `(n, F)`, to decision values `(n, K)` float64."""
+        """A series of `n` texts, or features `(n, V)`, to decision values `(n, K)` float64.
+
+        A text is a row of length 1, or 0 where no term occurs.
+        """
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # noqa: PLC0415
 
         with threadpool_limits(limits=1):  # the order of a sum must not depend on how many cores there are
-            return np.asarray(self.inputs(rows) @ self.coefficients + self.intercept)
+            if isinstance(rows, pl.Series):
+                matrix = _by_terms(self.inputs["terms"].tobytes(), self.inputs["idf"].tobytes(), tuple(rows))
+            else:
+                matrix = (rows - self.inputs["mean"]) / self.inputs["scale"]
+            return np.asarray(matrix @ self.coefficients + self.intercept)
 
     def saved(self) -> bytes:
         """The content of `file`."""
-        arrays = {"coefficients": self.coefficients, "intercept": self.intercept, **vars(self.inputs)}
-        if isinstance(self.inputs, Tfidf):
-            arrays["terms"] = np.frombuffer(BETWEEN.join(self.inputs.terms).encode(), dtype=np.uint8)
+        arrays = {"coefficients": self.coefficients, "intercept": self.intercept, **self.inputs}
         np.savez_compressed(buffer := io.BytesIO(), allow_pickle=False, **arrays)
         return buffer.getvalue()
 
@@ -140,11 +119,7 @@ def read_linear(content: bytes) -> Linear:
     """The classifier whose file has this content."""
     with np.load(io.BytesIO(content), allow_pickle=False) as stored:
         arrays = dict(stored)
-    if "terms" in arrays:
-        inputs: Tfidf | Standardised = Tfidf(tuple(arrays["terms"].tobytes().decode().split(BETWEEN)), arrays["idf"])
-    else:
-        inputs = Standardised(arrays["mean"], arrays["scale"])
-    return Linear(inputs, arrays["coefficients"], arrays["intercept"])
+    return Linear(arrays.pop("coefficients"), arrays.pop("intercept"), arrays)
 
 
 def fit_gradient(
@@ -203,21 +178,20 @@ def fit_multinomial(
     return _linear(inputs, classifier, of_two=0.5)  # the log odds of two labels are the difference of their logits
 
 
-def _as_inputs(rows: Any, order: np.ndarray | slice, settings: Any) -> tuple[Tfidf | Standardised, Any]:
-    """What the rows are read as, and they as that, in this order."""
-    if isinstance(rows, pl.Series):
-        tfidf, matrix = fit_tfidf(tuple(rows), settings.max_features, settings.min_rows)
-        return tfidf, matrix[order]
+def _as_inputs(rows: Any, order: np.ndarray | slice, settings: Any) -> tuple[dict[str, np.ndarray], Any]:
+    """What the rows are read by, and they as that, in this order."""
     from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
 
+    if isinstance(rows, pl.Series):
+        inputs, matrix = _fit_tfidf(tuple(rows), settings.max_features, settings.min_rows)
+        return inputs, matrix[order]
     scaler = StandardScaler().fit(rows[order])
-    standardised = Standardised(scaler.mean_, scaler.scale_)
-    return standardised, standardised(rows[order])
+    return {"mean": scaler.mean_, "scale": scaler.scale_}, scaler.transform(rows[order])
 
 
-def _linear(inputs: Tfidf | Standardised, classifier: Any, of_two: float = 1.0) -> Linear:
+def _linear(inputs: Mapping[str, np.ndarray], classifier: Any, of_two: float = 1.0) -> Linear:
     """Where scikit-learn keeps one machine for two labels, one for each of them."""
     coefficients, intercept = classifier.coef_, classifier.intercept_
     if len(intercept) == 1:
         coefficients, intercept = (of_two * np.concatenate([-part, part]) for part in (coefficients, intercept))
-    return Linear(inputs, np.ascontiguousarray(coefficients.T), intercept)
+    return Linear(np.ascontiguousarray(coefficients.T), intercept, inputs)

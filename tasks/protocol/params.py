@@ -1,5 +1,6 @@
 """params.yaml as frozen values; the only reader of that file."""
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -79,7 +80,7 @@ class RivalParams(_Frozen):
     def asked(self, there: int) -> tuple[int, ...]:
         """Return the numbers of rows to compare at, of `there` rows: up to the first that takes them all."""
         steps = sorted(self.rows)
-        return tuple(step for place, step in enumerate(steps) if place == 0 or steps[place - 1] < there)
+        return tuple(steps[: bisect_left(steps, there) + 1])
 
 
 class Alternative(_Frozen):
@@ -218,16 +219,12 @@ class Params(_Frozen):
         return section
 
     @model_validator(mode="after")
-    def _no_name_is_given_twice(self) -> "Params":
+    def _consistent(self) -> "Params":
         names = [*self.calibrators, *self.rivals.calibrators]
         for what, given in (("calibrator", names), ("seed", self.seeds)):
             twice = sorted({str(name) for name in given if list(given).count(name) > 1})
             if twice:
                 raise ValueError(f"{what} {', '.join(twice)} is given more than once")
-        return self
-
-    @model_validator(mode="after")
-    def _alternatives_are_known(self) -> "Params":
         for name in self.sensitivity.alternatives:
             self.with_alternative(name)
         return self

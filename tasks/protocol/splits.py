@@ -40,14 +40,6 @@ class ValidationRows(NamedTuple):
         )
 
 
-class ValidationParts(NamedTuple):
-    """Row numbers within the validation rows; disjoint, the last two at most their cap."""
-
-    calibrator_fit: np.ndarray
-    projection_fit: np.ndarray
-    projection_selection: np.ndarray
-
-
 def rows_by_group(group: np.ndarray) -> list[np.ndarray]:
     """Groups `(n,)` to the rising row numbers of each, groups in the order of their first row: names do not matter."""
     _, first, code = np.unique(group, return_index=True, return_inverse=True)
@@ -62,28 +54,24 @@ def rows_of_units(parts: Sequence[np.ndarray], units: Sequence[np.ndarray] | Non
     return [np.concatenate([np.empty(0, dtype=np.int64), *(units[unit] for unit in part)]) for part in parts]
 
 
-def validation_parts(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> ValidationParts:
-    """Permute `n` validation rows under protocol seed `seed` and cut them, as the paper's authors do.
+def validation_parts(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> list[np.ndarray]:
+    """Return the rows for calibrator-fit, projection-fit and projection-selection, of `n` under protocol seed `seed`.
 
-    The first share is rounded, halves to the even number, the second rounded down, the third is what is left; so
-    their numbers come out row by row. A part over its cap is drawn down without replacement and then in file order.
-    With `params.split` `group` the groups `(n,)` are permuted in place of the rows and none falls in two parts.
+    They are permuted and cut as the paper's authors do: the first share is rounded, halves to the even number, the
+    second rounded down, the third is what is left; so their numbers come out row by row. One of the last two that is
+    over its cap is drawn down without replacement and then in file order. The parts are disjoint. With `params.split`
+    `group` the groups `(n,)` are permuted in place of the rows and none falls in two parts.
     """
     base = 2026 + 1009 * seed
     units = rows_by_group(group) if params.split == "group" and group is not None else None
     order = np.random.default_rng(base).permutation(n if units is None else len(units))
     first = round(params.parts[0] * len(order))
-    drawn = rows_of_units(np.split(order, [first, first + int(params.parts[1] * len(order))]), units)
-    calibrator_fit, *projection = drawn
-    return ValidationParts(
-        calibrator_fit,
-        *(
-            np.sort(np.random.default_rng(base + offset).choice(part, params.projection_cap, replace=False))
-            if len(part) > params.projection_cap
-            else part
-            for part, offset in zip(projection, (11, 23), strict=True)
-        ),
-    )
+    parts = rows_of_units(np.split(order, [first, first + int(params.parts[1] * len(order))]), units)
+    for place, offset in ((1, 11), (2, 23)):
+        if len(parts[place]) > params.projection_cap:
+            generator = np.random.default_rng(base + offset)
+            parts[place] = np.sort(generator.choice(parts[place], params.projection_cap, replace=False))
+    return parts
 
 
 def validation_rows(validation: FixedDecisions, seed: int, params: ProtocolParams) -> ValidationRows:
@@ -103,13 +91,12 @@ def draw_splits(
         by: `row`, or `group` (then no group that is drawn falls in two splits).
         shares: the share of the drawn rows (or groups) for each split; the shares sum to one.
     """
-    frame = frame.with_columns(unit=pl.int_range(pl.len()) if by == "row" else pl.col("group"))
-    units = frame.filter(pl.col("split").is_null())["unit"].unique(maintain_order=True)
+    unit = pl.int_range(pl.len()) if by == "row" else pl.col("group")
+    units = frame.select(unit.filter(pl.col("split").is_null()).unique(maintain_order=True)).to_series()
     order = np.random.default_rng(seed).permutation(len(units))
     ends = np.floor(np.cumsum(list(shares.values())) * len(units) + 0.5).astype(int)
-    drawn = np.empty(len(units), dtype=np.int64)
-    for code, rows in enumerate(np.split(order, ends[:-1])):
-        drawn[rows] = code
-    lookup = pl.DataFrame({"unit": units, "drawn": pl.Series(np.array(list(shares))[drawn], dtype=pl.String)})
-    joined = frame.join(lookup, on="unit", how="left", maintain_order="left")
-    return joined.with_columns(split=pl.coalesce("split", "drawn")).drop("unit", "drawn")
+    drawn = np.empty(len(units), dtype=object)
+    for split, places in zip(shares, np.split(order, ends[:-1]), strict=True):
+        drawn[places] = split
+    of_unit = unit.replace_strict(units, pl.Series(drawn, dtype=pl.String), default=None)
+    return frame.with_columns(split=pl.coalesce("split", of_unit))

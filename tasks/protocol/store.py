@@ -28,9 +28,11 @@ Content = TypeVar("Content")
 STATE = DATA / ".state"  # locks and records of this machine's runs; no stage reads it
 
 
-def raw_folder(dataset: str) -> Path:
-    """Return the folder of raw files, as downloaded, simulated or linked; nothing changes them afterwards."""
-    return DATA / "raw" / dataset
+# Each takes the name of a data set.
+raw_folder = (DATA / "raw").joinpath  # raw files, as downloaded, simulated or linked; nothing changes them afterwards
+base_folder = (DATA / "base").joinpath  # the base predictor, its seed-0 logits, the outline of every judged pair
+runs_folder = (DATA / "runs").joinpath  # metrics, scores, curves and gates
+explored_folder = (DATA / "explored").joinpath  # results of chosen seeds or calibrators only; no stage reads them
 
 
 def downloads_folder(dataset: str) -> Path:
@@ -38,22 +40,7 @@ def downloads_folder(dataset: str) -> Path:
 
     It is beside their place, so that they can be moved there in one step wherever `data/raw` is.
     """
-    return DATA / "raw" / f".{dataset}.partial"
-
-
-def base_folder(dataset: str) -> Path:
-    """Return the folder of the base predictor and its seed-0 logits."""
-    return DATA / "base" / dataset
-
-
-def runs_folder(dataset: str) -> Path:
-    """Return the folder of the metrics, scores, curves and gates of a data set."""
-    return DATA / "runs" / dataset
-
-
-def explored_folder(dataset: str) -> Path:
-    """Return the folder of results of chosen seeds or calibrators only; no stage reads them."""
-    return DATA / "explored" / dataset
+    return raw_folder(f".{dataset}.partial")
 
 
 def manifest_file(dataset: str, stage: str) -> Path:
@@ -207,26 +194,16 @@ class Base:
     seed0_accuracy: float  # of the decisions on the test rows, as `train` saw it
 
 
-def write_pairs(dataset: str, outline: pl.DataFrame) -> None:
-    """Write `base/<d>/pairs.parquet`: the outline of every judged pair, train rows too."""
-    write_whole(base_folder(dataset) / "pairs.parquet", outline.write_parquet)
-
-
-def read_pairs(dataset: str) -> pl.DataFrame:
-    """Read what `write_pairs` wrote; BadInput where it is missing or cut off."""
-    return read_parquet(base_folder(dataset) / "pairs.parquet")
-
-
 def write_decisions(path: Path, parts: Mapping[str, FixedDecisions]) -> None:
     """Write `split, group, label, decision, logits`, rows in the order of `parts`."""
     frame = pl.concat(
         pl.DataFrame(
             {
-                "split": pl.Series([split] * len(rows), dtype=pl.String),
+                "split": [split] * len(rows),
                 "group": pl.Series(rows.group.tolist(), dtype=pl.String),
                 "label": pl.Series(rows.labels, dtype=pl.Int8),
                 "decision": pl.Series(rows.decision, dtype=pl.Int8),
-                "logits": pl.Series(rows.logits, dtype=pl.Array(pl.Float64, rows.n_labels)).arr.to_list(),
+                "logits": pl.Series(rows.logits).arr.to_list(),
             }
         )
         for split, rows in parts.items()
@@ -238,11 +215,6 @@ def write_logits(dataset: str, parts: Mapping[str, FixedDecisions], facts: Mappi
     """Write `base/<d>/logits.parquet` and `base/<d>/base.json`."""
     write_decisions(base_folder(dataset) / "logits.parquet", parts)
     write_json(base_folder(dataset) / "base.json", facts)
-
-
-def alternative_file(dataset: str, name: str) -> Path:
-    """Return the file of the logits of another base predictor for the same rows; `train` may have made none."""
-    return base_folder(dataset) / "sensitivity" / f"{name}.parquet"
 
 
 def read_members(dataset: str) -> list[list[Base]]:
@@ -267,19 +239,14 @@ def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity")
         if rows.is_empty():
             raise BadInput(f"{path} has no {split} rows; check `split` of {dataset} in params.yaml")
         lengths = rows["logits"].list.len().to_numpy()
-        if len(at := np.flatnonzero(lengths != len(labels))):
-            raise BadInput(f"{path}: {split} row {at[0]} has {lengths[at[0]]} logits, not K = {len(labels)}")
+        for row in np.flatnonzero(lengths != len(labels))[:1]:
+            raise BadInput(f"{path}: {split} row {row} has {lengths[row]} logits, not K = {len(labels)}")
         logits = rows["logits"].list.to_array(len(labels)).to_numpy().astype(np.float64)
-        if len(at := np.flatnonzero(~np.isfinite(logits).all(axis=1))):
-            raise BadInput(
-                f"{path}: {split} row {at[0]} has logits {logits[at[0]].tolist()}; every logit must be finite"
-            )
-        parts[split] = FixedDecisions(
-            logits=logits,
-            labels=rows["label"].to_numpy().astype(np.int64),
-            decision=decide(logits) if other else rows["decision"].to_numpy().astype(np.int64),
-            group=rows["group"].to_numpy(),
-        )
+        for row in np.flatnonzero(~np.isfinite(logits).all(axis=1))[:1]:
+            raise BadInput(f"{path}: {split} row {row} has logits {logits[row].tolist()}; every logit must be finite")
+        decision = decide(logits) if other else rows["decision"].to_numpy().astype(np.int64)
+        label, group = rows["label"].to_numpy().astype(np.int64), rows["group"].to_numpy()
+        parts[split] = FixedDecisions(logits, label, decision, group)
     return Base(
         name=dataset,
         **parts,

@@ -36,14 +36,13 @@ class Axes:
 
     def due(self, shape: tuple[int, ...], lengths: dict[str, int]) -> tuple[int, ...]:
         """Return the shape that a field of `shape` should have; a name new to `lengths` takes its length there."""
-        due = []
-        for axis, length in zip(self.axes, shape, strict=False):
-            if isinstance(axis, str):
-                fewer = axis.endswith("-1")
-                due.append(lengths.setdefault(axis.removesuffix("-1"), length + fewer) - fewer)
-            else:
-                due.append(axis)
-        return tuple(due)
+
+        def of(axis: str, length: int) -> int:
+            fewer = axis.endswith("-1")
+            return lengths.setdefault(axis.removesuffix("-1"), length + fewer) - fewer
+
+        both = zip(self.axes, shape, strict=False)
+        return tuple(of(axis, length) if isinstance(axis, str) else axis for axis, length in both)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Nested lists of bounded numbers, as they stand in JSON, for an array; what pydantic has for another type."""

@@ -12,6 +12,7 @@ typical g of the label, so that a linear model finds no constant to absorb.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -66,18 +67,15 @@ def solve_relevance(evidence: np.ndarray, mix: np.ndarray, residual: float) -> R
     sharpness = np.exp(LOG_SHARPNESS * residual * tilt)
     bias = np.log(mix)
     for step in STEPS:
-        relevance = Relevance(bias, sharpness, pivots(evidence + bias))
+        relevance = Relevance(bias, sharpness, _pivots(evidence + bias))
         bias = bias + step * (np.log(mix) - np.log(relevance(evidence).mean(axis=0)))
-    return Relevance(bias, sharpness, pivots(evidence + bias))
+    return Relevance(bias, sharpness, _pivots(evidence + bias))
 
 
-def pivots(scores: np.ndarray) -> np.ndarray:
-    """For each label the mean margin of the rows of `scores (n, K)` that decide it, `(K,)`; 0 where none does.
-
-    Rows weigh c (1 - c), c their confidence: then sharpening moves no label's mean accuracy, to first order.
-    """
+def _pivots(scores: np.ndarray) -> np.ndarray:
+    """For each label the mean margin of the rows of `scores (n, K)` that decide it, `(K,)`; 0 where none does."""
     decision, margin, _ = decisions(scores)
-    weight = expit(margin) * expit(-margin)
+    weight = expit(margin) * expit(-margin)  # so sharpening moves no label's mean accuracy, to first order
     total = np.bincount(decision, weights=weight, minlength=scores.shape[1])
     summed = np.bincount(decision, weights=weight * margin, minlength=scores.shape[1])
     return np.divide(summed, total, out=np.zeros_like(total), where=total > 0)
@@ -94,19 +92,14 @@ def probability_lists(probabilities: np.ndarray) -> pl.Series:
     return pl.Series("probabilities", probabilities, dtype=pl.Array(pl.Float64, probabilities.shape[1])).arr.to_list()
 
 
-@dataclass(frozen=True)
-class Judgements:
+class Judgements(NamedTuple):
     """`n` judgements of `m` candidates, in an order that says nothing about their labels."""
 
     candidate: np.ndarray  # (n,) int64, 0..m-1
+    first: np.ndarray  # (m,) int64, the row in which each candidate is judged first
     choice: np.ndarray  # (m, SLOTS) int64, the phrase of a candidate in each slot
     probabilities: np.ndarray  # (n, K) float64, the true P(y|x)
     label: np.ndarray  # (n,) int64
-
-    @property
-    def first(self) -> np.ndarray:
-        """The row in which each candidate is judged first, `(m,)`."""
-        return np.unique(self.candidate, return_index=True)[1]
 
 
 def judge(rows: int, mix: tuple[float, ...], residual: float, generator: np.random.Generator) -> Judgements:
@@ -121,7 +114,7 @@ def judge(rows: int, mix: tuple[float, ...], residual: float, generator: np.rand
     weights *= STRENGTH / np.sqrt(SLOTS) / weights.std(axis=1, keepdims=True)
     evidence = sum(weights[slot, choice[:, slot]] for slot in range(SLOTS))[candidate]
     probabilities = solve_relevance(evidence, np.array(mix), residual)(evidence)
-    return Judgements(candidate, choice, probabilities, draw_labels(probabilities, generator))
+    return Judgements(candidate, np.flatnonzero(~again), choice, probabilities, draw_labels(probabilities, generator))
 
 
 def draw_queries(

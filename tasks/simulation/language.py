@@ -11,7 +11,7 @@ back only helps to learn the training rows by heart.
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ SYLLABLES = {
 }
 
 
-@dataclass(frozen=True)
-class Language:
+class Language(NamedTuple):
     """The phrases of a language."""
 
     evidence: np.ndarray  # (SLOTS, CHOICES) str
@@ -44,12 +43,8 @@ def make_language(tongue: str, texts: int, generator: np.random.Generator) -> La
     kinds = np.cumsum([PHRASE * SLOTS * CHOICES, WORDS, TOPICS])
     drawn = draw_words(tongue, kinds[-1] + 2 * math.isqrt(texts) + 2, generator)
     evidence, words, topics, names = np.split(drawn, kinds)
-    return Language(
-        evidence=joined(evidence.reshape(SLOTS, CHOICES, PHRASE)),
-        stock=joined(words[zipf(WORDS, (TOPICS, STOCK, PHRASE), generator)]),
-        topics=topics,
-        names=names,
-    )
+    stock = joined(words[zipf(WORDS, (TOPICS, STOCK, PHRASE), generator)])
+    return Language(joined(evidence.reshape(SLOTS, CHOICES, PHRASE)), stock, topics, names)
 
 
 def draw_words(tongue: str, count: int, generator: np.random.Generator) -> np.ndarray:

@@ -77,12 +77,9 @@ def wands(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables, p
     def but_every(step: int, column: pl.Expr) -> pl.Expr:
         return pl.when(pl.col("candidate_number") % step != 0).then(column)
 
-    columns = {
-        "query_id": pl.col("query_number"),
-        "product_id": pl.col("candidate_number"),
-        "label": pl.col("label"),
-        "query": pl.col("query"),
-        "product_name": pl.col("title"),
+    columns: dict[str, str | pl.Expr] = {
+        **{"query_id": "query_number", "product_id": "candidate_number", "label": "label", "query": "query"},
+        "product_name": "title",
         "product_class": but_every(15, pl.format("{}|{}", "word", pl.col("word").str.to_uppercase())),
         "category hierarchy": but_every(28, pl.format("home / {}", "word")),
         "product_description": but_every(7, pl.col("body")),
@@ -109,21 +106,22 @@ def scidocs(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables,
     return {("default", "test"): lists.drop("query_number")}, pairs
 
 
-def retrieval(prefix: str, ranked: bool) -> Layout:
-    """The layout of a reranking task: `corpus`, `queries`, qrels (`default`), and where `ranked` `top_ranked`."""
+def retrieval(prefix: str) -> Layout:
+    """The layout of a reranking task: `corpus`, `queries`, qrels (`default`), and with a `prefix` `top_ranked`."""
 
     def layout(rows: pl.DataFrame, _: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
         query = pl.format("query{}", pl.col("query_number").cast(pl.String).str.zfill(6)).alias("query-id")
         pairs = rows.with_columns(query, pl.format("document{}", "candidate_number").alias("corpus-id"))
         pairs = pairs.with_columns(pair=pl.format("{}:{}", "query-id", "corpus-id"))
-        first = (pairs.unique(side, keep="first", maintain_order=True) for side in ("query-id", "corpus-id"))
-        asked, candidates = first
+        asked, candidates = (
+            pairs.unique(side, keep="first", maintain_order=True) for side in ("query-id", "corpus-id")
+        )
         tables = {
-            "corpus": candidates.select(pl.col("corpus-id").alias("_id"), "title", text="body"),
-            "queries": asked.select(pl.col("query-id").alias("_id"), text="query"),
+            "corpus": candidates.select(_id="corpus-id", title="title", text="body"),
+            "queries": asked.select(_id="query-id", text="query"),
             "qrels" if prefix else "default": pairs.select("query-id", "corpus-id", score="label"),
         }
-        if ranked:
+        if prefix:
             lists = pairs.group_by("query-id", maintain_order=True).agg(pl.col("corpus-id").alias("corpus-ids"))
             tables["top_ranked"] = lists
         return {(prefix + name, "test"): frame for name, frame in tables.items()}, pairs
@@ -134,8 +132,8 @@ def retrieval(prefix: str, ranked: bool) -> Layout:
 # Fewer rows of WANDS mean fewer products of a query (of some 486), down to 30, and only then fewer queries.
 SHAPES = {
     "amazon_esci": Shape((0.1004, 0.0289, 0.2191, 0.6516), lambda _: (8, 32), "us", amazon_esci),
-    "alloprof_rerank": Shape((0.8812, 0.1188), lambda _: (8, 8), "fr", retrieval("", ranked=False)),
-    "esci_rerank_us": Shape((0.2748, 0.7252), lambda _: (4, 21), "us", retrieval("us-", ranked=True)),
+    "alloprof_rerank": Shape((0.8812, 0.1188), lambda _: (8, 8), "fr", retrieval("")),
+    "esci_rerank_us": Shape((0.2748, 0.7252), lambda _: (4, 21), "us", retrieval("us-")),
     "wands": Shape(
         (0.2622, 0.6281, 0.1097), lambda rows: (max(30, rows // 480) // 2, max(30, rows // 480) * 3 // 2), "us", wands
     ),
