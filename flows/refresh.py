@@ -16,19 +16,10 @@ from pydantic import Field
 from rich.console import Console
 from rich.table import Column, Table
 
+from flows import processes
 from flows.console import command
 from flows.engine import alive, mark_crashed, progress, server_variables
-from flows.processes import (
-    Process,
-    end,
-    end_left_behind,
-    finish,
-    quarantine_corrupt_dvc_files,
-    remove_empty_runs,
-    stale_stages,
-    start_repro,
-    start_run,
-)
+from flows.processes import Process
 from flows.server import server_needed
 from tasks.expectations.check import violated
 from tasks.protocol.errors import BadInput, RunFailed
@@ -44,34 +35,35 @@ from tasks.watch import watched
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
 FINISHED = STATE / "finished.json"  # the headline numbers of the last run in which every stage finished
-STARTED: list[Process] = []  # for a run, by `main` while its server comes up
 
 
 def clear_away(since: datetime) -> None:
     """End and remove what an earlier refresh has left that was killed, or that found gates closed before `since`."""
-    end_left_behind()
-    quarantine_corrupt_dvc_files()
-    remove_empty_runs()
+    processes.end_left_behind()
+    processes.quarantine_corrupt_dvc_files()
+    processes.remove_empty_runs()
     for kept in failed_gates_file("").parent.glob("*.json"):
         if kept.stat().st_mtime < since.timestamp():
             kept.unlink(missing_ok=True)
 
 
-def repro(targets: list[str], force: bool, params: Params, since: datetime) -> int:
-    """Bring `targets` (everything, if none) up to date, the report after all else; returns DVC's exit status."""
+def repro(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> int:
+    """Bring `targets` (everything, if none) up to date, the report after all else; returns DVC's exit status.
+
+    What is in `run` has been started for it.
+    """
     try:
-        if not STARTED:
-            start_run(STARTED, targets, force, params, server_variables())
+        if not run:
+            processes.start_run(run, targets, force, params, server_variables())
         if not targets:
-            follow_lanes(STARTED, list(params.datasets), since)
-        status = finish(STARTED)
-        STARTED.clear()  # their numbers may be those of others from now on
+            follow_lanes(run, list(params.datasets), since)
+        status = processes.finish(run)
         if not targets and not status:
-            status = finish([start_repro(["--force"] * force + ["--single-item", "report"], server_variables())])
+            report = ["--force"] * force + ["--single-item", "report"]
+            status = processes.finish([processes.start_repro(report, server_variables())])
         return status
     finally:
-        end(STARTED)
-        STARTED.clear()
+        processes.end(run)
 
 
 def follow_lanes(lanes: list[Process], datasets: list[str], since: datetime) -> None:
@@ -109,17 +101,14 @@ def report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]
     return ["the report marks what is missing"]
 
 
-def bring_up_to_date(targets: list[str], force: bool, params: Params, since: datetime) -> list[str]:
+def bring_up_to_date(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> list[str]:
     """Run DVC, show what became of the stages and what it changed; returns what went wrong, a sentence each."""
-    status = repro(targets, force, params, since)
-    stale = stale_stages() if status else set()
-    stages = happened(since, stale)
-    show_stages(
-        [run for run in stages if not targets or run.how in {"ran", "restored", "failed"} or run.stage in targets]
-    )
+    status = repro(run, targets, force, params, since)
+    stages = happened(since, stale := processes.stale_stages() if status else set())
+    show_stages([of for of in stages if not targets or of.how in {"ran", "restored", "failed"} or of.stage in targets])
     show_failed_gates(list(params.datasets))
     if status:
-        failed = {run.stage: run.why for run in stages if run.how == "failed"}
+        failed = {of.stage: of.why for of in stages if of.how == "failed"}
         wrong = [f"{stage}: {why}" for stage, why in failed.items()]
         wrong = wrong or ["DVC could not run a stage; its own words stand above"]
         return wrong if targets else [*wrong, *report_with_holes(failed, params, stale)]
@@ -193,21 +182,16 @@ def link_report() -> None:
     print(f"report: {page}")
 
 
-@flow(flow_run_name="refresh")
-def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
-    """Bring everything up to date, or only `targets` and what they need, then look at the maps in use.
-
-    Where a data set failed, the others finish and the report marks the hole. Raises RunFailed with all that went
-    wrong, once all else is done.
-    """
+def refreshed(run: list[Process], targets: list[str], force: bool) -> None:
+    """What the flow `refresh` does, for which what is in `run` has been started already."""
     params = load_params()
-    for target in targets or []:
+    for target in targets:
         declared(target)  # BadInput where it is no stage of dvc.yaml
     with alive(), locked("refresh") as since:
-        if not STARTED:
+        if not run:
             clear_away(since)
         mark_crashed()
-        wrong = bring_up_to_date(targets or [], force, params, since)
+        wrong = bring_up_to_date(run, targets, force, params, since)
         if not targets or "report" in targets:
             try:
                 show_report()
@@ -218,6 +202,16 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
         raise RunFailed("\n  ".join(["not all went well:", *wrong]))
 
 
+@flow(flow_run_name="refresh")
+def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
+    """Bring everything up to date, or only `targets` and what they need, then look at the maps in use.
+
+    Where a data set failed, the others finish and the report marks the hole. Raises RunFailed with all that went
+    wrong, once all else is done.
+    """
+    refreshed([], targets or [], force)
+
+
 def main(
     targets: Annotated[list[str] | None, typer.Argument(help="Stages, such as reliability@wands; else all.")] = None,
     force: Annotated[bool, typer.Option(help="Run also what is up to date.")] = False,
@@ -225,16 +219,22 @@ def main(
     """Bring the data sets and the report up to date under one API server; says what ran, and why."""
     for ending in (signal.SIGTERM, signal.SIGHUP):  # also of a terminal that is closed: what we started has its own
         signal.signal(ending, lambda number, _frame: sys.exit(128 + number))
-    params = load_params()  # a mistake is said before a server starts
-    for target in targets or []:
+    params, run = load_params(), list[Process]()  # a mistake is said before a server starts
+    wanted = targets or []
+    for target in wanted:
         declared(target)  # BadInput where it is no stage of dvc.yaml
+
+    @flow(name="refresh", flow_run_name="refresh")
+    def refresh_started(targets: list[str], force: bool) -> None:
+        refreshed(run, targets, force)
+
     with locked("refresh") as since:
         try:
             clear_away(since)
-            with server_needed(lambda: start_run(STARTED, targets or [], force, params, server_variables())):
-                refresh(targets or [], force)
+            with server_needed(lambda: processes.start_run(run, wanted, force, params, server_variables())):
+                refresh_started(wanted, force)
         finally:
-            end(STARTED)
+            processes.end(run)
 
 
 if __name__ == "__main__":

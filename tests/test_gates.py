@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 
-from flows import docs, engine, refresh, reliability
+from flows import docs, engine, processes, refresh, reliability
 from tasks import show
 from tasks.expectations.check import Check, GateFailed, expect_numbers, pass_gate, violated
 from tasks.expectations.docs import build_docs
@@ -99,7 +99,7 @@ def test_a_failed_gate_is_a_table_of_its_run_and_of_refreshes_until_the_next_run
 
 def test_a_refresh_begins_without_the_failed_gates_of_an_earlier_one(monkeypatch, closed):
     for name in ("end_left_behind", "quarantine_corrupt_dvc_files", "remove_empty_runs"):
-        monkeypatch.setattr(refresh, name, lambda: None)
+        monkeypatch.setattr(processes, name, lambda: None)
     reliability.keep_failed(BASE, [closed.record])
     refresh.clear_away(datetime.now(UTC) - timedelta(minutes=1))  # it is of this very refresh, whose stages began early
     assert failed_gates_file("amazon_esci").exists()

@@ -9,7 +9,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
-from flows.doors import Doors
+from flows.server import Doors
 
 JSON = {"content-type": "application/json"}
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
