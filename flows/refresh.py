@@ -17,7 +17,6 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from flows import processes
-from flows.console import command
 from flows.engine import alive, mark_crashed, progress, server_variables
 from flows.processes import Process
 from flows.server import server_needed
@@ -29,6 +28,7 @@ from tasks.provenance.changes import leaves
 from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.lock import locked
+from tasks.provenance.stage import command
 from tasks.tables.display import display_name, shown
 from tasks.tables.main import main_table
 from tasks.watch import watched

@@ -11,7 +11,6 @@ import typer
 from prefect import flow, tags
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.console import command
 from flows.engine import alive, follow, outcome, task_runner
 from flows.server import find_server, server_needed
 from tasks.baselines import baselines
@@ -28,7 +27,7 @@ from tasks.protocol.results import Projected
 from tasks.protocol.splits import validation_rows
 from tasks.protocol.store import Base
 from tasks.provenance.lock import locked
-from tasks.provenance.stage import stage_run
+from tasks.provenance.stage import command, stage_run
 from tasks.sensitivity import sensitivity
 from tasks.show import show, show_gates
 from tasks.validate import check_inputs, check_invariants

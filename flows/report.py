@@ -3,12 +3,11 @@
 import polars as pl
 from prefect import flow
 
-from flows.console import command
 from flows.engine import alive, progress
 from flows.server import server_needed
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
-from tasks.provenance.stage import stage_run
+from tasks.provenance.stage import command, stage_run
 from tasks.report import draw, gather, write_figures, write_headline, write_page, write_paper_figures, write_table
 from tasks.tables import TABLES
 

@@ -4,13 +4,13 @@ import errno
 import os
 import shutil
 import sys
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+import typer
 from pydantic import BaseModel, ValidationError
 
 from tasks.protocol.errors import BadInput, RunFailed, printable
@@ -122,28 +122,30 @@ def _check_same(stage: Declared, inputs: Files, code: Files) -> None:
 
 
 def as_stage(kind: str, work: Callable[[str], object]) -> None:
-    """Run `work` on the data set that the command line names, as the stage `kind` of DVC.
+    """Run `work` on the data set that the command line names, as the stage `kind` of DVC; ends as `command` does."""
 
-    What goes wrong by no fault of ours ends the process with a sentence and the exit status 1.
+    def stage(dataset: Annotated[str, typer.Argument(help="A key of `datasets` in params.yaml.")]) -> None:
+        with stage_run(f"{kind}@{dataset}"):
+            work(dataset)
+
+    command(stage, kind)
+
+
+def command(main: Callable[..., object], name: str) -> None:
+    """Run `main` with what the command line says, and end the process.
+
+    What goes wrong by no fault of ours ends it with a sentence, and the exit status 1.
     """
-    parser = ArgumentParser(prog=kind, description=f"The stage {kind} of one data set; `dvc repro {kind}@…` calls it.")
-    parser.add_argument("dataset", help="a key of `datasets` in params.yaml")
-    dataset = parser.parse_args().dataset
-    with in_a_sentence(kind), stage_run(f"{kind}@{dataset}"):
-        work(dataset)
-
-
-@contextmanager
-def in_a_sentence(kind: str) -> Iterator[None]:
-    """What goes wrong inside by no fault of ours ends the process with a sentence, and the exit status 1."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
     try:
-        yield
+        app()
     except (BadInput, RunFailed) as error:
-        sys.exit("\n".join(map(printable, f"{kind}: {error}".split("\n"))))
+        sys.exit("\n".join(map(printable, f"{name}: {error}".split("\n"))))
     except OSError as error:
         if error.errno in MAY_NOT and error.filename:
             refused = f"{error.filename} is refused ({error.strerror})"
-            sys.exit(f"{kind}: {refused}; take a checkout that belongs to you and may be written to")
+            sys.exit(f"{name}: {refused}; take a checkout that belongs to you and may be written to")
         if error.errno not in NO_ROOM:
             raise
-        sys.exit(f"{kind}: no room is left on the disk ({error}); make room and run the same command again")
+        sys.exit(f"{name}: no room is left on the disk ({error}); make room and run the same command again")
