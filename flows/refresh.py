@@ -80,15 +80,12 @@ def follow_lanes(lanes: list[Process], datasets: list[str], since: datetime) -> 
     advance(len(datasets))
 
 
-def report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]) -> list[str]:
-    """The report without the data sets of stages that failed or are stale; what is to be said of it, a sentence each.
-
-    It is not that of a finished stage, nor DVC's. Where it is the report itself that failed there is none.
-    """
+def _report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]) -> list[str]:
+    """Write the report with holes where stages failed or are `stale`, as no stage of DVC; what is to be said of it."""
     reasons = {stage.partition("@")[2]: f"{stage}: {why}" for stage, why in failed.items()}
     unfinished = {stage.partition("@")[2] for stage in stale}
     holes = {name: reasons.get(name, "its stages did not run") for name in params.datasets if name in unfinished}
-    if not holes:
+    if not holes:  # it is the report itself that failed
         return []
     from flows.report import report  # noqa: PLC0415 - half a second that most runs do not need
 
@@ -101,25 +98,25 @@ def report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]
     return ["the report marks what is missing"]
 
 
-def bring_up_to_date(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> list[str]:
-    """Run DVC, show what became of the stages and what it changed; returns what went wrong, a sentence each."""
+def _brought_up(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> list[str]:
+    """Run DVC, and show what became of the stages and what it changed; returns what went wrong, a sentence each."""
     status = repro(run, targets, force, params, since)
     stages = happened(since, stale := processes.stale_stages() if status else set())
-    show_stages([of for of in stages if not targets or of.how in {"ran", "restored", "failed"} or of.stage in targets])
+    _show_stages([of for of in stages if not targets or of.how in {"ran", "restored", "failed"} or of.stage in targets])
     show_failed_gates(list(params.datasets))
     if status:
         failed = {of.stage: of.why for of in stages if of.how == "failed"}
         wrong = [f"{stage}: {why}" for stage, why in failed.items()]
         wrong = wrong or ["DVC could not run a stage; its own words stand above"]
-        return wrong if targets else [*wrong, *report_with_holes(failed, params, stale)]
+        return wrong if targets else [*wrong, *_report_with_holes(failed, params, stale)]
     if not targets or "report" in targets:
-        show_headline()
+        _show_headline()
     if not targets:
         write_json(FINISHED, read_json(REPORT / "metrics.json"))
     return []
 
 
-def show_stages(stages: list[Happened]) -> None:
+def _show_stages(stages: list[Happened]) -> None:
     """What became of each stage, and why: as an artifact, and in words without those that were skipped."""
     rows = [{"stage": run.stage, "what": run.how, "seconds": run.seconds, "why": run.why} for run in stages]
     create_table_artifact(rows, key="refresh-stages", description="What became of each stage, and why it ran.")
@@ -142,7 +139,7 @@ def show_failed_gates(datasets: list[str]) -> None:
         create_table_artifact(rows, key="refresh-gates", description="Gates that are closed: what failed, and where.")
 
 
-def show_headline() -> None:
+def _show_headline() -> None:
     """How the headline numbers changed against the last finished run, as an artifact and in words."""
     try:
         before = dict(leaves(read_json(FINISHED)))
@@ -161,7 +158,7 @@ def show_headline() -> None:
         print(f"  {row['number']}: {row['before']:.6g} → {row['now']:.6g}")
 
 
-def show_report() -> None:
+def _show_report() -> None:
     """Print the main table of the report and the headline, and say where its page is, here and as an artifact."""
     paper = shown(main_table, read_csv(REPORT / "main.csv"))
     heads = [name.replace("nll_correct", "nll").replace("_", " ") for name in paper.columns]
@@ -172,17 +169,12 @@ def show_report() -> None:
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table)
     console.print(read_text(REPORT / "headline.txt").strip(), highlight=False)
-    link_report()
-
-
-def link_report() -> None:
-    """Say where the page of the report is, here and as an artifact."""
     page = (REPORT / "index.html").resolve()
     create_link_artifact(page.as_uri(), link_text=str(page), key="refresh-report", description=f"report: {page}")
     print(f"report: {page}")
 
 
-def refreshed(run: list[Process], targets: list[str], force: bool) -> None:
+def _refreshed(run: list[Process], targets: list[str], force: bool) -> None:
     """What the flow `refresh` does, for which what is in `run` has been started already."""
     params = load_params()
     for target in targets:
@@ -191,10 +183,10 @@ def refreshed(run: list[Process], targets: list[str], force: bool) -> None:
         if not run:
             clear_away(since)
         mark_crashed()
-        wrong = bring_up_to_date(run, targets, force, params, since)
+        wrong = _brought_up(run, targets, force, params, since)
         if not targets or "report" in targets:
             try:
-                show_report()
+                _show_report()
             except BadInput as error:
                 wrong.append(str(error))
         wrong += watched(params.watched)
@@ -209,7 +201,7 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     Where a data set failed, the others finish and the report marks the hole. Raises RunFailed with all that went
     wrong, once all else is done.
     """
-    refreshed([], targets or [], force)
+    _refreshed([], targets or [], force)
 
 
 def main(
@@ -226,7 +218,7 @@ def main(
 
     @flow(name="refresh", flow_run_name="refresh")
     def refresh_started(targets: list[str], force: bool) -> None:
-        refreshed(run, targets, force)
+        _refreshed(run, targets, force)
 
     with locked("refresh") as since:
         try:
