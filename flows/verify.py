@@ -18,10 +18,9 @@ from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.protocol.store import DATA
 from tasks.provenance import verification
-from tasks.provenance.changes import changes
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.lock import LOCKS, is_held, locked
-from tasks.provenance.manifest import Manifest, manifest_now
+from tasks.provenance.manifest import Manifest, changes, manifest_now
 from tasks.provenance.stage import command
 from tasks.provenance.verification import Problem
 

@@ -10,11 +10,10 @@ import pytest
 
 from tasks.protocol.errors import RunFailed
 from tasks.protocol.store import read_json, write_json
-from tasks.provenance.changes import MOST_NAMED, changes, why
 from tasks.provenance.checkout import NO_CHECKOUT, commit
 from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, ended, happened
-from tasks.provenance.manifest import manifest_now, read_manifest
+from tasks.provenance.manifest import MOST_NAMED, changes, manifest_now, read_manifest, why
 from tasks.provenance.stage import last_manifest_file, read_record, record_file, stage_run
 from tests.tiny_project import copy_here, edit_params, finished_in, run, work
 

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.protocol.errors import BadInput
-from tasks.provenance.changes import changes
 from tasks.provenance.declared import declared
 from tasks.provenance.hashing import code_fingerprint, reached_files, sha256_of_arrays
-from tasks.provenance.manifest import manifest_now, read_manifest
+from tasks.provenance.manifest import changes, manifest_now, read_manifest
 from tests.tiny_project import copy_here, edit_params, finished_in, run
 
 NAME = "train@wands"

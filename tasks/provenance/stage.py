@@ -16,10 +16,10 @@ from pydantic import BaseModel, ValidationError
 from tasks.protocol.errors import BadInput, RunFailed, printable
 from tasks.protocol.params import PARAMS_FILE
 from tasks.protocol.store import STATE, read_json, write_json
-from tasks.provenance.changes import why
+from tasks.provenance import manifest
 from tasks.provenance.declared import Declared, declared
 from tasks.provenance.lock import locked
-from tasks.provenance.manifest import Files, Manifest, hashed, hashed_code, manifest_of, read_manifest, write_manifest
+from tasks.provenance.manifest import Files, Manifest
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -68,23 +68,23 @@ def stage_run(name: str) -> Iterator[None]:
     Raises:
         BadInput: an input, a parameter or the code was changed meanwhile; DVC would take the results for the new one's.
     """
-    code = hashed_code(declared(name).code)  # before it waits: it runs what Python has imported
+    code = manifest.hashed_code(declared(name).code)  # before it waits: it runs what Python has imported
     with locked(name) as since:
         stage = declared(name)
         record = Record(stage=name, process=os.getpid(), started=since)
         record.write()
         try:
             _remove_outputs(stage)
-            inputs = hashed(stage.inputs)
+            inputs = manifest.hashed(stage.inputs)
             last: Manifest | None = None
             with suppress(BadInput):  # there was none, or it is spoilt
-                last = read_manifest(last_manifest_file(name))
-            record.why = why(last, manifest_of(stage, inputs, code, {}))
+                last = manifest.read_manifest(last_manifest_file(name))
+            record.why = manifest.why(last, manifest.manifest_of(stage, inputs, code, {}))
             record.write()
             yield
             _check_same(stage, inputs, code)
-            made = manifest_of(stage, inputs, code, hashed(stage.outputs))
-            write_manifest(made, stage.manifest, last_manifest_file(name))
+            made = manifest.manifest_of(stage, inputs, code, manifest.hashed(stage.outputs))
+            manifest.write_manifest(made, stage.manifest, last_manifest_file(name))
             record.outcome = "finished"
         finally:
             error = sys.exception()
@@ -110,7 +110,7 @@ def _remove_outputs(stage: Declared) -> None:
 
 
 def _check_same(stage: Declared, inputs: Files, code: Files) -> None:
-    before, after = inputs | code, hashed(stage.inputs) | hashed_code(stage.code)
+    before, after = inputs | code, manifest.hashed(stage.inputs) | manifest.hashed_code(stage.code)
     changed = sorted(path for path in before | after if before.get(path) != after.get(path))
     parameters = declared(stage.stage).parameters
     changed += [f"{PARAMS_FILE}: {name}" for name, value in stage.parameters.items() if parameters.get(name) != value]
