@@ -72,8 +72,8 @@ MEANWHILE = {
     "data/raw/wands/rows.csv, gone": Path("data/raw/wands/rows.csv").unlink,
     "tasks/train.py": lambda: append("tasks/train.py"),
     "tasks/trained/model.py": lambda: append("tasks/trained/model.py"),
-    "params.yaml: train": lambda: edit_params(lambda params: params["train"].update(seed=99)),
-    "params.yaml: datasets.wands": lambda: edit_params(lambda params: params["datasets"]["wands"].update(rows=999)),
+    "train.seed: 0 → 99": lambda: edit_params(lambda params: params["train"].update(seed=99)),
+    "datasets.wands.rows: ": lambda: edit_params(lambda params: params["datasets"]["wands"].update(rows=999)),
 }
 
 

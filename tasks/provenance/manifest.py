@@ -25,7 +25,7 @@ LIBRARIES = (
 )
 LONGEST = 80  # characters of a changed value that are shown
 MOST_NAMED = 5  # changes of a stage that are named one by one
-LEFT_BEHIND = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}  # by running; no change of code or data
+LEFT_BEHIND = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".pyc", ".partial"}  # by running
 
 
 class HashedFile(BaseModel, frozen=True, extra="forbid"):
@@ -57,23 +57,14 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
 
 
-def files_in(paths: Iterable[Path]) -> list[Path]:
-    """The files that `paths`, files and folders, hold, in order; what is missing holds none."""
-    files = {file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))}
-    kept = (file for file in files if file.suffix not in {".pyc", ".partial"} and LEFT_BEHIND.isdisjoint(file.parts))
-    return sorted(file for file in kept if file.is_file())
-
-
-def hashed(paths: Iterable[Path]) -> Files:
-    """Every file of `paths`, hashed."""
+def hashed(paths: Iterable[Path], suffix: str | None = None) -> Files:
+    """Every file that `paths`, files and folders, hold, hashed, in order; with a `suffix`, only such files."""
+    files = sorted({file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))})
     return {
-        file.as_posix(): HashedFile(size=file.stat().st_size, sha256=sha256_of_file(file)) for file in files_in(paths)
+        file.as_posix(): HashedFile(size=file.stat().st_size, sha256=sha256_of_file(file))
+        for file in files
+        if file.is_file() and suffix in {None, file.suffix} and LEFT_BEHIND.isdisjoint({*file.parts, file.suffix})
     }
-
-
-def hashed_code(paths: Iterable[Path]) -> Files:
-    """Every Python file of `paths`, hashed; an editor may leave others there."""
-    return hashed(file for file in files_in(paths) if file.suffix == ".py")
 
 
 def manifest_of(stage: Declared, inputs: Files, code: Files, outputs: Files) -> Manifest:
@@ -91,7 +82,8 @@ def manifest_of(stage: Declared, inputs: Files, code: Files, outputs: Files) -> 
 
 def manifest_now(stage: Declared) -> Manifest:
     """What the manifest of `stage` would be if its outputs had been made of what is there now."""
-    return manifest_of(stage, hashed(stage.inputs), hashed_code(stage.code), hashed(stage.outputs))
+    code = hashed(stage.code, ".py")  # an editor may leave other files there
+    return manifest_of(stage, hashed(stage.inputs), code, hashed(stage.outputs))
 
 
 def write_manifest(manifest: Manifest, *paths: Path) -> None:

@@ -14,12 +14,10 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from tasks.protocol.errors import BadInput, RunFailed, printable
-from tasks.protocol.params import PARAMS_FILE
 from tasks.protocol.store import STATE, read_json, write_json
 from tasks.provenance import manifest
 from tasks.provenance.declared import Declared, declared
 from tasks.provenance.lock import locked
-from tasks.provenance.manifest import Files, Manifest
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -68,22 +66,24 @@ def stage_run(name: str) -> Iterator[None]:
     Raises:
         BadInput: an input, a parameter or the code was changed meanwhile; DVC would take the results for the new one's.
     """
-    code = manifest.hashed_code(declared(name).code)  # before it waits: it runs what Python has imported
+    code = manifest.hashed(declared(name).code, ".py")  # before it waits: it runs what Python has imported
     with locked(name) as since:
         stage = declared(name)
         record = Record(stage=name, process=os.getpid(), started=since)
         record.write()
         try:
             _remove_outputs(stage)
-            inputs = manifest.hashed(stage.inputs)
-            last: Manifest | None = None
+            before = manifest.manifest_of(stage, manifest.hashed(stage.inputs), code, {})
+            last: manifest.Manifest | None = None
             with suppress(BadInput):  # there was none, or it is spoilt
                 last = manifest.read_manifest(last_manifest_file(name))
-            record.why = manifest.why(last, manifest.manifest_of(stage, inputs, code, {}))
+            record.why = manifest.why(last, before)
             record.write()
             yield
-            _check_same(stage, inputs, code)
-            made = manifest.manifest_of(stage, inputs, code, manifest.hashed(stage.outputs))
+            made = manifest.manifest_now(declared(name))
+            if changed := "; ".join(manifest.changes(before, made)):
+                what = f"{changed}: that, of its files and params.yaml, changed while {name} was running"
+                raise BadInput(f"{what}, so what it made is of neither version; run it again")
             manifest.write_manifest(made, stage.manifest, last_manifest_file(name))
             record.outcome = "finished"
         finally:
@@ -107,18 +107,6 @@ def _remove_outputs(stage: Declared) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-
-
-def _check_same(stage: Declared, inputs: Files, code: Files) -> None:
-    before, after = inputs | code, manifest.hashed(stage.inputs) | manifest.hashed_code(stage.code)
-    changed = sorted(path for path in before | after if before.get(path) != after.get(path))
-    parameters = declared(stage.stage).parameters
-    changed += [f"{PARAMS_FILE}: {name}" for name, value in stage.parameters.items() if parameters.get(name) != value]
-    if changed:
-        raise BadInput(
-            f"{', '.join(changed)} changed while {stage.stage} was running, so what it made is of neither version; "
-            "run it again"
-        )
 
 
 def as_stage(kind: str, work: Callable[[str], object]) -> None:
