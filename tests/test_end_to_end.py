@@ -22,7 +22,6 @@ from tests.project_copy import ROOT, copy_project, edit_params, run, small, writ
 
 
 def stages_run(printed: str) -> set[str]:
-    """The stages that DVC says it ran."""
     return {line.split("'")[1] for line in printed.splitlines() if line.startswith("Running stage")}
 
 
@@ -60,7 +59,7 @@ def server(project, first_run):
 
 @pytest.fixture(autouse=True)
 def _finished(first_run, server):
-    """The project after its first run, with a server."""
+    pass
 
 
 def test_the_first_run_runs_every_stage_and_calls_no_other_host(project, first_run):
@@ -118,7 +117,6 @@ def test_every_table_is_written_for_reading_pasting_and_computing(project):
 
 
 def recorded(project: Path, query: str) -> list[tuple[Any, ...]]:
-    """What Prefect has recorded of the project's runs."""
     with closing(sqlite3.connect(project / ".prefect/prefect.db")) as database:
         return database.execute(query).fetchall()
 
@@ -252,7 +250,6 @@ def watch_map(project: Path, predictions: str) -> None:
 
 
 def artifacts(project: Path) -> dict[str, str]:
-    """What each artifact of the project's runs says in its first line, by key."""
     return dict(recorded(project, "select key, description from artifact where key is not null order by created"))
 
 

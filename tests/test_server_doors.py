@@ -16,7 +16,6 @@ METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 async def here(request) -> PlainTextResponse:
-    """Whoever gets here was let in."""
     return PlainTextResponse("in")
 
 

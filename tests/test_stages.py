@@ -24,7 +24,6 @@ NAME = "train@wands"
 
 @pytest.fixture(scope="module")
 def young(tmp_path_factory):
-    """A project in which no stage has run."""
     folder = tmp_path_factory.mktemp("young")
     lay_out(folder)
     return folder
@@ -45,7 +44,6 @@ def ends(error: BaseException) -> None:
 
 
 def work_and(happens: Callable[[], object]) -> None:
-    """The work of the stage, while something happens."""
     work(NAME)
     happens()
 
@@ -219,7 +217,6 @@ def test_an_unknown_data_set_is_told_with_those_that_are_there(monkeypatch, key)
 
 @pytest.fixture
 def run_by_command(monkeypatch):
-    """Runs the stage as its command does."""
     monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     return lambda happens: as_stage("train", lambda _: happens())
 
