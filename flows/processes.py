@@ -42,10 +42,8 @@ Process = subprocess.Popen[bytes]
 def start_run(run: list[Process], targets: list[str], force: bool, params: Params, variables: dict[str, str]) -> None:
     """Start DVC for `targets`, or lanes of it for everything: one target after the other that none has taken yet.
 
-    Each goes into `run` at once, so that whoever ends what is there forgets none.
-
-    DVC runs one stage at a time, and waits for another's lock. On a dumb terminal the bars of two lanes do not draw
-    over each other.
+    Each goes into `run` at once, so that whoever ends what is there forgets none. DVC runs one stage at a time, and
+    waits for another's lock. On a dumb terminal the bars of two lanes do not draw over each other.
     """
     options = ["--force"] * force
     if targets:
@@ -137,8 +135,7 @@ def remove_empty_runs() -> None:
     """Remove what a killed DVC left of a run that it was keeping: with an empty folder it fails from then on."""
     kept = cache_folder() / "runs"
     empty = [folder for folder in kept.glob("*/*") if not any(folder.iterdir())]
-    if empty:
-        time.sleep(WRITTEN_IN)  # another DVC may be filling one
+    time.sleep(WRITTEN_IN if empty else 0)  # another DVC may be filling one
     for folder in empty:
         with suppress(OSError):  # it has
             folder.rmdir()

@@ -48,10 +48,7 @@ def clear_away(since: datetime) -> None:
 
 
 def repro(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> int:
-    """Bring `targets` (everything, if none) up to date, the report after all else; returns DVC's exit status.
-
-    What is in `run` has been started for it.
-    """
+    """Bring `targets` (everything, if none) up to date, by what `run` has started, if anything; DVC's exit status."""
     try:
         if not run:
             processes.start_run(run, targets, force, params, server_variables())
@@ -67,17 +64,14 @@ def repro(run: list[Process], targets: list[str], force: bool, params: Params, s
 
 
 def follow_lanes(lanes: list[Process], datasets: list[str], since: datetime) -> None:
-    """Wait for all `lanes`; meanwhile, as an artifact, what share of `datasets` has ended since then.
-
-    Those that are up to date leave no record, and count once all lanes have ended.
-    """
+    """Wait for all `lanes`; meanwhile, as an artifact, what share of `datasets` has ended since then."""
     advance = progress("refresh", len(datasets), "data sets that have ended")
     for lane in lanes:
         while lane.poll() is None:
             with suppress(TimeoutExpired):
                 lane.wait(2)  # seconds between two looks
             advance(len(ended(datasets, since)))
-    advance(len(datasets))
+    advance(len(datasets))  # those that were up to date leave no record
 
 
 def _report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]) -> list[str]:

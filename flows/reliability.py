@@ -40,16 +40,11 @@ def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
     """`params` with `names` for the tables; each runs once, and choices vary only under those."""
     rivals = tuple(name for name in params.rivals.calibrators if name not in names)
     varied = tuple(name for name in params.sensitivity.calibrators if name in names)
-    unknown = sorted({*names, *rivals, *params.sensitivity.calibrators} - set(CALIBRATORS))
-    if unknown:
+    if unknown := sorted({*names, *rivals, *params.sensitivity.calibrators} - set(CALIBRATORS)):
         raise BadInput(f"no calibrator {', '.join(unknown)}; there are {', '.join(CALIBRATORS)}")
-    return params.model_copy(
-        update={
-            "calibrators": names,
-            "rivals": params.rivals.model_copy(update={"calibrators": rivals}),
-            "sensitivity": params.sensitivity.model_copy(update={"calibrators": varied}),
-        }
-    )
+    sections = (("rivals", rivals), ("sensitivity", varied))
+    chosen = {name: getattr(params, name).model_copy(update={"calibrators": of}) for name, of in sections}
+    return params.model_copy(update={"calibrators": names, **chosen})
 
 
 def submit_all(base: Base, params: Params, device: str, seeds: Sequence[int], runs: list[list[Base]]) -> Futures:
@@ -121,8 +116,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         chosen = calibrators or params.dataset(dataset).calibrators or params.calibrators
         params = with_calibrators(params, tuple(chosen))
         if params.dataset(dataset).preset:  # in the paper every label stands on its own rows, however few
-            alone = params.projection.model_copy(update={"minimum_rows": 0})
-            params = params.model_copy(update={"projection": alone})
+            params = params.model_copy(update={"projection": params.projection.model_copy(update={"minimum_rows": 0})})
         base, device = store.read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
         with tags(dataset, base.source):
             made = submit_all(base, params, device, seeds or params.seeds, store.read_members(dataset))

@@ -86,7 +86,7 @@ def server_needed(meanwhile: Callable[[], object] = int) -> Iterator[None]:
     if PREFECT_API_URL.value() is None:
         kept = ExitStack()
         atexit.register(kept.close)  # not with the block: Prefect's threads send their last words after it, before this
-        kept.enter_context(own_server(new_secret(), 0, temporary=True, meanwhile=meanwhile))
+        kept.enter_context(_own_server(new_secret(), 0, temporary=True, meanwhile=meanwhile))
     else:
         meanwhile()
     try:
@@ -114,7 +114,7 @@ def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
             yield os.environ["PREFECT_API_URL"]
             return
         secret = None if open_to_all else new_secret()
-        with own_server(secret, port) as url:
+        with _own_server(secret, port) as url:
             try:
                 if secret:
                     keep(secret)
@@ -126,14 +126,10 @@ def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
 
 
 @contextmanager
-def own_server(
+def _own_server(
     secret: str | None, port: int, temporary: bool = False, meanwhile: Callable[[], object] = int
 ) -> Iterator[str]:
-    """The address of a new server, which this process then asks; it ends with the block, or with this process.
-
-    Port 0 is any that is free. A `temporary` one has no page, and says what is wrong with it in the terminal; while
-    it comes up, `meanwhile` is called.
-    """
+    """The address of a new server, for this process to ask; a `temporary` one has no page and speaks in the terminal."""
     environment = {name: value for name, value in os.environ.items() if name != "PREFECT_SERVER_API_AUTH_STRING"}
     environment |= {"PREFECT_SERVER_API_AUTH_STRING": secret} if secret else {}  # other users can read command lines
     with listening(port) as door, nullcontext() if temporary else LOG.open("wb") as log:

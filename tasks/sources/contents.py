@@ -45,9 +45,8 @@ def refuse_no_data(path: Path, head: bytes, advice: str) -> None:
     if not text:
         raise BadInput(f"{path} is empty; {advice}")
     if head.startswith(LFS_POINTER):
-        raise BadInput(
-            f"{path} is a Git LFS pointer, not the file that it points to (`git lfs pull` fetches that); {advice}"
-        )
+        pointer = "is a Git LFS pointer, not the file that it points to (`git lfs pull` fetches that)"
+        raise BadInput(f"{path} {pointer}; {advice}")
     if text.lower().startswith((b"<!doctype html", b"<html")):
         raise BadInput(f"{path} is a web page (it begins with {text[:15]!r}), not data; {advice}")
 
