@@ -1,4 +1,4 @@
-"""How the commands read and speak: what was typed, words for people, JSON for programs, and how far a long one is."""
+"""How the commands of `flows.rerank` speak: words for people, JSON for programs, and how far a long one is."""
 
 import json
 import sys
@@ -7,21 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
 from tasks.protocol.errors import printable
 from tasks.protocol.store import write_json
-from tasks.provenance.stage import in_a_sentence
-
-
-def command(main: Callable[..., object], name: str) -> None:
-    """Run `main` with what the command line says; what goes wrong by no fault of ours ends it with a sentence."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command()(main)
-    with in_a_sentence(name):
-        app()
 
 
 @contextmanager

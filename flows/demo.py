@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flows.console import command
+from tasks.provenance.stage import command
 from tasks.simulation.predictions import LABELS, simulate_predictions
 
 FOLDER = Path("data/demo")

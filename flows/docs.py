@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from flows.console import command
 from tasks.expectations.docs import build_docs
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.protocol.store import DATA, base_folder, failed_gates_file, read_json, runs_folder
+from tasks.provenance.stage import command
 from tasks.tables.display import display_name
 
 

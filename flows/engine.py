@@ -68,25 +68,16 @@ def task_runner(params: Params) -> TaskRunner[Any]:
             "local_directory": str((STATE / "dask").absolute()),
         }
         return DaskTaskRunner(cluster_kwargs=of_this_machine)
-    check_workers(params.dask.address, server)
+    _check_workers(params.dask.address, server)
     return DaskTaskRunner(address=params.dask.address)
 
 
-def lost() -> tuple[type[Exception], ...]:
-    """What Dask raises in place of a result whose scheduler, or worker after worker, is gone; threads raise none."""
-    if "distributed" not in sys.modules:
-        return ()
-    from distributed import CancelledError, KilledWorker  # noqa: PLC0415 - an extra
-
-    return CancelledError, KilledWorker
-
-
-def check_workers(address: str, server: str) -> None:
+def _check_workers(address: str, server: str) -> None:
     """BadInput unless a scheduler answers at `address`, whose workers compute what this process would."""
     from distributed import Client  # noqa: PLC0415 - an extra
 
     try:
-        asyncio.run(answered(address))  # a client would wait for ever at what is no scheduler
+        asyncio.run(_answered(address))  # a client would wait for ever at what is no scheduler
     except OSError:
         raise BadInput(
             f"no Dask scheduler answers within {PATIENCE} seconds at {address}, which is dask.address in params.yaml; "
@@ -101,8 +92,7 @@ def check_workers(address: str, server: str) -> None:
         raise BadInput("\n  ".join([f"workers of {address} are not like this process, start them anew:", *wrong]))
 
 
-async def answered(address: str) -> None:
-    """Return once a Dask scheduler has answered; OSError where none does in time."""
+async def _answered(address: str) -> None:
     from distributed import Security  # noqa: PLC0415 - an extra
     from distributed.core import connect  # noqa: PLC0415
 
@@ -125,16 +115,14 @@ def code() -> dict[str, str]:
 
 def unlike(wanted_code: dict[str, str], wanted_versions: dict[str, str], server: str) -> list[str]:
     """On a worker: how it differs from the process that asks, a sentence each."""
-    own_code, own_versions = code(), versions()
-    started = psutil.Process().create_time()
+    own_code, own_versions, started = code(), versions(), psutil.Process().create_time()
+    older = {
+        name: own_versions.get(name) for name in wanted_versions if own_versions.get(name) != wanted_versions[name]
+    }
     pairs = {
         "other code in {}": [name for name in wanted_code if own_code.get(name) != wanted_code[name]],
         "it started before a change of {}": [name for name in own_code if Path(name).stat().st_ctime > started],
-        "other versions: {}": [
-            f"{name} {own_versions.get(name)} for {wanted}"
-            for name, wanted in wanted_versions.items()
-            if own_versions.get(name) != wanted
-        ],
+        "other versions: {}": [f"{name} {own} for {wanted_versions[name]}" for name, own in older.items()],
         "no Prefect server answers it at {}": [] if answers(server) else [server],
     }
     return [sentence.format(", ".join(names)) for sentence, names in pairs.items() if names]
@@ -167,11 +155,11 @@ def _crash(client: SyncPrefectClient, lock: Path) -> bool:
     run_id = UUID(lock.stem)
     crashed: State[Any] = Crashed(message="its process was killed; the next start has found it")
     try:
-        run = client.read_flow_run(run_id)
+        state = client.read_flow_run(run_id).state
     except ObjectNotFound:
         return False
     lock.unlink(missing_ok=True)
-    if run.state is None or run.state.is_final():
+    if state is None or state.is_final():
         return False
     client.set_flow_run_state(run_id, crashed, force=True)
     only = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
@@ -205,9 +193,14 @@ def follow(futures: list[Any], dataset: str) -> None:
 
 def outcome(future: Any, where: str) -> Any:
     """What a task has made; RunFailed names the place where it failed, unless the task itself has done so."""
+    lost: tuple[type[Exception], ...] = ()  # what Dask raises where a scheduler, or worker after worker, is gone
+    if "distributed" in sys.modules:
+        from distributed import CancelledError, KilledWorker  # noqa: PLC0415 - an extra
+
+        lost = CancelledError, KilledWorker
     try:
         made = future.result(raise_on_failure=False)
-    except lost() as error:
+    except lost as error:
         raise RunFailed(f"{where}, was lost by Dask: {error}") from error
     if isinstance(made, BadInput | RunFailed):
         raise made

@@ -23,17 +23,15 @@ from dvc.repo import Repo
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from voluptuous import Invalid
 
-from tasks.protocol.errors import BadInput, RunFailed
+from tasks.protocol.errors import RunFailed
 from tasks.protocol.params import Params
-from tasks.protocol.store import STATE, read_json, write_json
 
 DVC = (sys.executable, "-m", "flows.processes", "--wait-for-lock")
 LOCK_FILE = Path("dvc.lock")
 BUSY_FILE = Path(".dvc/tmp/rwlock")  # which process of DVC reads or writes what
 WRITTEN_IN = 0.5  # seconds, and more than it takes
-GROUPS = STATE / "groups"  # those that a refresh has started and not yet ended
-CLOCK = 30.0  # seconds by which a clock may be set while a process runs
 GRACE = 5.0  # seconds that a process group has to end by itself
+OWNER = "MRP_REFRESH_OF"  # tells all that a refresh starts, by the project's folder in their environment
 
 LANE = "--lane"
 RECORD = 256  # bytes of a target in the queue of the lanes, which read it whole
@@ -41,49 +39,32 @@ RECORD = 256  # bytes of a target in the queue of the lanes, which read it whole
 Process = subprocess.Popen[bytes]
 
 
-def started(command: list[str], **how: Any) -> Process:
-    """Start a command in a process group of its own, which `end_left_behind` knows."""
-    process = subprocess.Popen(command, start_new_session=True, **how)  # noqa: S603 - our own
-    write_json(
-        GROUPS / f"{process.pid}.json",
-        {"started": psutil.Process(process.pid).create_time(), "boot": psutil.boot_time()},
-    )
-    return process
-
-
 def start_run(run: list[Process], targets: list[str], force: bool, params: Params, variables: dict[str, str]) -> None:
-    """Start DVC for `targets`, or lanes of it for everything; each goes into `run` at once."""
+    """Start DVC for `targets`, or lanes of it for everything: one target after the other that none has taken yet.
+
+    Each goes into `run` at once, so that whoever ends what is there forgets none. DVC runs one stage at a time, and
+    waits for another's lock. On a dumb terminal the bars of two lanes do not draw over each other.
+    """
     options = ["--force"] * force
     if targets:
         run.append(start_repro([*options, *targets], variables))
-    else:
-        start_lanes(run, params.lanes, [f"reliability@{name}" for name in params.datasets], options, variables)
+        return
+    taken, given = os.pipe()
+    options, quiet = [*options, LANE, str(taken)], {"TERM": "dumb"} | variables
+    lanes = range(min(params.lanes, len(params.datasets)))
+    run.extend(start_repro(options, quiet, pass_fds=[taken]) for _ in lanes)
+    os.close(taken)
+    with os.fdopen(given, "wb") as queue:
+        for name in params.datasets:
+            queue.write(f"reliability@{name}".encode().ljust(RECORD))
 
 
 def start_repro(options: list[str], variables: dict[str, str], **how: Any) -> Process:
-    """Start `dvc repro --keep-going` in a process group of its own."""
+    """Start `dvc repro --keep-going` in a process group of its own, which `end_left_behind` knows."""
     tools = Path(sys.executable).parent  # holds the `python` that the stages call
-    path = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
-    return started([*DVC, "repro", "--keep-going", *options], env=os.environ | path | variables, **how)
-
-
-def start_lanes(
-    lanes: list[Process], number: int, targets: list[str], options: list[str], variables: dict[str, str]
-) -> None:
-    """Start a `number` of DVCs, each of which brings up to date one target after the other that none has taken yet.
-
-    Each goes into `lanes` at once, so that whoever ends what is there forgets none.
-
-    DVC runs one stage at a time, and waits for another's lock. On a dumb terminal the bars of two lanes do not draw
-    over each other.
-    """
-    taken, given = os.pipe()
-    how, quiet = [*options, LANE, str(taken)], {"TERM": "dumb"} | variables
-    lanes.extend(start_repro(how, quiet, pass_fds=[taken]) for _ in range(min(number, len(targets))))
-    os.close(taken)
-    with os.fdopen(given, "wb") as queue:
-        for target in targets:
-            queue.write(target.encode().ljust(RECORD))
+    own = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", OWNER: str(Path.cwd())}
+    command = [*DVC, "repro", "--keep-going", *options]
+    return subprocess.Popen(command, start_new_session=True, env=os.environ | own | variables, **how)  # noqa: S603 - ours
 
 
 def finish(processes: list[Process]) -> int:
@@ -95,32 +76,22 @@ def finish(processes: list[Process]) -> int:
 
 
 def end(processes: list[Process]) -> None:
-    """End their process groups: a DVC that was killed leaves its stage running."""
-    end_groups([process.pid for process in processes], processes)
+    """End their process groups, since a DVC that was killed leaves its stage running, and forget their numbers."""
+    _end_groups({process.pid for process in processes}, processes)
+    processes.clear()  # they may be those of others from now on
 
 
 def end_left_behind() -> None:
-    """End what a refresh had started that was killed itself."""
-    known = sorted(GROUPS.glob("*.json"))
-    end_groups([int(path.stem) for path in known if _is_ours(path)])
-    for path in known:
-        path.unlink(missing_ok=True)
+    """End what a refresh of this folder had started that was killed itself."""
+    left = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # it has just ended, or is not ours to look at
+            if process.environ().get(OWNER) == str(Path.cwd()):
+                left.add(os.getpgid(process.pid))
+    _end_groups(left - {os.getpgrp()})
 
 
-def _is_ours(path: Path) -> bool:
-    """Whether the process group is still the one that was started: its number is free once nobody is in it."""
-    try:
-        kept = read_json(path)
-        if abs(psutil.boot_time() - kept["boot"]) > CLOCK:
-            return False
-        return bool(abs(psutil.Process(int(path.stem)).create_time() - kept["started"]) < CLOCK)
-    except psutil.NoSuchProcess:
-        return True  # its first process is gone; whoever is left in it is ours
-    except (BadInput, KeyError):
-        return False  # cut off by a kill, or of another version of this project
-
-
-def end_groups(groups: list[int], children: Sequence[Process] = ()) -> None:
+def _end_groups(groups: set[int], children: Sequence[Process] = ()) -> None:
     """Ask process groups to end, and end those that do not; `children` are those that we have to wait for ourselves."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         living = [group for group in groups if _signalled(group, how)]
@@ -130,8 +101,6 @@ def end_groups(groups: list[int], children: Sequence[Process] = ()) -> None:
                 child.poll()  # one that nobody has waited for is still there
             living = [group for group in living if _signalled(group, 0)]
             time.sleep(0.05)
-    for group in groups:
-        (GROUPS / f"{group}.json").unlink(missing_ok=True)
 
 
 def _signalled(group: int, how: int) -> bool:
@@ -166,8 +135,7 @@ def remove_empty_runs() -> None:
     """Remove what a killed DVC left of a run that it was keeping: with an empty folder it fails from then on."""
     kept = cache_folder() / "runs"
     empty = [folder for folder in kept.glob("*/*") if not any(folder.iterdir())]
-    if empty:
-        time.sleep(WRITTEN_IN)  # another DVC may be filling one
+    time.sleep(WRITTEN_IN if empty else 0)  # another DVC may be filling one
     for folder in empty:
         with suppress(OSError):  # it has
             folder.rmdir()

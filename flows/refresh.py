@@ -16,87 +16,70 @@ from pydantic import Field
 from rich.console import Console
 from rich.table import Column, Table
 
-from flows.console import command
+from flows import processes
 from flows.engine import alive, mark_crashed, progress, server_variables
-from flows.processes import (
-    Process,
-    end,
-    end_left_behind,
-    finish,
-    quarantine_corrupt_dvc_files,
-    remove_empty_runs,
-    stale_stages,
-    start_repro,
-    start_run,
-)
+from flows.processes import Process
 from flows.server import server_needed
 from tasks.expectations.check import violated
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.store import REPORT, STATE, failed_gates_file, read_csv, read_json, read_text, write_json
-from tasks.provenance.changes import leaves
 from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.lock import locked
+from tasks.provenance.manifest import leaves
+from tasks.provenance.stage import command
 from tasks.tables.display import display_name, shown
 from tasks.tables.main import main_table
 from tasks.watch import watched
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
 FINISHED = STATE / "finished.json"  # the headline numbers of the last run in which every stage finished
-STARTED: list[Process] = []  # for a run, by `main` while its server comes up
 
 
 def clear_away(since: datetime) -> None:
     """End and remove what an earlier refresh has left that was killed, or that found gates closed before `since`."""
-    end_left_behind()
-    quarantine_corrupt_dvc_files()
-    remove_empty_runs()
+    processes.end_left_behind()
+    processes.quarantine_corrupt_dvc_files()
+    processes.remove_empty_runs()
     for kept in failed_gates_file("").parent.glob("*.json"):
         if kept.stat().st_mtime < since.timestamp():
             kept.unlink(missing_ok=True)
 
 
-def repro(targets: list[str], force: bool, params: Params, since: datetime) -> int:
-    """Bring `targets` (everything, if none) up to date, the report after all else; returns DVC's exit status."""
+def repro(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> int:
+    """Bring `targets` (everything, if none) up to date, by what `run` has started, if anything; DVC's exit status."""
     try:
-        if not STARTED:
-            start_run(STARTED, targets, force, params, server_variables())
+        if not run:
+            processes.start_run(run, targets, force, params, server_variables())
         if not targets:
-            follow_lanes(STARTED, list(params.datasets), since)
-        status = finish(STARTED)
-        STARTED.clear()  # their numbers may be those of others from now on
+            follow_lanes(run, list(params.datasets), since)
+        status = processes.finish(run)
         if not targets and not status:
-            status = finish([start_repro(["--force"] * force + ["--single-item", "report"], server_variables())])
+            report = ["--force"] * force + ["--single-item", "report"]
+            status = processes.finish([processes.start_repro(report, server_variables())])
         return status
     finally:
-        end(STARTED)
-        STARTED.clear()
+        processes.end(run)
 
 
 def follow_lanes(lanes: list[Process], datasets: list[str], since: datetime) -> None:
-    """Wait for all `lanes`; meanwhile, as an artifact, what share of `datasets` has ended since then.
-
-    Those that are up to date leave no record, and count once all lanes have ended.
-    """
+    """Wait for all `lanes`; meanwhile, as an artifact, what share of `datasets` has ended since then."""
     advance = progress("refresh", len(datasets), "data sets that have ended")
     for lane in lanes:
         while lane.poll() is None:
             with suppress(TimeoutExpired):
                 lane.wait(2)  # seconds between two looks
             advance(len(ended(datasets, since)))
-    advance(len(datasets))
+    advance(len(datasets))  # those that were up to date leave no record
 
 
-def report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]) -> list[str]:
-    """The report without the data sets of stages that failed or are stale; what is to be said of it, a sentence each.
-
-    It is not that of a finished stage, nor DVC's. Where it is the report itself that failed there is none.
-    """
+def _report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]) -> list[str]:
+    """Write the report with holes where stages failed or are `stale`, as no stage of DVC; what is to be said of it."""
     reasons = {stage.partition("@")[2]: f"{stage}: {why}" for stage, why in failed.items()}
     unfinished = {stage.partition("@")[2] for stage in stale}
     holes = {name: reasons.get(name, "its stages did not run") for name in params.datasets if name in unfinished}
-    if not holes:
+    if not holes:  # it is the report itself that failed
         return []
     from flows.report import report  # noqa: PLC0415 - half a second that most runs do not need
 
@@ -109,28 +92,25 @@ def report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]
     return ["the report marks what is missing"]
 
 
-def bring_up_to_date(targets: list[str], force: bool, params: Params, since: datetime) -> list[str]:
-    """Run DVC, show what became of the stages and what it changed; returns what went wrong, a sentence each."""
-    status = repro(targets, force, params, since)
-    stale = stale_stages() if status else set()
-    stages = happened(since, stale)
-    show_stages(
-        [run for run in stages if not targets or run.how in {"ran", "restored", "failed"} or run.stage in targets]
-    )
+def _brought_up(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> list[str]:
+    """Run DVC, and show what became of the stages and what it changed; returns what went wrong, a sentence each."""
+    status = repro(run, targets, force, params, since)
+    stages = happened(since, stale := processes.stale_stages() if status else set())
+    _show_stages([of for of in stages if not targets or of.how in {"ran", "restored", "failed"} or of.stage in targets])
     show_failed_gates(list(params.datasets))
     if status:
-        failed = {run.stage: run.why for run in stages if run.how == "failed"}
+        failed = {of.stage: of.why for of in stages if of.how == "failed"}
         wrong = [f"{stage}: {why}" for stage, why in failed.items()]
         wrong = wrong or ["DVC could not run a stage; its own words stand above"]
-        return wrong if targets else [*wrong, *report_with_holes(failed, params, stale)]
+        return wrong if targets else [*wrong, *_report_with_holes(failed, params, stale)]
     if not targets or "report" in targets:
-        show_headline()
+        _show_headline()
     if not targets:
         write_json(FINISHED, read_json(REPORT / "metrics.json"))
     return []
 
 
-def show_stages(stages: list[Happened]) -> None:
+def _show_stages(stages: list[Happened]) -> None:
     """What became of each stage, and why: as an artifact, and in words without those that were skipped."""
     rows = [{"stage": run.stage, "what": run.how, "seconds": run.seconds, "why": run.why} for run in stages]
     create_table_artifact(rows, key="refresh-stages", description="What became of each stage, and why it ran.")
@@ -153,7 +133,7 @@ def show_failed_gates(datasets: list[str]) -> None:
         create_table_artifact(rows, key="refresh-gates", description="Gates that are closed: what failed, and where.")
 
 
-def show_headline() -> None:
+def _show_headline() -> None:
     """How the headline numbers changed against the last finished run, as an artifact and in words."""
     try:
         before = dict(leaves(read_json(FINISHED)))
@@ -172,7 +152,7 @@ def show_headline() -> None:
         print(f"  {row['number']}: {row['before']:.6g} → {row['now']:.6g}")
 
 
-def show_report() -> None:
+def _show_report() -> None:
     """Print the main table of the report and the headline, and say where its page is, here and as an artifact."""
     paper = shown(main_table, read_csv(REPORT / "main.csv"))
     heads = [name.replace("nll_correct", "nll").replace("_", " ") for name in paper.columns]
@@ -183,14 +163,29 @@ def show_report() -> None:
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table)
     console.print(read_text(REPORT / "headline.txt").strip(), highlight=False)
-    link_report()
-
-
-def link_report() -> None:
-    """Say where the page of the report is, here and as an artifact."""
     page = (REPORT / "index.html").resolve()
     create_link_artifact(page.as_uri(), link_text=str(page), key="refresh-report", description=f"report: {page}")
     print(f"report: {page}")
+
+
+def _refreshed(run: list[Process], targets: list[str], force: bool) -> None:
+    """What the flow `refresh` does, for which what is in `run` has been started already."""
+    params = load_params()
+    for target in targets:
+        declared(target)  # BadInput where it is no stage of dvc.yaml
+    with alive(), locked("refresh") as since:
+        if not run:
+            clear_away(since)
+        mark_crashed()
+        wrong = _brought_up(run, targets, force, params, since)
+        if not targets or "report" in targets:
+            try:
+                _show_report()
+            except BadInput as error:
+                wrong.append(str(error))
+        wrong += watched(params.watched)
+    if wrong:
+        raise RunFailed("\n  ".join(["not all went well:", *wrong]))
 
 
 @flow(flow_run_name="refresh")
@@ -200,22 +195,7 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     Where a data set failed, the others finish and the report marks the hole. Raises RunFailed with all that went
     wrong, once all else is done.
     """
-    params = load_params()
-    for target in targets or []:
-        declared(target)  # BadInput where it is no stage of dvc.yaml
-    with alive(), locked("refresh") as since:
-        if not STARTED:
-            clear_away(since)
-        mark_crashed()
-        wrong = bring_up_to_date(targets or [], force, params, since)
-        if not targets or "report" in targets:
-            try:
-                show_report()
-            except BadInput as error:
-                wrong.append(str(error))
-        wrong += watched(params.watched)
-    if wrong:
-        raise RunFailed("\n  ".join(["not all went well:", *wrong]))
+    _refreshed([], targets or [], force)
 
 
 def main(
@@ -225,16 +205,22 @@ def main(
     """Bring the data sets and the report up to date under one API server; says what ran, and why."""
     for ending in (signal.SIGTERM, signal.SIGHUP):  # also of a terminal that is closed: what we started has its own
         signal.signal(ending, lambda number, _frame: sys.exit(128 + number))
-    params = load_params()  # a mistake is said before a server starts
-    for target in targets or []:
+    params, run = load_params(), list[Process]()  # a mistake is said before a server starts
+    wanted = targets or []
+    for target in wanted:
         declared(target)  # BadInput where it is no stage of dvc.yaml
+
+    @flow(name="refresh", flow_run_name="refresh")
+    def refresh_started(targets: list[str], force: bool) -> None:
+        _refreshed(run, targets, force)
+
     with locked("refresh") as since:
         try:
             clear_away(since)
-            with server_needed(lambda: start_run(STARTED, targets or [], force, params, server_variables())):
-                refresh(targets or [], force)
+            with server_needed(lambda: processes.start_run(run, wanted, force, params, server_variables())):
+                refresh_started(wanted, force)
         finally:
-            end(STARTED)
+            processes.end(run)
 
 
 if __name__ == "__main__":

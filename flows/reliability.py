@@ -1,6 +1,8 @@
 """Prefect flow: one data set, every calibrator and protocol seed, gated, measured and written."""
 
 import os
+from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import chain
 from typing import Annotated, Any
@@ -9,7 +11,6 @@ import typer
 from prefect import flow, tags
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from flows.console import command
 from flows.engine import alive, follow, outcome, task_runner
 from flows.server import find_server, server_needed
 from tasks.baselines import baselines
@@ -19,23 +20,14 @@ from tasks.expectations.check import GateFailed
 from tasks.measure import bootstrap_intervals, measure
 from tasks.project import project
 from tasks.projection.device import available_device
+from tasks.protocol import store
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.results import Projected
-from tasks.protocol.splits import ValidationRows, validation_rows
-from tasks.protocol.store import (
-    DATA,
-    STATE,
-    Base,
-    explored_folder,
-    failed_gates_file,
-    read_base,
-    read_members,
-    runs_folder,
-    write_json,
-)
+from tasks.protocol.splits import validation_rows
+from tasks.protocol.store import Base
 from tasks.provenance.lock import locked
-from tasks.provenance.stage import stage_run
+from tasks.provenance.stage import command, stage_run
 from tasks.sensitivity import sensitivity
 from tasks.show import show, show_gates
 from tasks.validate import check_inputs, check_invariants
@@ -48,73 +40,45 @@ def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
     """`params` with `names` for the tables; each runs once, and choices vary only under those."""
     rivals = tuple(name for name in params.rivals.calibrators if name not in names)
     varied = tuple(name for name in params.sensitivity.calibrators if name in names)
-    unknown = sorted({*names, *rivals, *params.sensitivity.calibrators} - set(CALIBRATORS))
-    if unknown:
+    if unknown := sorted({*names, *rivals, *params.sensitivity.calibrators} - set(CALIBRATORS)):
         raise BadInput(f"no calibrator {', '.join(unknown)}; there are {', '.join(CALIBRATORS)}")
-    return params.model_copy(
-        update={
-            "calibrators": names,
-            "rivals": params.rivals.model_copy(update={"calibrators": rivals}),
-            "sensitivity": params.sensitivity.model_copy(update={"calibrators": varied}),
-        }
-    )
+    sections = (("rivals", rivals), ("sensitivity", varied))
+    chosen = {name: getattr(params, name).model_copy(update={"calibrators": of}) for name, of in sections}
+    return params.model_copy(update={"calibrators": names, **chosen})
 
 
-def submit(
-    parts: ValidationRows,
-    steps: tuple[int, ...],
-    base: Base,
-    params: Params,
-    device: str,
-    incoming: Any,
-    run: list[Base],
-) -> Futures:
-    """Everything that one protocol seed asks for; calibrators are compared at `steps` rows, the spread is of `run`."""
-    rivals, few = params.rivals.calibrators, params.rivals.rows
-    names, seed = [*params.calibrators, *rivals], f"seed {parts.seed}"
-    own = params.calibrator_settings.get(base.name, {})
-    fits = [calibrate.submit(parts, name, parts.seed, few, own.get(name)) for name in names]
-    on_both = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/both parts")
-    twice = tuple(2 * rows for rows in few)
-    both_parts = [on_both.submit(parts.on_both, name, parts.seed, twice, own.get(name)) for name in rivals]
-    projected = project.submit(fits, parts, base.test, params, device, wait_for=[incoming])
-    gated = check_invariants.submit(projected, fits, base.name, params.metrics.ece_bins)
-    places = [f"{name}, {seed}" for name in names] + [f"{name} on both parts, {seed}" for name in rivals]
-    of_member = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/member")
-    of_run = [
-        [of_member.submit(rows, name, parts.seed, (), own.get(name)) for name in names]
-        for rows in (validation_rows(member.validation, parts.seed, params.protocol) for member in run)
-    ]
-    places += [f"{name} of member {member}, {seed}" for member in range(len(run)) for name in names]
-    tests = [member.test for member in run]
-    return {
-        "fits": dict(zip(places, [*fits, *both_parts, *chain.from_iterable(of_run)], strict=True)),
-        "projected": {seed: gated},
-        "metrics": {seed: measure.submit(gated, base.test.labels, params.metrics, tests, of_run)},
-        "rivals": {seed: baselines.submit(fits, both_parts, steps, parts, base.test, params, device)},
-        "sensitivity": {seed: sensitivity.submit(gated, fits, parts, base, params, device)},
-    }
-
-
-def cut(base: Base, params: Params, seeds: list[int] | None) -> list[ValidationRows]:
-    """The validation rows under each protocol seed."""
-    return [validation_rows(base.validation, seed, params.protocol) for seed in seeds or params.seeds]
-
-
-def submit_all(
-    base: Base, params: Params, device: str, cuts: list[ValidationRows], runs: list[list[Base]] | None = None
-) -> Futures:
+def submit_all(base: Base, params: Params, device: str, seeds: Sequence[int], runs: list[list[Base]]) -> Futures:
     """Everything that the data set asks for; with as many model `runs` as protocol seeds, each seed has one of its own.
 
     Otherwise the first run is that of every seed.
     """
-    paired = dict(zip(params.seeds, runs or [], strict=False)) if len(runs or []) == len(params.seeds) else {}
-    first = runs[0] if runs else []
+    names, rivals = [*params.calibrators, *params.rivals.calibrators], params.rivals.calibrators
+    few, own = params.rivals.rows, params.calibrator_settings.get(base.name, {})
+    twice = tuple(2 * rows for rows in few)
+    on_both = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/both parts")
+    of_member = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/member")
+    paired = dict(zip(params.seeds, runs, strict=True)) if len(runs) == len(params.seeds) else {}
+    cuts = [validation_rows(base.validation, seed, params.protocol) for seed in seeds]
     steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
-    incoming = check_inputs.submit(base.name)
-    by_seed = [submit(parts, steps, base, params, device, incoming, paired.get(parts.seed, first)) for parts in cuts]
-    made: Futures = {"gates": {"incoming": incoming}}
-    made |= {what: dict(chain.from_iterable(seed[what].items() for seed in by_seed)) for what in by_seed[0]}
+    made: Futures = defaultdict(dict, gates={"incoming": check_inputs.submit(base.name)})
+    for parts in cuts:
+        seed, run = f"seed {parts.seed}", paired.get(parts.seed, runs[0] if runs else [])
+        fits = [calibrate.submit(parts, name, parts.seed, few, own.get(name)) for name in names]
+        both_parts = [on_both.submit(parts.on_both, name, parts.seed, twice, own.get(name)) for name in rivals]
+        projected = project.submit(fits, parts, base.test, params, device, wait_for=[made["gates"]["incoming"]])
+        gated = check_invariants.submit(projected, fits, base.name, params.metrics.ece_bins)
+        of_run = [
+            [of_member.submit(rows, name, parts.seed, (), own.get(name)) for name in names]
+            for rows in (validation_rows(member.validation, parts.seed, params.protocol) for member in run)
+        ]
+        places = [f"{name}, {seed}" for name in names] + [f"{name} on both parts, {seed}" for name in rivals]
+        places += [f"{name} of member {member}, {seed}" for member in range(len(run)) for name in names]
+        made["fits"] |= zip(places, [*fits, *both_parts, *chain.from_iterable(of_run)], strict=True)
+        made["projected"][seed] = gated
+        tests = [member.test for member in run]
+        made["metrics"][seed] = measure.submit(gated, base.test.labels, params.metrics, tests, of_run)
+        made["rivals"][seed] = baselines.submit(fits, both_parts, steps, parts, base.test, params, device)
+        made["sensitivity"][seed] = sensitivity.submit(gated, fits, parts, base, params, device)
     projected, metrics = list(made["projected"].values()), list(made["metrics"].values())
     intervals = bootstrap_intervals.submit(projected, metrics, base.test, params.calibrators, params.metrics)
     return made | {"intervals": {"all seeds": intervals}}
@@ -122,23 +86,21 @@ def submit_all(
 
 def gates_reached(made: Futures) -> list[dict[str, Any]]:
     """The records of all gates that were reached, passed or not."""
-    ended = [future for future in (*made["gates"].values(), *made["projected"].values()) if future.state.is_final()]
     records: list[dict[str, Any]] = []
-    for result in (future.result(raise_on_failure=False) for future in ended):
-        if isinstance(result, GateFailed):
-            records.append(result.record)
-        elif isinstance(result, Projected):
-            records += result.gates
-        elif isinstance(result, dict):
-            records.append(result)
+    for future in (*made["gates"].values(), *made["projected"].values()):
+        match future.result(raise_on_failure=False) if future.state.is_final() else None:
+            case GateFailed(record=record) | dict(record):
+                records.append(record)
+            case Projected(gates=gates):
+                records += gates
     return records
 
 
 def keep_failed(base: Base, gates: list[dict[str, Any]]) -> None:
     """Keep the records of the gates of which one has failed, for the report; if there are none, what was kept goes."""
-    kept = failed_gates_file(base.name)
+    kept = store.failed_gates_file(base.name)
     if gates:
-        write_json(kept, {"dataset": base.name, "source": base.source, "gates": gates})
+        store.write_json(kept, {"dataset": base.name, "source": base.source, "gates": gates})
     else:
         kept.unlink(missing_ok=True)
 
@@ -154,11 +116,10 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         chosen = calibrators or params.dataset(dataset).calibrators or params.calibrators
         params = with_calibrators(params, tuple(chosen))
         if params.dataset(dataset).preset:  # in the paper every label stands on its own rows, however few
-            alone = params.projection.model_copy(update={"minimum_rows": 0})
-            params = params.model_copy(update={"projection": alone})
-        base, device = read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
+            params = params.model_copy(update={"projection": params.projection.model_copy(update={"minimum_rows": 0})})
+        base, device = store.read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
         with tags(dataset, base.source):
-            made = submit_all(base, params, device, cut(base, params, seeds), read_members(dataset))
+            made = submit_all(base, params, device, seeds or params.seeds, store.read_members(dataset))
             follow([future for futures in made.values() for future in futures.values()], dataset)
         reached, explored = gates_reached(made), bool(seeds or calibrators)
         failed = not all(record["success"] for record in reached)
@@ -174,11 +135,11 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
             print(f"{dataset}, {sentence}")
         kept = [fit.state.name == "Cached" for fit in made["fits"].values()]
         fits = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}
-        folder = explored_folder(dataset) if explored else runs_folder(dataset)
+        folder = store.explored_folder(dataset) if explored else store.runs_folder(dataset)
         with locked(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
             show(base, write_runs(base, results, params, {"device": device}, folder), folder)
         # beside the results, which are the same however many were fitted
-        write_json(STATE / "fits" / folder.relative_to(DATA).with_suffix(".json"), fits)
+        store.write_json(store.STATE / "fits" / folder.relative_to(store.DATA).with_suffix(".json"), fits)
 
 
 def main(

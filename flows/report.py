@@ -1,14 +1,15 @@
 """Prefect flow: the runs of all data sets become tables, figures and a page."""
 
-import polars as pl
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 from prefect import flow
 
-from flows.console import command
 from flows.engine import alive, progress
 from flows.server import server_needed
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
-from tasks.provenance.stage import stage_run
+from tasks.provenance.stage import command, stage_run
 from tasks.report import draw, gather, write_figures, write_headline, write_page, write_paper_figures, write_table
 from tasks.tables import TABLES
 
@@ -25,19 +26,17 @@ def report(missing: dict[str, str] | None = None) -> None:
         raise BadInput("no data set has finished, so there is nothing to report; see the failures above")
     with alive():
         advance = progress("report", len(TABLES) + len(there) + 3, "tables, figures and the page that are made")
+
+        def each(names: Iterable[Any]) -> Iterator[Any]:
+            for name in names:
+                yield name
+                advance()
+
         runs = gather(params, list(holes))
-        tables: dict[str, pl.DataFrame] = {}
-        for name in TABLES:
-            tables[name] = write_table(name, runs)
-            advance()
-        drawn = []
-        for name in there:
-            drawn.append(draw(name, runs))
-            advance()
-        write_figures(drawn)
-        advance()
-        write_paper_figures(drawn)
-        advance()
+        tables = {name: write_table(name, runs) for name in each(TABLES)}
+        drawn = [draw(name, runs) for name in each(there)]
+        for write in each((write_figures, write_paper_figures)):
+            write(drawn)
         write_page(runs, tables, drawn, write_headline(runs), holes)
         advance()
 

@@ -26,7 +26,6 @@ from prefect.settings import PREFECT_API_URL
 from pydantic import Field
 
 from flows import ROOT, rerank
-from flows.console import command
 from flows.engine import alive, mark_crashed, task_runner
 from flows.refresh import refresh
 from flows.server import SECRET, api_server, find_server, own_home
@@ -36,6 +35,7 @@ from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.store import DATA, STATE, read_json, write_json
 from tasks.provenance.hashing import sha256_of_file
+from tasks.provenance.stage import command
 
 # a form offers what the registries hold, which the type checker cannot know
 CalibratorName: TypeAlias = Literal[tuple(CALIBRATORS)]  # type: ignore[valid-type]

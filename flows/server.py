@@ -8,20 +8,23 @@ import os
 import secrets
 import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from subprocess import PIPE, Popen, TimeoutExpired
 from threading import Thread
 
 import httpx
 from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
 from flows import HOME
-from flows.doors import Doors
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.store import STATE, read_json, write_json
 from tasks.provenance.lock import LOCKS, is_held, locked
@@ -83,7 +86,7 @@ def server_needed(meanwhile: Callable[[], object] = int) -> Iterator[None]:
     if PREFECT_API_URL.value() is None:
         kept = ExitStack()
         atexit.register(kept.close)  # not with the block: Prefect's threads send their last words after it, before this
-        kept.enter_context(own_server(new_secret(), 0, temporary=True, meanwhile=meanwhile))
+        kept.enter_context(_own_server(new_secret(), 0, temporary=True, meanwhile=meanwhile))
     else:
         meanwhile()
     try:
@@ -111,38 +114,30 @@ def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
             yield os.environ["PREFECT_API_URL"]
             return
         secret = None if open_to_all else new_secret()
-        with own_server(secret, port) as url:
+        with _own_server(secret, port) as url:
             try:
                 if secret:
                     keep(secret)
                 write_json(FOUND, {"api_url": url})
                 yield url
             finally:
-                FOUND.unlink(missing_ok=True)
-                SECRET.unlink(missing_ok=True)
+                for left in (FOUND, SECRET):
+                    left.unlink(missing_ok=True)
 
 
 @contextmanager
-def own_server(
+def _own_server(
     secret: str | None, port: int, temporary: bool = False, meanwhile: Callable[[], object] = int
 ) -> Iterator[str]:
-    """The address of a new server, which this process then asks; it ends with the block, or with this process.
-
-    Port 0 is any that is free. A `temporary` one has no page, and says what is wrong with it in the terminal; while
-    it comes up, `meanwhile` is called.
-    """
+    """The address of a new server, for this process to ask; a `temporary` one has no page and speaks here."""
     environment = {name: value for name, value in os.environ.items() if name != "PREFECT_SERVER_API_AUTH_STRING"}
     environment |= {"PREFECT_SERVER_API_AUTH_STRING": secret} if secret else {}  # other users can read command lines
     with listening(port) as door, nullcontext() if temporary else LOG.open("wb") as log:
-        url = f"http://{HOST}:{door.getsockname()[1]}/api"
-        process = subprocess.Popen(  # noqa: S603 - our own
-            [sys.executable, "-m", "flows.server", str(door.fileno()), *(["temporary"] if temporary else [])],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            env=environment,
-            pass_fds=[door.fileno()],
-            start_new_session=True,  # so that a Ctrl-C reaches us first and the server last
+        url, number = f"http://{HOST}:{door.getsockname()[1]}/api", door.fileno()
+        command = [sys.executable, "-m", "flows.server", str(number), *(["temporary"] if temporary else [])]
+        # in a session of its own, so that a Ctrl-C reaches us first and the server last
+        process = Popen(  # noqa: S603 - our own
+            command, stdin=PIPE, stdout=log, stderr=log, env=environment, pass_fds=[number], start_new_session=True
         )
     with process:  # its input stays open until it has ended
         try:
@@ -154,7 +149,7 @@ def own_server(
             process.send_signal(signal.SIGTERM)
             try:
                 process.wait(10)  # seconds from SIGTERM to SIGKILL
-            except subprocess.TimeoutExpired:
+            except TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -165,8 +160,8 @@ def new_secret() -> str:
 
 def keep(secret: str) -> None:
     """Write `SECRET`, a new file that nobody but this user can read at any moment."""
-    with os.fdopen(os.open(SECRET, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secret)
+    SECRET.touch(mode=0o600, exist_ok=False)
+    SECRET.write_text(secret)
 
 
 def listening(port: int) -> socket.socket:
@@ -180,7 +175,7 @@ def listening(port: int) -> socket.socket:
         ) from None
 
 
-def wait_until_healthy(process: subprocess.Popen[bytes], url: str) -> None:
+def wait_until_healthy(process: Popen[bytes], url: str) -> None:
     """Return once the server answers; RunFailed where it ended, or is silent for too long."""
     silent_from = time.monotonic() + 120  # seconds; a fresh home migrates its database first
     while not answers(url):
@@ -197,6 +192,43 @@ def end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+class Doors:
+    """An ASGI application in which only what asks for a served name, and comes from no other page, reaches `app`.
+
+    Prefect checks neither Host nor Origin, takes a WebSocket from any page, and reads a body without a Content-Type as
+    JSON: a page of another origin could start runs, and change what they run, with what a browser sends unasked. A
+    forwarded port (ssh -L) must have the same number on both sides, since names are compared with theirs.
+    """
+
+    def __init__(self, app: ASGIApp, port: int) -> None:
+        ends = {f":{port}", "" if port == 80 else f":{port}"}  # browsers leave 80 out
+        self.app, self.hosts = app, {f"{name}{end}" for name in ("127.0.0.1", "localhost") for end in ends}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand on, or refuse in a sentence."""
+        app, is_request = self.app, scope["type"] == "http"
+        if scope["type"] in {"http", "websocket"} and (reason := self._refusal(scope)):
+            app = PlainTextResponse(f"{reason}\n", 403) if is_request else WebSocketClose(1008, reason)
+        await app(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers = Headers(scope=scope)
+        (host, *others) = headers.getlist("host") or [""]
+        if others or host not in self.hosts:
+            return f"this server is asked as {' or '.join(sorted(self.hosts))} only"
+        if any(origin != f"http://{host}" for origin in headers.getlist("origin")):
+            return "a page of another origin may not ask this server"
+        if not {"same-origin", "none"}.issuperset(headers.getlist("sec-fetch-site")):  # none: typed, or a bookmark
+            return "a page of another origin may neither ask nor link to this server; type its address"
+        # Prefect's client and page send a DELETE, and a POST that says all in its address, without a body
+        has_body = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        writes = scope["type"] == "http" and scope["method"] not in {"GET", "HEAD", "OPTIONS"}
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if writes and has_body and kind != "application/json":
+            return "what is sent to this server must be application/json"
+        return None
+
+
 def main(door_number: int, temporary: bool) -> None:
     """Serve on a socket that our parent has opened; a temporary server has neither page nor schedules."""
     import uvicorn  # noqa: PLC0415 - the layer needs neither
@@ -207,8 +239,7 @@ def main(door_number: int, temporary: bool) -> None:
         app = Doors(create_app(final=True, ephemeral=temporary), door.getsockname()[1])
         config = uvicorn.Config(app, headers=ONLY_US, log_level="warning", timeout_graceful_shutdown=5, lifespan="on")
         (server := uvicorn.Server(config)).run(sockets=[door])
-    if not server.started:
-        sys.exit("the server did not start")
+    sys.exit(None if server.started else "the server did not start")
 
 
 if __name__ == "__main__":

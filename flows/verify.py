@@ -6,8 +6,6 @@
 import shlex
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,40 +13,21 @@ import yaml
 from rich.console import Console
 from rich.progress import track
 
-from flows.console import command
 from flows.processes import LOCK_FILE, cache_folder, is_whole
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.protocol.store import DATA
-from tasks.provenance.changes import changes
+from tasks.provenance import verification
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.lock import LOCKS, is_held, locked
-from tasks.provenance.manifest import Manifest, manifest_now
-from tasks.provenance.verification import (
-    Problem,
-    is_rotted,
-    objects_in,
-    objects_of_stage,
-    problems_of_inputs,
-    problems_of_outputs,
-)
+from tasks.provenance.manifest import Manifest, changes, manifest_now
+from tasks.provenance.stage import command
+from tasks.provenance.verification import Problem
 
 SCREEN = Console(stderr=True)
 REFRESH = "python -m flows.refresh"
 OF_STAGES = ("raw", "base", "runs", "manifests")  # folders under data/ with a folder for each data set
-
-
-@dataclass(frozen=True)
-class Cache:
-    """What DVC's cache holds, and what it should hold of each stage."""
-
-    rotted: frozenset[Path]  # objects whose bytes are not those that they are named for
-    wanted: Mapping[str, set[Path]]  # stage -> the objects that hold its outputs
-
-    @property
-    def missing(self) -> list[Path]:
-        """Objects that a stage has in the cache, by dvc.lock, and that are not there."""
-        return sorted(path for path in set().union(*self.wanted.values()) if not path.exists())
+Objects = Mapping[str, set[Path]]  # stage -> the objects of DVC's cache that hold its outputs
 
 
 def locked_stages() -> Mapping[str, Any]:
@@ -58,12 +37,14 @@ def locked_stages() -> Mapping[str, Any]:
     return yaml.safe_load(LOCK_FILE.read_text(encoding="utf-8"))["stages"] or {}
 
 
-def read_cache(folder: Path) -> Cache:
-    """Read every object of DVC's cache in `folder`."""
-    objects, stages = objects_in(folder), locked_stages()
-    looked_at = track(objects, "DVC's cache", console=SCREEN)
-    rotted = frozenset(path for path in looked_at if is_rotted(path))
-    return Cache(rotted, {name: objects_of_stage(stages.get(name) or {}, folder, rotted) for name in stage_names()})
+def read_cache(folder: Path) -> tuple[Objects, dict[Path, str]]:
+    """What DVC's cache in `folder` should hold of each stage, and what is wrong with those objects that do not hold."""
+    looked_at = track(verification.objects_in(folder), "DVC's cache", console=SCREEN)
+    rotted = dict.fromkeys(filter(verification.is_rotted, looked_at), "has rotted")
+    stages = locked_stages()
+    wanted = {name: verification.objects_of_stage(stages.get(name) or {}, folder, rotted) for name in stage_names()}
+    missing = sorted(path for path in set().union(*wanted.values()) if not path.exists())
+    return wanted, dict.fromkeys(missing, "is missing") | rotted
 
 
 def shown(path: Path) -> str:
@@ -73,29 +54,32 @@ def shown(path: Path) -> str:
 
 def verify() -> tuple[list[str], list[str]]:
     """What does not hold, and the commands that mend it; both empty where all holds."""
-    looked_at = {name: problems_of_outputs(name) for name in track(stage_names(), "files under data/", console=SCREEN)}
-    cache = read_cache(cache_folder() / "files" / "md5")
-    manifests = {name: manifest for name, (manifest, _) in looked_at.items() if manifest}
-    problems = [*chain.from_iterable(some for _, some in looked_at.values()), *problems_of_inputs(manifests)]
-    states = dict.fromkeys(cache.missing, "is missing") | dict.fromkeys(sorted(cache.rotted), "has rotted")
-    sentences = [*map(str, problems), *(f"{shown(path)} (DVC's cache) {what}" for path, what in states.items())]
-    commands = remedies(problems, cache, manifests)
+    looked_at = track(stage_names(), "files under data/", console=SCREEN)
+    outputs = {name: verification.problems_of_outputs(name) for name in looked_at}
+    manifests = {name: manifest for name, (manifest, _) in outputs.items() if manifest}
+    problems = [problem for _, of_stage in outputs.values() for problem in of_stage]
+    problems += verification.problems_of_inputs(manifests)
+    wanted, gone = read_cache(cache_folder() / "files" / "md5")
+    sentences = [*map(str, problems), *(f"{shown(path)} (DVC's cache) {what}" for path, what in gone.items())]
+    commands = remedies(problems, wanted, gone, manifests)
     if LOCK_FILE.exists() and not is_whole(LOCK_FILE):
         sentences.append(f"{LOCK_FILE} is cut off, as by a run that was killed while writing it")
         commands = [f"mv {LOCK_FILE} {LOCK_FILE}.cut", *commands, REFRESH]
     return sentences, list(dict.fromkeys(commands))
 
 
-def remedies(problems: list[Problem], cache: Cache, manifests: Mapping[str, Manifest]) -> list[str]:
+def remedies(
+    problems: list[Problem], wanted: Objects, gone: Mapping[Path, str], manifests: Mapping[str, Manifest]
+) -> list[str]:
     """Commands, in their order: spoilt objects go; outputs come from the cache, or else their stage runs again."""
-    commands = [shlex.join(["rm", "-f", shown(path)]) for path in sorted(cache.rotted)]
-    lost, gone = {problem.stage for problem in problems if problem.lost}, cache.rotted.union(cache.missing)
-    for name, objects in cache.wanted.items():
-        stage, whole = declared(name), bool(objects) and not objects & gone
+    commands = [shlex.join(["rm", "-f", shown(path)]) for path in sorted(gone) if path.exists()]
+    lost = {problem.stage for problem in problems if problem.lost}
+    for name, objects in wanted.items():
+        stage, whole = declared(name), bool(objects) and not objects & gone.keys()
         if name in lost:
             away = shlex.join(["rm", "-rf", *map(str, (*stage.outputs, stage.manifest))])
             commands.append(f"{away} && dvc {'checkout' if whole else 'repro --force --single-item'} {name}")
-        elif objects & gone:
+        elif objects & gone.keys():
             # a commit says that these outputs are of the code and inputs that are there, so they have to be
             current = name in manifests and not changes(manifests[name], manifest_now(stage))
             commands.append(f"dvc commit --force {name}" if current else REFRESH)

@@ -12,11 +12,8 @@ from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated
 from tasks.protocol.splits import ValidationRows
 
-SCHEMA = pl.Schema(
-    dict.fromkeys(("seed", "rows", "calibrator_fit_rows", "projection_fit_rows"), pl.Int64())
-    | dict.fromkeys(("calibrator", "variant", "metric"), pl.String())
-    | {"value": pl.Float64()}
-)
+COUNTS = dict.fromkeys(("seed", "rows", "calibrator_fit_rows", "projection_fit_rows"), pl.Int64)
+SCHEMA = COUNTS | dict.fromkeys(("calibrator", "variant", "metric"), pl.String) | {"value": pl.Float64}
 
 
 @task(task_run_name="baselines/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])

@@ -20,8 +20,8 @@ LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}  # t
 
 
 @cache
-def code_of(calibrator: str) -> list[str]:
-    """Return the code that a calibrator's own file reaches, and the versions of the libraries that it computes with."""
+def _code_of(calibrator: str) -> list[str]:
+    """The code that a calibrator's own file reaches, and the versions of the libraries that it computes with."""
     file = Path(*CALIBRATORS[calibrator].fit.__module__.split(".")).with_suffix(".py")
     used = {name.split(".")[0] for reached in reached_files(file, packages=False) for name in imports(reached)}
     return [code_fingerprint(file), *(f"{name}{version(LIBRARIES[name])}" for name in sorted(used & LIBRARIES.keys()))]
@@ -39,7 +39,7 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
             "_".join(f"{name}{value}" for name, value in (arguments["chosen"] or {}).items()),
             sha256_of_arrays(rows.logits, rows.labels),
             sha256_of_arrays(parts.calibrator_fit.logits, parts.calibrator_fit.labels) if arguments["few"] else "",
-            *code_of(arguments["calibrator"]),
+            *_code_of(arguments["calibrator"]),
         ]
     )
 

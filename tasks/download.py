@@ -5,6 +5,7 @@ They are put together beside that and take their place in one step, when all are
 
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tasks.protocol.store import downloads_folder, raw_folder, read_json, write_
 from tasks.provenance.manifest import hashed
 from tasks.provenance.stage import as_stage
 from tasks.simulation import simulate
-from tasks.sources.hub import INDEX, Repository, copy_files, fetch, revision_now
+from tasks.sources.hub import INDEX, copy_files, fetch, revision_now
 
 
 def main(name: str) -> None:
@@ -35,22 +36,20 @@ def main(name: str) -> None:
             size = f"{entry.rows} rows, residual {entry.residual}, seed {entry.seed}"
             origin: dict[str, Any] | None = {"origin": f"simulated twin of {dataset.title}: {size}", "licence": None}
         elif entry.source == "files":
-            origin = {"origin": own_files(name, Path(entry.path), dataset.files, aside)}
+            origin = {"origin": _own_files(name, Path(entry.path), dataset.files, aside)}
         else:
-            assert dataset.repository is not None
-            pinned = entry.revision or dataset.repository.revision
-            origin = from_hub(name, dataset, replace(dataset.repository, revision=pinned), aside)
+            origin = _from_hub(name, dataset, entry.revision, aside)
         if origin is None:
             return
         about = {"dataset": name, "source": entry.source, "origin": "", "revision": None, "licence": dataset.licence}
-        write_json(aside / INDEX, about | origin | {"files": listed(aside)})
+        write_json(aside / INDEX, about | origin | {"files": _listed(aside)})
         shutil.rmtree(raw_folder(name), ignore_errors=True)
         aside.replace(raw_folder(name))
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def own_files(name: str, own: Path, wanted: tuple[str, ...], folder: Path) -> str:
+def _own_files(name: str, own: Path, wanted: tuple[str, ...], folder: Path) -> str:
     """Copy one's own files into `folder`; returns their places. BadInput if one is not there."""
     wanted = wanted or (own.name,)
     if own.is_file() and wanted != (own.name,):
@@ -65,12 +64,13 @@ def own_files(name: str, own: Path, wanted: tuple[str, ...], folder: Path) -> st
     return ", ".join(map(str, named))
 
 
-def from_hub(name: str, dataset: Dataset, repository: Repository, folder: Path) -> dict[str, Any] | None:
+def _from_hub(name: str, dataset: Dataset, revision: str | None, folder: Path) -> dict[str, Any] | None:
     """Fill `folder` from DATA_MIRROR, where that is set, or else from the hub; None where that revision is there.
 
-    Raises:
-        BadInput: the hub shows another revision than the one that is there, and nobody said which one is meant.
+    BadInput where the hub shows another revision than the one that is there, and nobody said which one is meant.
     """
+    assert dataset.repository is not None
+    repository = replace(dataset.repository, revision=revision or dataset.repository.revision)
     if mirror := os.environ.get("DATA_MIRROR"):
         places = [Path(mirror) / key for key in dict.fromkeys((name, dataset.name))]
         source = next((place for place in places if place.is_dir()), None)
@@ -80,11 +80,9 @@ def from_hub(name: str, dataset: Dataset, repository: Repository, folder: Path) 
             )
         copy_files(name, repository, source, folder)
         return {"origin": str(source)}
-    raw = raw_folder(name)
-    try:
+    raw, about = raw_folder(name), dict[str, Any]()
+    with suppress(BadInput):  # nothing is there, or nothing whole
         about = read_json(raw / INDEX)
-    except BadInput:
-        about = {}
     there = about.get("revision") if about.get("origin") == repository.homepage else None
     wanted = revision_now(name, repository)
     if there is not None and repository.revision is None and wanted not in (None, there):
@@ -92,24 +90,21 @@ def from_hub(name: str, dataset: Dataset, repository: Repository, folder: Path) 
             f"{name}: {repository.homepage} has moved to revision {wanted}, and {raw} holds {there}; write the one that"
             f" you mean as `revision` of {name} into params.yaml, or delete that folder for the new one"
         )
-    if there is not None and wanted in (None, there) and about.get("files") == listed(raw):
+    if there is not None and wanted in (None, there) and about.get("files") == _listed(raw):
         print(f"{name}: {raw} holds revision {there} already, unchanged since it came", flush=True)
         return None
     print(f"{name}: {dataset.title} comes from {repository.homepage}, licence: {dataset.licence}", flush=True)
     commit, verified = fetch(name, repository, folder)
-    unverified = sorted({file["path"] for file in listed(folder)}.difference(verified))
+    unverified = sorted({file["path"] for file in _listed(folder)}.difference(verified))
     if unverified:
         print(f"{name}: unverified, since nothing is known of their content: {', '.join(unverified)}", flush=True)
     return {"origin": repository.homepage, "revision": commit, "verified": verified}
 
 
-def listed(folder: Path) -> list[dict[str, Any]]:
+def _listed(folder: Path) -> list[dict[str, Any]]:
     """The path, size and SHA-256 of each raw file."""
-    return [
-        {"path": Path(path).relative_to(folder).as_posix(), **file.model_dump()}
-        for path, file in hashed([folder]).items()
-        if Path(path) != folder / INDEX
-    ]
+    files = {Path(path).relative_to(folder).as_posix(): file for path, file in hashed([folder]).items()}
+    return [{"path": path, **file.model_dump()} for path, file in files.items() if path != INDEX]
 
 
 if __name__ == "__main__":

@@ -22,13 +22,12 @@ from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.protocol.store import Base, base_folder, read_base
 
 Varied = tuple[str, str, Measurement]  # calibrator, alternative, and what it measures
+COLUMNS = ("calibrator", pl.String), ("seed", pl.Int64), ("option", pl.String)
+SCHEMA = [*COLUMNS, ("variant", pl.String), ("metric", pl.String), ("value", pl.Float64)]
 
 
-def refitted(parts: ValidationRows, base: Base, params: Params, device: str) -> Iterator[Varied]:
-    """Yield what each alternative of the protocol makes of it, and each base predictor that there is logits of.
-
-    Those take new fits, of the calibrators of `sensitivity` alone and of MRP under them.
-    """
+def _refitted(parts: ValidationRows, base: Base, params: Params, device: str) -> Iterator[Varied]:
+    """Each alternative of the protocol, and each base predictor that there is logits of: what takes new fits."""
     names, settings, fits = params.sensitivity.calibrators, params.projection, {}
     for option, alternative in params.sensitivity.alternatives.items():
         other_base = alternative.base and base_folder(base.name, "sensitivity", f"{alternative.base}.parquet").exists()
@@ -48,8 +47,8 @@ def refitted(parts: ValidationRows, base: Base, params: Params, device: str) -> 
             yield from ((name, option, row) for row in compared(logits, test.correct, params.metrics))
 
 
-def remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: Params) -> Iterator[Varied]:
-    """Yield what each alternative of projection, MRC and metrics makes of it, where `labels (n,)` are the true ones."""
+def _remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: Params) -> Iterator[Varied]:
+    """Each alternative of projection, MRC and metrics, where `labels (n,)` are the true ones."""
     for option, alternative in params.sensitivity.alternatives.items():
         if alternative.base or alternative.protocol:
             continue
@@ -72,13 +71,6 @@ def remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: P
                     yield rows.calibrator, option, row
 
 
-SCHEMA = pl.Schema(
-    {"calibrator": pl.String(), "seed": pl.Int64()}
-    | dict.fromkeys(("option", "variant", "metric"), pl.String())
-    | {"value": pl.Float64()}
-)
-
-
 @task(task_run_name="sensitivity/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
 def sensitivity(
     projected: Projected, calibrated: list[Calibrated], parts: ValidationRows, base: Base, params: Params, device: str
@@ -93,7 +85,7 @@ def sensitivity(
     projected = replace(projected, rows=[projected.rows[place] for place in kept])
     calibrators = [calibrated[place].value for place in kept]
     batch = Batch.under(calibrators, parts, params.projection, device)
-    varied = *refitted(parts, base, params, device), *remeasured(projected, batch, base.test.labels, params)
+    varied = *_refitted(parts, base, params, device), *_remeasured(projected, batch, base.test.labels, params)
     return pl.DataFrame(
         [(calibrator, parts.seed, option, *row) for calibrator, option, row in varied], schema=SCHEMA, orient="row"
     )

@@ -24,13 +24,12 @@ from tasks.sources.hub import INDEX
 
 logger = logging.getLogger(__name__)
 
+Parts = Mapping[str, pl.DataFrame]  # split -> its judged pairs
 TESTED = SPLITS[1:]
 RUN = 1000  # inferred: member seeds of the next run are so much larger, those of the next member larger by one
 
 
-class Trained(NamedTuple):
-    """How a base predictor is trained."""
-
+class _Trained(NamedTuple):  # how a base predictor is
     predictor: str
     class_weight: str
     seed: int
@@ -42,14 +41,17 @@ def main(name: str) -> None:
     entry = params.dataset(name)
     dataset = dataset_named(name, entry.reader, entry.options)
     judged = dataset.read(store.raw_folder(name))
-    record = contract(name, dataset, entry, judged.pairs)
+    record = _contract(name, dataset, entry, judged.pairs)
     frame, drawn = judged.pairs, dataset.drawn
     if frame["split"].null_count():
         assert entry.split is not None
         drawn = tuple(entry.split.shares)
         frame = draw_splits(frame, by=entry.split.by, shares=entry.split.shares, seed=entry.seed)
-    parts = by_split(frame, name, TESTED if judged.members else SPLITS)
-    decided = saved(name, judged.members) if judged.members else trained(name, dataset, entry, params, parts)
+    parts = _by_split(frame, name, TESTED if judged.members else SPLITS)
+    first = _Trained(entry.predictor, entry.class_weight, params.train.seed)
+    if entry.preset:
+        first = first._replace(class_weight="balanced", seed=dataset.member_seed)
+    decided = _saved(name, judged.members) if judged.members else _trained(name, dataset, entry, params, first, parts)
     store.write_whole(store.base_folder(name, "pairs.parquet"), outline(frame).write_parquet)
     if record is not None:
         store.write_json(store.base_folder(name) / "contract.json", record)
@@ -63,8 +65,8 @@ def main(name: str) -> None:
         "split_by": entry.split.by if entry.split else dataset.split_by,
         "drawn": drawn,
         "predictor": entry.predictor if entry.reader != "logits" else "saved logits",
-        "class_weight": first_member(dataset, entry, params).class_weight,
-        **counted(dataset, parts),
+        "class_weight": first.class_weight,
+        **_counted(dataset, parts),
         "dropped": judged.dropped,
         "origin": {fact: origin[fact] for fact in ("origin", "revision", "licence")},
         "accuracy": {split: accuracy(rows.decision, rows.labels) for split, rows in decided.items()},
@@ -72,10 +74,10 @@ def main(name: str) -> None:
     store.write_logits(name, decided, facts)
 
 
-def saved(name: str, frames: tuple[pl.DataFrame, ...]) -> dict[str, FixedDecisions]:
+def _saved(name: str, frames: tuple[pl.DataFrame, ...]) -> dict[str, FixedDecisions]:
     """What the first member decides whose logits were saved; where there are others, all are written."""
     decided = [
-        {split: decisions(part["logits"].to_numpy(), part) for split, part in by_split(frame, name, TESTED).items()}
+        {split: _decisions(part["logits"].to_numpy(), part) for split, part in _by_split(frame, name, TESTED).items()}
         for frame in frames
     ]
     for member, parts in enumerate(decided if len(decided) > 1 else ()):
@@ -83,13 +85,13 @@ def saved(name: str, frames: tuple[pl.DataFrame, ...]) -> dict[str, FixedDecisio
     return decided[0]
 
 
-def trained(
-    name: str, dataset: Dataset, entry: DatasetParams, params: Params, parts: Mapping[str, pl.DataFrame]
+def _trained(
+    name: str, dataset: Dataset, entry: DatasetParams, params: Params, first: _Trained, parts: Parts
 ) -> dict[str, FixedDecisions]:
-    """What run 0, member 0 decides; all other base predictors that params.yaml asks for are trained and written."""
+    """What `first` decides; all other base predictors that params.yaml asks for are trained and written."""
 
     @cache
-    def decided(how: Trained) -> dict[str, FixedDecisions]:
+    def decided(how: _Trained) -> dict[str, FixedDecisions]:
         own = {"max_features": dataset.terms, "passes": dataset.passes if how.predictor == "linear" else None}
         given = {key: value for key, value in own.items() if value is not None and how.predictor != "boosted"}
         predictor = fit_predictor(
@@ -103,27 +105,16 @@ def trained(
         )
         if how == first:
             predictor.save(store.base_folder(name))
-        return {split: decisions(predictor(parts[split]), parts[split]) for split in TESTED}
+        return {split: _decisions(predictor(parts[split]), parts[split]) for split in TESTED}
 
-    first = first_member(dataset, entry, params)
     decided(first)
-    for place, how in others(first, entry, params).items():
+    for place, how in _others(first, entry, params).items():
         store.write_decisions(store.base_folder(name) / f"{place}.parquet", decided(how))
     return decided(first)
 
 
-def first_member(dataset: Dataset, entry: DatasetParams, params: Params) -> Trained:
-    """The base predictor that the tables show: run 0, member 0."""
-    if entry.preset:
-        return Trained(entry.predictor, "balanced", dataset.member_seed)
-    return Trained(entry.predictor, entry.class_weight, params.train.seed)
-
-
-def others(first: Trained, entry: DatasetParams, params: Params) -> dict[str, Trained]:
-    """The base predictors beside the first, by the places of their files.
-
-    Those of all runs, where there are more than one, and those that show what a choice of the paper's is worth.
-    """
+def _others(first: _Trained, entry: DatasetParams, params: Params) -> dict[str, _Trained]:
+    """By the places of their files: those of all runs, if more than one, and those for what a choice is worth."""
     places = [(run, member) for run in range(params.train.runs) for member in range(params.train.members)]
     asked = {
         f"members/run_{run}_member_{member}": first._replace(seed=first.seed + RUN * run + member)
@@ -140,25 +131,20 @@ def others(first: Trained, entry: DatasetParams, params: Params) -> dict[str, Tr
     return asked | {f"sensitivity/{name}": choices[name] for name in params.train.alternatives}
 
 
-def contract(name: str, dataset: Dataset, entry: DatasetParams, pairs: pl.DataFrame) -> dict[str, Any] | None:
-    """The record of the gate that released files must pass before anything is trained on them; None for others.
-
-    Where it fails, `failed_gates_file` keeps the record.
-    """
-    store.failed_gates_file(name).unlink(missing_ok=True)
+def _contract(name: str, dataset: Dataset, entry: DatasetParams, pairs: pl.DataFrame) -> dict[str, Any] | None:
+    """The record of the gate that released files must pass, kept for the report where it fails; None for others."""
+    kept = store.failed_gates_file(name)
+    kept.unlink(missing_ok=True)
     if entry.preset is None or entry.source != "hub":
         return None
     try:
         return check_contract(pairs, n_labels=dataset.n_labels, coordinates={"dataset": name})
     except GateFailed as error:
-        store.write_json(
-            store.failed_gates_file(name), {"dataset": name, "source": entry.source, "gates": [error.record]}
-        )
+        store.write_json(kept, {"dataset": name, "source": entry.source, "gates": [error.record]})
         raise
 
 
-def by_split(frame: pl.DataFrame, name: str, splits: tuple[str, ...]) -> dict[str, pl.DataFrame]:
-    """The judged pairs of each split; BadInput where one has none."""
+def _by_split(frame: pl.DataFrame, name: str, splits: tuple[str, ...]) -> dict[str, pl.DataFrame]:
     parts = {split: frame.filter(pl.col("split") == split) for split in splits}
     for split, part in parts.items():
         if part.is_empty():
@@ -169,17 +155,12 @@ def by_split(frame: pl.DataFrame, name: str, splits: tuple[str, ...]) -> dict[st
     return parts
 
 
-def decisions(logits: np.ndarray, part: pl.DataFrame) -> FixedDecisions:
-    """What is decided about the rows of `part`, once and for all."""
-    return FixedDecisions(
-        logits=logits,
-        labels=part["label"].to_numpy().astype(np.int64),
-        decision=decide(logits),
-        group=part["group"].to_numpy(),
-    )
+def _decisions(logits: np.ndarray, part: pl.DataFrame) -> FixedDecisions:
+    labels = part["label"].to_numpy().astype(np.int64)
+    return FixedDecisions(logits, labels, decide(logits), part["group"].to_numpy())
 
 
-def counted(dataset: Dataset, parts: Mapping[str, pl.DataFrame]) -> dict[str, dict[str, Any]]:
+def _counted(dataset: Dataset, parts: Parts) -> dict[str, dict[str, Any]]:
     """The rows, groups and classes of each split, which are also logged."""
     groups = {split: part["group"].n_unique() for split, part in parts.items()}
     counts = {split: np.bincount(part["label"].to_numpy(), minlength=dataset.n_labels) for split, part in parts.items()}

@@ -12,7 +12,7 @@ from scipy.special import expit
 from tasks.calibrators import DRAWN_IN_THE_PAPER
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import Params
-from tasks.protocol.results import Projected
+from tasks.protocol.results import Projected, ProjectedDecisions
 from tasks.protocol.store import Base, write_json, write_whole
 from tasks.provenance.manifest import versions
 
@@ -22,9 +22,21 @@ SIMPLEX_ROWS = 2000  # that simplex.parquet holds at most
 
 def sampled(n: int, most: int) -> np.ndarray:
     """Return row numbers of `n` rows: all of them, or a sample of `most` under a fixed seed."""
-    if n <= most:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+    return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+
+
+def _decided(seed: Projected, rows: ProjectedDecisions, test: FixedDecisions, kept: np.ndarray) -> dict[str, Any]:
+    """The columns of both samples below."""
+    return {
+        "row": kept,
+        "group": test.group[kept].tolist(),
+        "label": test.labels[kept],
+        "decision": rows.decision[kept],
+        "calibrator": [rows.calibrator] * len(kept),
+        "seed": [seed.seed] * len(kept),
+        "confidence": np.exp(rows.log_probabilities[kept, rows.decision[kept]]),
+        "reliability": expit(rows.reliability_logits["mrp"][kept]),
+    }
 
 
 def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
@@ -32,17 +44,8 @@ def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[
     kept = sampled(len(test), SCORED_ROWS)
     return pl.concat(
         pl.DataFrame(
-            {
-                "row": kept,
-                "group": test.group[kept].tolist(),
-                "label": test.labels[kept],
-                "decision": rows.decision[kept],
-                "calibrator": [rows.calibrator] * len(kept),
-                "seed": [seed.seed] * len(kept),
-                "confidence": np.exp(rows.log_probabilities[kept, rows.decision[kept]]),
-                "reliability": expit(rows.reliability_logits["mrp"][kept]),
-                **{f"logit_{name}": values[kept] for name, values in rows.reliability_logits.items()},
-            }
+            _decided(seed, rows, test, kept)
+            | {f"logit_{name}": values[kept] for name, values in rows.reliability_logits.items()}
         )
         for seed in projected
         for rows in seed.rows
@@ -52,24 +55,13 @@ def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[
 
 def simplex(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
     """Return sampled test rows and probabilities before and after MRC: first seed, headline's calibrator if it ran."""
-    first, kept = projected[0], sampled(len(test), SIMPLEX_ROWS)
+    kept = sampled(len(test), SIMPLEX_ROWS)
     shown = DRAWN_IN_THE_PAPER if DRAWN_IN_THE_PAPER in calibrators else calibrators[-1]
-    rows = next(rows for rows in first.rows if rows.calibrator == shown)
-    return pl.DataFrame(
-        {
-            "row": kept,
-            "label": test.labels[kept],
-            "decision": rows.decision[kept],
-            "calibrator": [rows.calibrator] * len(kept),
-            "seed": [first.seed] * len(kept),
-            "reliability": expit(rows.reliability_logits["mrp"][kept]),
-            "alpha": rows.simplex.alpha[kept],
-            "feasible": rows.simplex.feasible[kept],
-            "solved": rows.simplex.solved[kept],
-            "base": np.exp(rows.log_probabilities[kept]).tolist(),
-            "mrc": np.exp(rows.simplex.log_probabilities[kept]).tolist(),
-        }
-    )
+    rows = next(rows for rows in projected[0].rows if rows.calibrator == shown)
+    of_mrc = {name: getattr(rows.simplex, name)[kept] for name in ("alpha", "feasible", "solved")}
+    before, after = (np.exp(of[kept]).tolist() for of in (rows.log_probabilities, rows.simplex.log_probabilities))
+    decided = pl.DataFrame(_decided(projected[0], rows, test, kept) | of_mrc | {"base": before, "mrc": after})
+    return decided.drop("group", "confidence")
 
 
 def optimum(projected: list[Projected], metrics: pl.DataFrame) -> dict[str, Any]:
@@ -77,9 +69,8 @@ def optimum(projected: list[Projected], metrics: pl.DataFrame) -> dict[str, Any]
     rows = [rows for seed in projected for rows in seed.rows]
     place, pair = ["calibrator", "seed", "metric"], ["mrp", "mrp_exact"]
     both = metrics.filter(pl.col("variant").is_in(pair)).pivot("variant", index=place, values="value")
-    gaps = both.group_by("metric", maintain_order=True).agg(
-        (pl.col("mrp") - pl.col("mrp_exact")).abs().max().alias("gap")
-    )
+    gap = (pl.col("mrp") - pl.col("mrp_exact")).abs().max()
+    gaps = both.group_by("metric", maintain_order=True).agg(gap)
     return {
         "adam_objective_above_it": max(of.adam_above_optimum for of in rows),
         "kkt_residual": max(of.kkt for of in rows),

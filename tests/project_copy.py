@@ -52,7 +52,6 @@ def small(params: dict[str, Any], rows: int = 3000) -> None:
 
 
 def edit_params(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change params.yaml in `folder`."""
     params = yaml.safe_load((folder / "params.yaml").read_text())
     change(params)
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))

@@ -10,13 +10,12 @@ import pytest
 
 from tasks.protocol.errors import RunFailed
 from tasks.protocol.store import read_json, write_json
-from tasks.provenance.changes import MOST_NAMED, changes, why
 from tasks.provenance.checkout import NO_CHECKOUT, commit
 from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, ended, happened
-from tasks.provenance.manifest import manifest_now, read_manifest
+from tasks.provenance.manifest import MOST_NAMED, changes, manifest_now, why
 from tasks.provenance.stage import last_manifest_file, read_record, record_file, stage_run
-from tests.tiny_project import copy_here, edit_params, finished_in, run, work
+from tests.tiny_project import edit_params, run, work
 
 NAME = "train@wands"
 PATH = Path("data/manifests/wands/train.json")
@@ -24,26 +23,11 @@ FORCED = "nothing that it reads had changed: it was forced, or its outputs were 
 FIRST = "it had not finished on this machine before"
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A project with a finished stage."""
-    return finished_in(tmp_path_factory.mktemp("finished"), NAME)
-
-
-@pytest.fixture
-def before(finished, tmp_path, monkeypatch):
-    """The manifest of a finished stage, in a copy of the project."""
-    monkeypatch.chdir(tmp_path)
-    copy_here(finished)
-    return read_manifest(PATH)
-
-
 def there():
     return manifest_now(declared(NAME))
 
 
 def reseed(seed: int = 7) -> None:
-    """Change a parameter that the stage reads."""
     edit_params(lambda params: params["train"].update(seed=seed))
 
 
@@ -55,20 +39,20 @@ def now() -> datetime:
     return moment
 
 
-def test_without_a_change_it_was_forced_and_without_a_run_before_it_is_the_first(before):
-    assert changes(before, there()) == []
-    assert why(before, there()) == FORCED
-    assert why(None, before) == FIRST
+def test_without_a_change_it_was_forced_and_without_a_run_before_it_is_the_first(manifest):
+    assert changes(manifest, there()) == []
+    assert why(manifest, there()) == FORCED
+    assert why(None, manifest) == FIRST
 
 
-def test_a_parameter_is_named_with_what_it_was_and_is(before):
+def test_a_parameter_is_named_with_what_it_was_and_is(manifest):
     def change(params) -> None:
         params["train"]["seed"] = 7
         twin = params["datasets"]["wands"]
         twin |= {"seed": 7, "residual": None, "source": "hub", "settings": {"alpha": None}}
 
     edit_params(change)
-    assert set(changes(before, there())) == {
+    assert set(changes(manifest, there())) == {
         "train.seed: 0 → 7",
         "datasets.wands.seed: nothing → 7",
         "datasets.wands.residual: 1.0 → None",
@@ -77,40 +61,39 @@ def test_a_parameter_is_named_with_what_it_was_and_is(before):
     }
 
 
-def test_a_calibrator_more_is_named_however_long_their_list_is(before):
+def test_a_calibrator_more_is_named_however_long_their_list_is(manifest):
     first = run("report")
     edit_params(lambda params: params["calibrators"].append(params["rivals"]["calibrators"].pop(0)))
     (change,) = changes(first, manifest_now(declared("report")))
     assert "vector" in change
 
 
-def test_files_commands_and_versions_are_named_and_outputs_are_no_reason(before):
+def test_files_commands_and_versions_are_named_and_outputs_are_no_reason(manifest):
     path = "data/raw/wands/rows.csv"
     Path(path).write_text("other\n")
     Path("tasks/trained/more.py").write_text("more\n")
     Path("tasks/train.py").unlink()
     after = there().model_copy(
-        update={"command": "python -m new", "versions": before.versions | {"numpy": "9"}, "outputs": {}}
+        update={"command": "python -m new", "versions": manifest.versions | {"numpy": "9"}, "outputs": {}}
     )
-    assert changes(before, after) == [
-        f"{path}: {before.inputs[path].sha256[:8]} → {after.inputs[path].sha256[:8]}",
-        f"tasks/train.py: {before.code['tasks/train.py'].sha256[:8]} → nothing",
+    assert changes(manifest, after) == [
+        f"{path}: {manifest.inputs[path].sha256[:8]} → {after.inputs[path].sha256[:8]}",
+        f"tasks/train.py: {manifest.code['tasks/train.py'].sha256[:8]} → nothing",
         f"tasks/trained/more.py: nothing → {after.code['tasks/trained/more.py'].sha256[:8]}",
-        f"command: {before.command} → python -m new",
-        f"version of numpy: {before.versions['numpy']!r} → '9'",
+        f"command: {manifest.command} → python -m new",
+        f"version of numpy: {manifest.versions['numpy']!r} → '9'",
     ]
 
 
-def test_of_many_changes_a_few_are_named_and_the_others_counted(before):
+def test_of_many_changes_a_few_are_named_and_the_others_counted(manifest):
     for number in range(MOST_NAMED + 3):
         Path(f"data/raw/wands/{number}.csv").touch()
-    reason = why(before, there())
+    reason = why(manifest, there())
     assert reason.count("→") == MOST_NAMED
     assert reason.endswith("; and 3 more")
 
 
 def of(name: str, stages: list[Happened]) -> tuple[str, str]:
-    """What became of one stage."""
     return next((stage.how, stage.why) for stage in stages if stage.stage == name)
 
 
@@ -120,12 +103,11 @@ def stop(reason: str) -> None:
 
 
 def fail(reason: str) -> None:
-    """Run the stage until it fails."""
     with pytest.raises(RunFailed), stage_run(NAME):
         stop(reason)
 
 
-def test_a_stage_that_ran_says_why_and_the_others_were_skipped(before):
+def test_a_stage_that_ran_says_why_and_the_others_were_skipped(manifest):
     run("train@scidocs")
     since = now()
     reseed()
@@ -142,7 +124,7 @@ def test_a_stage_that_ran_says_why_and_the_others_were_skipped(before):
 
 @pytest.mark.parametrize("seed", [0, 7])
 def test_whether_dvc_has_removed_its_manifest_or_a_run_has_failed_it_is_compared_with_the_last_that_finished(
-    before, seed
+    manifest, seed
 ):
     PATH.unlink()
     reseed(9)
@@ -152,14 +134,14 @@ def test_whether_dvc_has_removed_its_manifest_or_a_run_has_failed_it_is_compared
     assert read_record(NAME).why == (f"train.seed: 0 → {seed}" if seed else FORCED)
 
 
-def test_a_spoilt_memory_of_the_last_run_is_none_and_ends_no_run(before):
+def test_a_spoilt_memory_of_the_last_run_is_none_and_ends_no_run(manifest):
     last_manifest_file(NAME).write_bytes(last_manifest_file(NAME).read_bytes()[:40])
     run(NAME)
     assert read_record(NAME).why == FIRST
 
 
 @pytest.mark.parametrize("link", [False, True])
-def test_what_dvc_brought_back_from_its_cache_is_restored(before, tmp_path, link):
+def test_what_dvc_brought_back_from_its_cache_is_restored(manifest, tmp_path, link):
     kept = PATH.rename(tmp_path / "kept.json")
     since = now()
     if link:
@@ -169,7 +151,7 @@ def test_what_dvc_brought_back_from_its_cache_is_restored(before, tmp_path, link
     assert of(NAME, happened(since))[0] == "restored"
 
 
-def test_a_stage_that_failed_or_was_killed_says_its_reason_and_why_it_ran(before):
+def test_a_stage_that_failed_or_was_killed_says_its_reason_and_why_it_ran(manifest):
     since = now()
     PATH.unlink()  # as DVC does before it runs a stage
     reseed()
@@ -184,7 +166,7 @@ def test_a_stage_that_failed_or_was_killed_says_its_reason_and_why_it_ran(before
     assert "(why it ran: train.seed: 0 → 7)" in reason
 
 
-def test_one_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_has_not_simply_run(before):
+def test_one_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_has_not_simply_run(manifest):
     run("report")
     since = now()
     run(NAME)
@@ -194,7 +176,7 @@ def test_one_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_has_
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[]", b'{"started": "x", "outcome": "finished"}', b"\xff{"])
-def test_a_spoilt_record_ends_no_run(before, content):
+def test_a_spoilt_record_ends_no_run(manifest, content):
     since = now()
     record_file(NAME).write_bytes(content)
     assert of(NAME, happened(since))[0] == "skipped"

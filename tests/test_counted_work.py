@@ -143,7 +143,7 @@ def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(
         ]
         for run, of in enumerate(sizes)
     ]
-    reliability.submit_all(base, params, "cpu", reliability.cut(base, params, None), members)
+    reliability.submit_all(base, params, "cpu", params.seeds, members)
     asked = {name: [call.args for call in task.submit.call_args_list] for name, task in tasks.items()}
     keys = [
         fit_key(None, dict(zip(("parts", "calibrator", "seed", "few", "chosen"), arguments, strict=True)))

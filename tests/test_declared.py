@@ -30,7 +30,6 @@ def project(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def resolved(project):
-    """Every stage as DVC resolves it, by name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
         with Repo.init(no_scm=True) as repo:

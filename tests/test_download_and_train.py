@@ -32,7 +32,6 @@ SCIDOCS = {"source": "hub", "path": "tasks/datasets/scidocs.py", "preset": "pape
 
 @pytest.fixture(autouse=True)
 def _project(tmp_path, monkeypatch):
-    """A project folder of its own."""
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     monkeypatch.delenv("DATA_MIRROR", raising=False)
@@ -46,7 +45,6 @@ def declare(name: str = "scidocs", train_section: dict[str, Any] | None = None, 
 
 
 def trained(name: str, entry: dict[str, Any], **train_section: object) -> Path:
-    """Bring one data set and train on it; returns the folder of its base predictors."""
     declare(name, train_section, **entry)
     download.main(name)
     train.main(name)
@@ -73,7 +71,6 @@ class Hub:
         self.requests: list[str] = []
 
     def answer(self, request: httpx2.Request) -> httpx2.Response:
-        """What it says to a request."""
         if not self.reached:
             raise httpx2.ConnectError("refused")
         path = unquote(request.url.path)

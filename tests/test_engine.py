@@ -25,7 +25,6 @@ SERVER = "http://127.0.0.1:9/api"  # never asked, but by a worker
 
 
 def with_engine(**sections: object) -> Params:
-    """params.yaml with other sections."""
     return Params.model_validate(yaml.safe_load((ROOT / "params.yaml").read_text()) | sections)
 
 

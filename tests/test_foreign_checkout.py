@@ -25,7 +25,6 @@ def copied(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def read_only(tmp_path_factory):
-    """A copy in which nothing may be written."""
     folder = copied(tmp_path_factory.mktemp("read_only"))
     modes = {path: path.stat().st_mode for path in (folder, *folder.rglob("*"))}
     for path, mode in modes.items():
@@ -37,7 +36,6 @@ def read_only(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def another_users(tmp_path_factory) -> Path:
-    """A copy whose owner has served it."""
     if os.geteuid() != 0:
         pytest.skip("only root can give a file away")
     folder = copied(tmp_path_factory.mktemp("foreign"))

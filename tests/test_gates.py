@@ -2,7 +2,6 @@
 
 import json
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from subprocess import TimeoutExpired
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,7 @@ from unittest.mock import Mock
 import polars as pl
 import pytest
 
-from flows import docs, engine, refresh, reliability
+from flows import docs, engine, processes, refresh, reliability
 from tasks import show
 from tasks.expectations.check import Check, GateFailed, expect_numbers, pass_gate, violated
 from tasks.expectations.docs import build_docs
@@ -50,7 +49,7 @@ def artifacts(monkeypatch) -> dict[str, dict[str, Any]]:
         made[key] = {"content": content, "then": [], **words}
         return key
 
-    for module, kind in ((show, "table"), (refresh, "table"), (refresh, "link"), (engine, "progress")):
+    for module, kind in ((show, "table"), (refresh, "table"), (engine, "progress")):
         monkeypatch.setattr(module, f"create_{kind}_artifact", artifact)
     monkeypatch.setattr(engine, "update_progress_artifact", lambda key, percent: made[key]["then"].append(percent))
     return made
@@ -99,19 +98,12 @@ def test_a_failed_gate_is_a_table_of_its_run_and_of_refreshes_until_the_next_run
 
 def test_a_refresh_begins_without_the_failed_gates_of_an_earlier_one(monkeypatch, closed):
     for name in ("end_left_behind", "quarantine_corrupt_dvc_files", "remove_empty_runs"):
-        monkeypatch.setattr(refresh, name, lambda: None)
+        monkeypatch.setattr(processes, name, lambda: None)
     reliability.keep_failed(BASE, [closed.record])
     refresh.clear_away(datetime.now(UTC) - timedelta(minutes=1))  # it is of this very refresh, whose stages began early
     assert failed_gates_file("amazon_esci").exists()
     refresh.clear_away(datetime.now(UTC) + timedelta(minutes=1))
     assert not failed_gates_file("amazon_esci").exists()
-
-
-def test_a_refresh_links_the_page_of_the_report_and_says_where_it_is(artifacts, capsys):
-    refresh.link_report()
-    page = Path("data/report/index.html").resolve()
-    assert artifacts["refresh-report"]["content"] == page.as_uri()
-    assert capsys.readouterr().out == f"report: {page}\n"
 
 
 def test_a_refresh_tells_how_many_data_sets_have_ended_while_they_do(artifacts, monkeypatch):

@@ -11,28 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.protocol.errors import BadInput
-from tasks.provenance.changes import changes
 from tasks.provenance.declared import declared
 from tasks.provenance.hashing import code_fingerprint, reached_files, sha256_of_arrays
-from tasks.provenance.manifest import manifest_now, read_manifest
-from tests.tiny_project import copy_here, edit_params, finished_in, run
+from tasks.provenance.manifest import changes, manifest_now, read_manifest
+from tests.tiny_project import edit_params, run
 
 NAME = "train@wands"
 PATH = Path("data/manifests/wands/train.json")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """A project with a finished stage."""
-    return finished_in(tmp_path_factory.mktemp("finished"), NAME)
-
-
-@pytest.fixture
-def manifest(finished, tmp_path, monkeypatch):
-    """The manifest of a finished stage, in a copy of the project."""
-    monkeypatch.chdir(tmp_path)
-    copy_here(finished)
-    return read_manifest(PATH)
 
 
 def test_it_names_every_file_and_parameter_that_the_stage_declares(manifest):
@@ -78,20 +63,20 @@ def test_what_running_leaves_behind_is_no_change(manifest):
     assert manifest_now(declared(NAME)) == manifest
 
 
-def test_the_same_run_writes_the_same_bytes_whenever_and_wherever_it_is(manifest, finished):
+def test_the_same_run_writes_the_same_bytes_whenever_and_wherever_it_is(manifest, trained_project):
     before = PATH.read_text()
     for file in Path().rglob("*"):
         os.utime(file, (0, 0))
     assert run(NAME) == manifest
     assert PATH.read_text() == before
     assert not re.search(r"20\d\d-\d\d-\d\d", before)
-    assert str(finished) not in before
+    assert str(trained_project) not in before
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
-def test_every_flipped_bit_and_every_cut_is_seen(finished, tmp_path_factory, place, bit):
-    path, content = tmp_path_factory.getbasetemp() / PATH.name, (finished / PATH).read_bytes()
+def test_every_flipped_bit_and_every_cut_is_seen(trained_project, tmp_path_factory, place, bit):
+    path, content = tmp_path_factory.getbasetemp() / PATH.name, (trained_project / PATH).read_bytes()
     at = int(place * (len(content) - 1))  # the last byte is a line's end
     for spoilt in (content[:at], content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]):
         path.write_bytes(spoilt)

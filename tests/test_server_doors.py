@@ -1,6 +1,6 @@
 """The layer around Prefect's application: whom it lets in, and what it says to others."""
 
-import asyncio
+from contextlib import asynccontextmanager
 
 import pytest
 from starlette.applications import Starlette
@@ -9,14 +9,13 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
-from flows.doors import Doors
+from flows.server import Doors
 
 JSON = {"content-type": "application/json"}
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 
 async def here(request) -> PlainTextResponse:
-    """Whoever gets here was let in."""
     return PlainTextResponse("in")
 
 
@@ -26,7 +25,14 @@ async def socket(websocket) -> None:
     await websocket.close()
 
 
-INNER = Starlette(routes=[Route("/", here, methods=METHODS), WebSocketRoute("/events", socket)])
+@asynccontextmanager
+async def starts(_):
+    STARTS.append("up")
+    yield
+
+
+STARTS: list[str] = []  # of the application within
+INNER = Starlette(routes=[Route("/", here, methods=METHODS), WebSocketRoute("/events", socket)], lifespan=starts)
 
 
 def client(host: str = "127.0.0.1:4200") -> TestClient:
@@ -82,32 +88,15 @@ def test_what_is_sent_must_say_that_it_is_json(kind):
             assert client().request(method, "/", content=content, headers=headers).status_code == 403
 
 
-def sent_to(app: object, scope: dict) -> list[dict]:
-    """What the layer around `app` sends."""
-    messages = []
-
-    async def send(message: dict) -> None:
-        messages.append(message)
-
-    asyncio.run(Doors(app, 4200)(scope, None, send))
-    return messages
-
-
 @pytest.mark.parametrize("name", ["host", "origin", "sec-fetch-site"])
 def test_a_header_twice_does_not_hide_the_wrong_one(name):
     own = {"host": "127.0.0.1:4200", "origin": "http://127.0.0.1:4200", "sec-fetch-site": "same-origin"}
+    assert client().get("/", headers=own).status_code == 200
     for pair in ((own[name], "evil.test"), ("evil.test", own[name])):
         headers = [(key, value) for key, value in own.items() if key != name] + [(name, value) for value in pair]
-        encoded = [(key.encode(), value.encode()) for key, value in headers]
-        assert sent_to(INNER, {"type": "http", "method": "GET", "headers": encoded})[0]["status"] == 403
+        assert client().get("/", headers=headers).status_code == 403
 
 
 def test_what_is_neither_asked_nor_opened_is_handed_on():
-    async def inner(scope, receive, send) -> None:
-        await send(scope)
-
-    assert sent_to(inner, {"type": "lifespan"}) == [{"type": "lifespan"}]
-
-
-def test_port_80_needs_no_number():
-    assert TestClient(Doors(INNER, 80), base_url="http://localhost").get("/").status_code == 200
+    with client():
+        assert STARTS

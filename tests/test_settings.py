@@ -31,7 +31,6 @@ QUIET = {
 
 
 def clean_environment() -> dict[str, str]:
-    """That of a person who has set nothing."""
     return {name: value for name, value in os.environ.items() if name not in SETTINGS and "PREFECT" not in name}
 
 

@@ -16,7 +16,7 @@ from tasks.protocol.store import STATE, read_json, write_whole
 from tasks.provenance.declared import declared
 from tasks.provenance.lock import is_held, locked
 from tasks.provenance.manifest import read_manifest
-from tasks.provenance.stage import as_stage, in_a_sentence, record_file, stage_run
+from tasks.provenance.stage import as_stage, record_file, stage_run
 from tests.tiny_project import ROOT, copy_here, edit_params, lay_out, run, work
 
 NAME = "train@wands"
@@ -24,7 +24,6 @@ NAME = "train@wands"
 
 @pytest.fixture(scope="module")
 def young(tmp_path_factory):
-    """A project in which no stage has run."""
     folder = tmp_path_factory.mktemp("young")
     lay_out(folder)
     return folder
@@ -45,7 +44,6 @@ def ends(error: BaseException) -> None:
 
 
 def work_and(happens: Callable[[], object]) -> None:
-    """The work of the stage, while something happens."""
     work(NAME)
     happens()
 
@@ -72,8 +70,8 @@ MEANWHILE = {
     "data/raw/wands/rows.csv, gone": Path("data/raw/wands/rows.csv").unlink,
     "tasks/train.py": lambda: append("tasks/train.py"),
     "tasks/trained/model.py": lambda: append("tasks/trained/model.py"),
-    "params.yaml: train": lambda: edit_params(lambda params: params["train"].update(seed=99)),
-    "params.yaml: datasets.wands": lambda: edit_params(lambda params: params["datasets"]["wands"].update(rows=999)),
+    "train.seed: 0 → 99": lambda: edit_params(lambda params: params["train"].update(seed=99)),
+    "datasets.wands.rows: ": lambda: edit_params(lambda params: params["datasets"]["wands"].update(rows=999)),
 }
 
 
@@ -200,7 +198,8 @@ def test_the_lock_is_held_again_by_its_holder_since_it_took_it_and_free_after_an
 
 def test_a_stage_called_by_its_command_runs_and_without_a_data_set_is_told_how_it_is_called(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
-    as_stage("train", lambda dataset: work(f"train@{dataset}"))
+    with pytest.raises(SystemExit, match="0"):
+        as_stage("train", lambda dataset: work(f"train@{dataset}"))
     assert record()["outcome"] == "finished"
     monkeypatch.setattr(sys, "argv", ["train.py"])
     with pytest.raises(SystemExit, match="2"):
@@ -216,10 +215,10 @@ def test_an_unknown_data_set_is_told_with_those_that_are_there(monkeypatch, key)
     assert not (STATE / "stages").exists()
 
 
-def run_by_command(work: Callable[[], object]) -> None:
-    """Run the stage as its command does."""
-    with in_a_sentence("train"), stage_run(NAME):
-        work()
+@pytest.fixture
+def run_by_command(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
+    return lambda happens: as_stage("train", lambda _: happens())
 
 
 ROWS = pl.DataFrame({"a": range(9)})
@@ -233,13 +232,13 @@ FULL = {
 
 
 @pytest.mark.parametrize("fill", FULL.values(), ids=FULL)
-def test_a_full_disk_is_told_in_words_whoever_finds_it(fill):
+def test_a_full_disk_is_told_in_words_whoever_finds_it(run_by_command, fill):
     with pytest.raises(SystemExit, match=r"^train: no room is left .*make room and run the same command again"):
         run_by_command(fill)
     assert record()["outcome"] == "failed"
 
 
 @pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "no"), ZeroDivisionError("ours")], ids=repr)
-def test_what_is_our_fault_keeps_its_traceback(error):
+def test_what_is_our_fault_keeps_its_traceback(run_by_command, error):
     with pytest.raises(type(error)):
         run_by_command(lambda: ends(error))

@@ -61,7 +61,6 @@ def calibrated(parts) -> list[Calibrated]:
 
 @pytest.fixture(scope="module")
 def projected(decisions, calibrated, parts, params) -> Projected:
-    """What one seed projects."""
     return project.fn(calibrated, parts, decisions, params, "cpu")
 
 

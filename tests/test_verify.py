@@ -31,7 +31,6 @@ TABLE = Path("data/base/wands/table.csv")
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A project in which every stage has finished."""
     return finished_in(tmp_path_factory.mktemp("finished"))
 
 
@@ -159,9 +158,8 @@ def test_wherever_dvc_lock_is_cut_off_its_stages_can_be_asked_for(cache):
 
 
 def commands(cache: Path) -> list[str]:
-    """What is proposed for the project as it is."""
     manifests, problems = outputs()
-    return remedies([*problems, *problems_of_inputs(manifests)], read_cache(cache), manifests)
+    return remedies([*problems, *problems_of_inputs(manifests)], *read_cache(cache), manifests)
 
 
 BACK = "rm -rf data/base/wands data/manifests/wands/train.json && dvc"

@@ -57,7 +57,6 @@ def finished_in(folder: Path, *stages: str) -> Path:
 
 
 def copy_here(finished: Path) -> None:
-    """Copy a project that was made before, dates included, into the current folder."""
     shutil.copytree(finished, Path.cwd(), dirs_exist_ok=True)
 
 
@@ -74,7 +73,6 @@ def work(name: str, text: str = "made\n") -> None:
 
 
 def run(name: str, text: str = "made\n") -> Manifest:
-    """Run a stage in the current folder; its manifest."""
     with stage_run(name):
         work(name, text)
     return read_manifest(declared(name).manifest)

@@ -65,14 +65,13 @@ def declared(name: str) -> Declared:
     options = [out if isinstance(out, dict) else {out: {}} for out in stage["outs"]]
     writes = {Path(filled(path)): how for out in options for path, how in out.items()}
     code = tuple(path for path in reads if path.parts[0] in CODE)
+    dotted = map(filled, stage.get("params", []))
     return Declared(
         stage=name,
         command=filled(stage["cmd"]),
         inputs=tuple(path for path in reads if path not in code),
         code=code,
-        parameters={
-            dotted: reduce(getitem, dotted.split("."), params) for dotted in map(filled, stage.get("params", []))
-        },
+        parameters={place: reduce(getitem, place.split("."), params) for place in dotted},
         outputs=tuple(path for path in writes if path != manifest),
         lasting=tuple(path for path, how in writes.items() if how.get("persist")),
         manifest=manifest,

@@ -21,7 +21,7 @@ class Happened:
 
 def happened(since: datetime, stale: Collection[str] = ()) -> list[Happened]:
     """What became of every stage of dvc.yaml since then; those in `stale` are not up to date, as DVC sees it."""
-    runs = runs_since(since)
+    runs = _runs_since(since)
     return [_happened(name, runs.get(name), since, name in stale) for name in stage_names()]
 
 
@@ -43,14 +43,13 @@ def _happened(name: str, run: Record | None, since: datetime, stale: bool) -> Ha
     return Happened(name, "failed", "\n".join([f"{first} (why it ran: {run.why})", *more]), seconds)
 
 
-def runs_since(since: datetime) -> dict[str, Record]:
-    """The last run of each stage that has started one since then."""
+def _runs_since(since: datetime) -> dict[str, Record]:
     last = {name: read_record(name) for name in stage_names()}
     return {name: run for name, run in last.items() if run and run.started >= since}
 
 
 def ended(datasets: list[str], since: datetime) -> set[str]:
     """Those of `datasets` that have finished all their stages since then, or of which a stage has failed."""
-    outcomes = {name: run.outcome for name, run in runs_since(since).items()}
+    outcomes = {name: run.outcome for name, run in _runs_since(since).items()}
     failed = {name.partition("@")[2] for name, outcome in outcomes.items() if outcome == "failed"}
     return {name for name in datasets if name in failed or outcomes.get(f"reliability@{name}") == "finished"}

@@ -1,12 +1,13 @@
 """A manifest ties what a stage wrote to what it was made of: SHA-256 of inputs, code and outputs, parameters, versions.
 
-It holds no date, so the same run writes the same bytes. `sha256` seals the rest of it.
+It holds no date, so the same run writes the same bytes. `sha256` seals the rest of it. Why a stage ran is what differs
+between two of its manifests.
 """
 
 import hashlib
 import json
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +23,9 @@ LIBRARIES = (
     *("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "polars", "datasets"),
     *("prefect", "dvc", "great-expectations"),
 )
-LEFT_BEHIND = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"}  # by running; no change of code or data
+LONGEST = 80  # characters of a changed value that are shown
+MOST_NAMED = 5  # changes of a stage that are named one by one
+LEFT_BEHIND = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".pyc", ".partial"}  # by running
 
 
 class HashedFile(BaseModel, frozen=True, extra="forbid"):
@@ -33,6 +36,7 @@ class HashedFile(BaseModel, frozen=True, extra="forbid"):
 
 
 Files = dict[str, HashedFile]  # path -> what it holds
+Entries = dict[str, str]
 
 
 class Manifest(BaseModel, frozen=True, extra="forbid"):
@@ -53,23 +57,14 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
 
 
-def files_in(paths: Iterable[Path]) -> list[Path]:
-    """The files that `paths`, files and folders, hold, in order; what is missing holds none."""
-    files = {file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))}
-    kept = (file for file in files if file.suffix not in {".pyc", ".partial"} and LEFT_BEHIND.isdisjoint(file.parts))
-    return sorted(file for file in kept if file.is_file())
-
-
-def hashed(paths: Iterable[Path]) -> Files:
-    """Every file of `paths`, hashed."""
+def hashed(paths: Iterable[Path], suffix: str | None = None) -> Files:
+    """Every file that `paths`, files and folders, hold, hashed, in order; with a `suffix`, only such files."""
+    files = sorted({file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))})
     return {
-        file.as_posix(): HashedFile(size=file.stat().st_size, sha256=sha256_of_file(file)) for file in files_in(paths)
+        file.as_posix(): HashedFile(size=file.stat().st_size, sha256=sha256_of_file(file))
+        for file in files
+        if file.is_file() and suffix in {None, file.suffix} and LEFT_BEHIND.isdisjoint({*file.parts, file.suffix})
     }
-
-
-def hashed_code(paths: Iterable[Path]) -> Files:
-    """Every Python file of `paths`, hashed; an editor may leave others there."""
-    return hashed(file for file in files_in(paths) if file.suffix == ".py")
 
 
 def manifest_of(stage: Declared, inputs: Files, code: Files, outputs: Files) -> Manifest:
@@ -87,7 +82,8 @@ def manifest_of(stage: Declared, inputs: Files, code: Files, outputs: Files) -> 
 
 def manifest_now(stage: Declared) -> Manifest:
     """What the manifest of `stage` would be if its outputs had been made of what is there now."""
-    return manifest_of(stage, hashed(stage.inputs), hashed_code(stage.code), hashed(stage.outputs))
+    code = hashed(stage.code, ".py")  # an editor may leave other files there
+    return manifest_of(stage, hashed(stage.inputs), code, hashed(stage.outputs))
 
 
 def write_manifest(manifest: Manifest, *paths: Path) -> None:
@@ -112,3 +108,54 @@ def read_manifest(path: Path) -> Manifest:
     if _seal(content) != seal:
         raise BadInput(f"{path} is not as it was written: its content does not fit its SHA-256")
     return manifest
+
+
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value within nested mappings, with its dotted name."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from leaves(inner, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
+
+
+def _differences(before: Entries, after: Entries, shown: Callable[[str], str] = _short) -> list[str]:
+    """Each entry that differs: its name, what it was, what it is."""
+    pairs = {name: (before.get(name, "nothing"), after.get(name, "nothing")) for name in sorted(before | after)}
+    return [f"{name}: {shown(was)} → {shown(is_now)}" for name, (was, is_now) in pairs.items() if was != is_now]
+
+
+def _changed_files(*before_and_after: Files) -> list[str]:
+    """Each file that differs: its path, the first digits of its SHA-256 as they were and as they are."""
+    before, after = ({path: file.sha256 for path, file in files.items()} for files in before_and_after)
+    return _differences(before, after, lambda digits: digits[:8])
+
+
+def _values(parameters: Mapping[str, Any]) -> dict[str, str]:
+    return {name: repr(value) for name, value in leaves(parameters)}
+
+
+def changes(before: Manifest, after: Manifest) -> list[str]:
+    """What differs of all that a stage reads and runs: parameters, inputs, code, command, versions of libraries."""
+    return [
+        *_differences(_values(before.parameters), _values(after.parameters)),
+        *_changed_files(before.inputs, after.inputs),
+        *_changed_files(before.code, after.code),
+        *_differences({"command": before.command}, {"command": after.command}),
+        *(f"version of {change}" for change in _differences(_values(before.versions), _values(after.versions))),
+    ]
+
+
+def why(before: Manifest | None, after: Manifest) -> str:
+    """Why the stage of `after` ran, where `before` is that of its last finished run."""
+    if before is None:
+        return "it had not finished on this machine before"
+    differences = changes(before, after)
+    if not differences:
+        return "nothing that it reads had changed: it was forced, or its outputs were missing or changed"
+    more = [f"and {len(differences) - MOST_NAMED} more"] if len(differences) > MOST_NAMED else []
+    return "; ".join([*differences[:MOST_NAMED], *more])

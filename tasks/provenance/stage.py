@@ -4,22 +4,20 @@ import errno
 import os
 import shutil
 import sys
-from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
+import typer
 from pydantic import BaseModel, ValidationError
 
 from tasks.protocol.errors import BadInput, RunFailed, printable
-from tasks.protocol.params import PARAMS_FILE
 from tasks.protocol.store import STATE, read_json, write_json
-from tasks.provenance.changes import why
+from tasks.provenance import manifest
 from tasks.provenance.declared import Declared, declared
 from tasks.provenance.lock import locked
-from tasks.provenance.manifest import Files, Manifest, hashed, hashed_code, manifest_of, read_manifest, write_manifest
 
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -68,23 +66,25 @@ def stage_run(name: str) -> Iterator[None]:
     Raises:
         BadInput: an input, a parameter or the code was changed meanwhile; DVC would take the results for the new one's.
     """
-    code = hashed_code(declared(name).code)  # before it waits: it runs what Python has imported
+    code = manifest.hashed(declared(name).code, ".py")  # before it waits: it runs what Python has imported
     with locked(name) as since:
         stage = declared(name)
         record = Record(stage=name, process=os.getpid(), started=since)
         record.write()
         try:
             _remove_outputs(stage)
-            inputs = hashed(stage.inputs)
-            last: Manifest | None = None
+            before = manifest.manifest_of(stage, manifest.hashed(stage.inputs), code, {})
+            last: manifest.Manifest | None = None
             with suppress(BadInput):  # there was none, or it is spoilt
-                last = read_manifest(last_manifest_file(name))
-            record.why = why(last, manifest_of(stage, inputs, code, {}))
+                last = manifest.read_manifest(last_manifest_file(name))
+            record.why = manifest.why(last, before)
             record.write()
             yield
-            _check_same(stage, inputs, code)
-            made = manifest_of(stage, inputs, code, hashed(stage.outputs))
-            write_manifest(made, stage.manifest, last_manifest_file(name))
+            made = manifest.manifest_now(declared(name))
+            if changed := "; ".join(manifest.changes(before, made)):
+                what = f"{changed}: that, of its files and params.yaml, changed while {name} was running"
+                raise BadInput(f"{what}, so what it made is of neither version; run it again")
+            manifest.write_manifest(made, stage.manifest, last_manifest_file(name))
             record.outcome = "finished"
         finally:
             error = sys.exception()
@@ -109,41 +109,31 @@ def _remove_outputs(stage: Declared) -> None:
             path.unlink(missing_ok=True)
 
 
-def _check_same(stage: Declared, inputs: Files, code: Files) -> None:
-    before, after = inputs | code, hashed(stage.inputs) | hashed_code(stage.code)
-    changed = sorted(path for path in before | after if before.get(path) != after.get(path))
-    parameters = declared(stage.stage).parameters
-    changed += [f"{PARAMS_FILE}: {name}" for name, value in stage.parameters.items() if parameters.get(name) != value]
-    if changed:
-        raise BadInput(
-            f"{', '.join(changed)} changed while {stage.stage} was running, so what it made is of neither version; "
-            "run it again"
-        )
-
-
 def as_stage(kind: str, work: Callable[[str], object]) -> None:
-    """Run `work` on the data set that the command line names, as the stage `kind` of DVC.
+    """Run `work` on the data set that the command line names, as the stage `kind` of DVC; ends as `command` does."""
 
-    What goes wrong by no fault of ours ends the process with a sentence and the exit status 1.
+    def stage(dataset: Annotated[str, typer.Argument(help="A key of `datasets` in params.yaml.")]) -> None:
+        with stage_run(f"{kind}@{dataset}"):
+            work(dataset)
+
+    command(stage, kind)
+
+
+def command(main: Callable[..., object], name: str) -> None:
+    """Run `main` with what the command line says, and end the process.
+
+    What goes wrong by no fault of ours ends it with a sentence, and the exit status 1.
     """
-    parser = ArgumentParser(prog=kind, description=f"The stage {kind} of one data set; `dvc repro {kind}@…` calls it.")
-    parser.add_argument("dataset", help="a key of `datasets` in params.yaml")
-    dataset = parser.parse_args().dataset
-    with in_a_sentence(kind), stage_run(f"{kind}@{dataset}"):
-        work(dataset)
-
-
-@contextmanager
-def in_a_sentence(kind: str) -> Iterator[None]:
-    """What goes wrong inside by no fault of ours ends the process with a sentence, and the exit status 1."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app.command()(main)
     try:
-        yield
+        app()
     except (BadInput, RunFailed) as error:
-        sys.exit("\n".join(map(printable, f"{kind}: {error}".split("\n"))))
+        sys.exit("\n".join(map(printable, f"{name}: {error}".split("\n"))))
     except OSError as error:
         if error.errno in MAY_NOT and error.filename:
             refused = f"{error.filename} is refused ({error.strerror})"
-            sys.exit(f"{kind}: {refused}; take a checkout that belongs to you and may be written to")
+            sys.exit(f"{name}: {refused}; take a checkout that belongs to you and may be written to")
         if error.errno not in NO_ROOM:
             raise
-        sys.exit(f"{kind}: no room is left on the disk ({error}); make room and run the same command again")
+        sys.exit(f"{name}: no room is left on the disk ({error}); make room and run the same command again")

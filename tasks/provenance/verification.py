@@ -32,21 +32,16 @@ class Problem:
 def problems_of_outputs(name: str) -> tuple[Manifest | None, list[Problem]]:
     """The manifest of a stage, and what does not hold of it or of the outputs that it names."""
     stage = declared(name)
-    manifest_path = stage.manifest.as_posix()
+    place = stage.manifest.as_posix()
     if not stage.manifest.exists():
-        return None, [
-            Problem(name, manifest_path, "is missing: the stage has not finished, or it was lost", lost=False)
-        ]
+        return None, [Problem(name, place, "is missing: the stage has not finished, or it was lost", lost=False)]
     try:
         manifest = read_manifest(stage.manifest)
     except BadInput as error:
-        return None, [Problem(name, manifest_path, f"is spoilt: {error}")]
-    there, written = hashed(stage.outputs), stage.manifest.stat().st_mtime
-    return manifest, [
-        Problem(name, path, _what(path, manifest.outputs, there, written))
-        for path in sorted(manifest.outputs | there)
-        if manifest.outputs.get(path) != there.get(path)
-    ]
+        return None, [Problem(name, place, f"is spoilt: {error}")]
+    recorded, there, written = manifest.outputs, hashed(stage.outputs), stage.manifest.stat().st_mtime
+    others = [path for path in sorted(recorded | there) if recorded.get(path) != there.get(path)]
+    return manifest, [Problem(name, path, _what(path, recorded, there, written)) for path in others]
 
 
 def _what(path: str, recorded: Files, there: Files, written: float) -> str:
@@ -94,6 +89,6 @@ def objects_of_stage(locked: Mapping[str, Any], cache: Path, rotted: Collection[
     objects = {cache / md5[:2] / md5[2:] for md5 in names}
     for top in sorted(objects):
         if top.suffix == ".dir" and top.exists() and top not in rotted:
-            listed = [entry["md5"] for entry in json.loads(top.read_text(encoding="utf-8"))]
-            objects |= {cache / md5[:2] / md5[2:] for md5 in listed}
+            listed = json.loads(top.read_text(encoding="utf-8"))
+            objects |= {cache / entry["md5"][:2] / entry["md5"][2:] for entry in listed}
     return objects

@@ -45,9 +45,8 @@ def refuse_no_data(path: Path, head: bytes, advice: str) -> None:
     if not text:
         raise BadInput(f"{path} is empty; {advice}")
     if head.startswith(LFS_POINTER):
-        raise BadInput(
-            f"{path} is a Git LFS pointer, not the file that it points to (`git lfs pull` fetches that); {advice}"
-        )
+        pointer = "is a Git LFS pointer, not the file that it points to (`git lfs pull` fetches that)"
+        raise BadInput(f"{path} {pointer}; {advice}")
     if text.lower().startswith((b"<!doctype html", b"<html")):
         raise BadInput(f"{path} is a web page (it begins with {text[:15]!r}), not data; {advice}")
 
@@ -63,22 +62,15 @@ def parsing(path: Path, what: str, advice: str, lines: Path | bytes = b"", first
     except (pl.exceptions.PolarsError, pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # the machine failed, not the data
             raise
-        place = bad_line(lines.read_bytes() if isinstance(lines, Path) else lines, first)
+        text = lines.read_bytes() if isinstance(lines, Path) else lines
+        numbered = enumerate(text.removeprefix(BYTE_ORDER_MARK).split(b"\n"), start=first)
+        place = next((f", line {number}" for number, line in numbered if not is_object(line)), "")
         raise BadInput(f"{path}{place} is not {what} ({first_line(error)}); {advice}") from None
 
 
 def first_line(error: Exception) -> str:
     """The first line of what a library says, as long as a message can bear."""
     return str(error).strip().partition("\n")[0][:200]
-
-
-def bad_line(text: bytes, first: int = 1) -> str:
-    """', line 17': the first line of JSON lines that holds anything but an object; empty where every line is one.
-
-    `first` is the number of the first line of `text`.
-    """
-    lines = enumerate(text.removeprefix(BYTE_ORDER_MARK).split(b"\n"), start=first)
-    return next((f", line {number}" for number, line in lines if not is_object(line)), "")
 
 
 def is_object(line: bytes) -> bool:

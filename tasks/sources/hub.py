@@ -11,6 +11,7 @@ from typing import Any
 from tasks.protocol.errors import BadInput
 from tasks.provenance.hashing import sha256_of_file
 
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # before anything imports the library
 INDEX = "source.json"  # what the download stage notes beside the files
 # what a repository is read from: its tables and the card that says which is which; a script of its own never runs
 ENDINGS = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
@@ -39,7 +40,6 @@ def revision_now(name: str, repository: Repository) -> str | None:
     """
     if repository.revision is not None:
         return repository.revision
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi, constants  # noqa: PLC0415 - takes half a second
 
     if constants.is_offline_mode():
@@ -57,15 +57,11 @@ def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[st
     Raises:
         BadInput: as `revision_now`; offline, where the cache does not hold them; a file is not what the hub states.
     """
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
 
+    commit, wanted, shown = repository.revision, list(repository.files), list[Any]()
     with _asking(name, repository):
-        patterns = list(repository.files)
-        snapshot = Path(
-            snapshot_download(repository.id, repo_type="dataset", revision=repository.revision, allow_patterns=patterns)
-        )
-        shown: list[Any] = []
+        snapshot = Path(snapshot_download(repository.id, repo_type="dataset", revision=commit, allow_patterns=wanted))
         if not constants.is_offline_mode():
             shown = HfApi().dataset_info(repository.id, revision=snapshot.name, files_metadata=True).siblings or []
     copy_files(name, repository, snapshot, folder)

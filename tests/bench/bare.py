@@ -11,13 +11,14 @@ from prefect import Task
 
 import flows.report
 import tasks.report
-from flows.reliability import cut, with_calibrators
+from flows.reliability import with_calibrators
 from tasks import download, train
 from tasks.baselines import baselines
 from tasks.calibrate import calibrate
 from tasks.measure import bootstrap_intervals, measure
 from tasks.project import project
 from tasks.protocol.params import load_params
+from tasks.protocol.splits import validation_rows
 from tasks.protocol.store import read_base, runs_folder
 from tasks.sensitivity import sensitivity
 from tasks.validate import check_inputs, check_invariants
@@ -29,7 +30,8 @@ def reliability(dataset: str) -> None:
     params = load_params()
     params = with_calibrators(params, params.dataset(dataset).calibrators or params.calibrators)
     base, rivals, few = read_base(dataset), params.rivals.calibrators, params.rivals.rows
-    cuts, own = cut(base, params, None), params.calibrator_settings.get(dataset, {})
+    cuts = [validation_rows(base.validation, seed, params.protocol) for seed in params.seeds]
+    own = params.calibrator_settings.get(dataset, {})
     steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
     made = {"gates": [check_inputs.fn(dataset)], "projected": [], "metrics": [], "rivals": [], "sensitivity": []}
     for parts in cuts:

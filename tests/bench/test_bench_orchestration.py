@@ -41,7 +41,6 @@ def project(tmp_path_factory, threads) -> Project:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, threads) -> Copy:
-    """The same, for plain function calls alone."""
     return Copy(tmp_path_factory.mktemp("plain"), two_sets)
 
 

@@ -14,7 +14,7 @@ ROWS = {"esci_rerank_us": 265_000, "mslr_web10k": 175_000}
 
 
 def default(_params: dict[str, Any]) -> None:
-    """As params.yaml stands there."""
+    pass
 
 
 def at_full_caps(params: dict[str, Any]) -> None:
@@ -24,7 +24,6 @@ def at_full_caps(params: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("change", "seconds", "factor"), [(default, 60, 1.0), (at_full_caps, 0, 1.1)])
 def test_dvc_and_prefect_cost_a_minute_at_most_and_at_full_caps_a_tenth(tmp_path, capsys, change, seconds, factor):
-    """From raw files to the same report."""
     plain, ours = (Copy(tmp_path / place, change) for place in ("plain", "ours"))
     took = {"plain calls": plain.took(plain.bare), "make repro": ours.took(ours.refresh)}
     with capsys.disabled():

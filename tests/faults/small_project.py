@@ -65,7 +65,6 @@ class Running:
         return sum(count.exists() and count.stat().st_size >= nth for count, nth in counts)
 
     def processes(self) -> list[psutil.Process]:
-        """Those that still run."""
         living = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
@@ -74,12 +73,10 @@ class Running:
         return living
 
     def kill_command(self) -> None:
-        """SIGKILL to the command itself, and to nothing that it has started."""
         self.process.kill()
         self.process.wait()
 
     def kill(self) -> None:
-        """End all of them."""
         for process in self.processes():
             process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -132,7 +129,6 @@ class SmallProject:
         return printed
 
     def end(self) -> None:
-        """End whatever still runs."""
         for running in self.started:
             running.kill()
 
@@ -159,7 +155,6 @@ class SmallProject:
 
 
 def is_whole(kept: Path) -> bool:
-    """Is a kept result whole JSON?"""
     try:
         json.loads(kept.read_bytes())
     except ValueError:

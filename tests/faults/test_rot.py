@@ -39,13 +39,11 @@ def flip(file: Path, rots: bool) -> None:
 
 
 def everything(project: SmallProject) -> dict[Path, bytes]:
-    """All that verify looks at."""
     folders = [project.folder / "data" / made for made in KINDS] + [project.folder / ".dvc/cache/files"]
     return {file: file.read_bytes() for folder in folders for file in folder.rglob("*") if file.is_file()}
 
 
 def follow(project: SmallProject, printed: str) -> None:
-    """Type the commands that verify gives."""
     _, advice = printed.split("to get it back, in this order:\n")
     for command in (line for line in advice.splitlines() if line.startswith("  ")):
         typed = ["sh", "-c", f"{command} 2>&1"]

@@ -23,7 +23,6 @@ def free_port() -> int:
 
 
 def answering(port: int) -> bool:
-    """Whether a Prefect API answers on a port of this machine."""
     return answers(f"http://127.0.0.1:{port}/api")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from flows import processes
 from tests.project_copy import copy_project, edit_params, environment, run, small
 from tests.system.browser import PATIENCE, eventually
 from tests.system.served import answering, free_port
@@ -32,17 +33,17 @@ def running(folder: Path, *command: str) -> Iterator[None]:
     """A command that runs in the background until the block ends; its words go to a file in `folder`."""
     with (folder / f"{'-'.join(command[:2])}.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", *command], cwd=folder, env=environment(folder), stdout=log, stderr=subprocess.STDOUT
+            [sys.executable, "-m", *command],
+            cwd=folder,
+            env=environment(folder),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             yield
         finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            processes.end([process])
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +63,11 @@ def project(tmp_path_factory) -> Path:
 
 
 def choose(project: Path, engine: str, address: str | None = None) -> None:
-    """Write an engine into params.yaml."""
     edit_params(project, lambda params: params.update(engine=engine, dask={"address": address, "workers": 2}))
 
 
 @pytest.fixture(scope="module")
 def server(project) -> Iterator[str]:
-    """A Prefect server with a home of its own."""
     port = free_port()
     with running(project, "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)):
         eventually(lambda: answering(port))
@@ -94,7 +93,6 @@ def scheduler(project) -> Iterator[str]:
 
 
 def fitted(project: Path) -> tuple[int, int]:
-    """How many calibrators the last run has fitted, and how many it found."""
     fits = json.loads((project / "data/.state/fits/runs/wands.json").read_text())
     return fits["calibrators_fitted"], fits["calibrators_reused"]
 
@@ -112,8 +110,9 @@ def by_threads(project, server) -> dict[str, bytes]:
     return results(project)
 
 
-def test_workers_of_a_scheduler_make_the_bytes_that_threads_make(project, server, scheduler, by_threads):
-    choose(project, "dask", scheduler)
+@pytest.mark.parametrize("whose", ["a scheduler's", "the run's own"])
+def test_worker_processes_make_the_bytes_that_threads_make(request, project, server, by_threads, whose):
+    choose(project, "dask", request.getfixturevalue("scheduler") if whose == "a scheduler's" else None)
     printed = run(project, "flows.reliability", "wands", PREFECT_API_URL=server, PREFECT_TASKS_REFRESH_CACHE="true")
     assert fitted(project) == (FITS, 0)
     assert results(project) == by_threads
@@ -121,14 +120,6 @@ def test_workers_of_a_scheduler_make_the_bytes_that_threads_make(project, server
     run(project, "flows.reliability", "wands", PREFECT_API_URL=server)
     assert fitted(project) == (0, FITS)
     assert results(project) == by_threads
-
-
-def test_worker_processes_of_the_runs_own_make_the_same_bytes(project, server, by_threads):
-    choose(project, "dask")
-    printed = run(project, "flows.reliability", "wands", PREFECT_API_URL=server, PREFECT_TASKS_REFRESH_CACHE="true")
-    assert fitted(project) == (FITS, 0)
-    assert results(project) == by_threads
-    assert "distributed" not in printed
 
 
 def refused(project: Path, **more: str) -> str:
@@ -144,15 +135,11 @@ def test_without_a_live_server_dask_is_refused(project):
     assert "no Prefect server runs" in printed
 
 
-def test_where_no_scheduler_answers_it_is_told(project, server):
-    address = f"tcp://127.0.0.1:{free_port()}"
+@pytest.mark.parametrize("another", [False, True])
+def test_where_no_scheduler_answers_it_is_told_and_another_server_does_not_keep_us_waiting(project, server, another):
+    address = server.removesuffix("/api").replace("http", "tcp") if another else f"tcp://127.0.0.1:{free_port()}"
     choose(project, "dask", address)
     assert f"no Dask scheduler answers within 5 seconds at {address}" in refused(project, PREFECT_API_URL=server)
-
-
-def test_another_server_at_the_schedulers_address_does_not_keep_us_waiting(project, server):
-    choose(project, "dask", server.removesuffix("/api").replace("http", "tcp"))
-    assert "no Dask scheduler answers" in refused(project, PREFECT_API_URL=server)
 
 
 def test_workers_that_hold_older_code_are_refused(project, server, scheduler):

@@ -76,7 +76,6 @@ class Hostile(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def hostile() -> Iterator[str]:
-    """The address of a page of another origin."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Hostile) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"evil.test:{server.server_port}"
@@ -93,7 +92,6 @@ def make_project(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def unserved(tmp_path_factory) -> Path:
-    """For runs that find no server."""
     return make_project(tmp_path_factory.mktemp("unserved"))
 
 
@@ -108,12 +106,9 @@ def served(request, tmp_path_factory) -> Iterator[Served]:
 @pytest.fixture
 def browser(tmp_path):
     """A Chromium in which every name under .test is this machine, as after a rebinding."""
-    driver = open_browser(tmp_path / "browser", "host-resolver-rules=MAP *.test 127.0.0.1")
-    driver.set_script_timeout(LISTENS + 30)
-    try:
+    with open_browser(tmp_path / "browser", "host-resolver-rules=MAP *.test 127.0.0.1") as driver:
+        driver.set_script_timeout(LISTENS + 30)
         yield driver
-    finally:
-        driver.quit()
 
 
 def what_runs(served: Served) -> list[tuple]:
@@ -167,7 +162,6 @@ def test_a_page_of_another_origin_cannot_show_ours_in_a_frame(browser, hostile, 
 
 
 def as_nobody(code: str) -> str:
-    """What a Python of another user of this machine prints."""
     if os.geteuid() != 0:
         pytest.fail("only root can act as another user; run this file as root")
     python = Path("/usr/bin/python3")  # the environment's own may be in a folder that is shut to others
@@ -190,7 +184,6 @@ except urllib.error.HTTPError as error:
 
 
 def asked_by_nobody(address: str, **headers: str) -> str:
-    """The status with which a server answers another user."""
     return as_nobody(STATUS.format(address=address, more=headers))
 
 

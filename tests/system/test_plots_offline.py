@@ -48,11 +48,8 @@ def project(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def driver(tmp_path):
-    browser = open_browser(tmp_path / "browser")
-    try:
+    with open_browser(tmp_path / "browser") as browser:
         yield browser
-    finally:
-        browser.quit()
 
 
 @pytest.mark.parametrize("what", [["show"], ["diff", "HEAD"]], ids=["show", "diff"])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.project_copy import copy_project, run
-from tests.system.browser import eventually, open_browser
+from tests.system.browser import asked_for, eventually, open_browser
 from tests.system.served import Served, serving
 
 pytestmark = pytest.mark.system
@@ -22,7 +22,6 @@ pytestmark = pytest.mark.system
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    """The project with two small twins, trained."""
     folder = tmp_path_factory.mktemp("project")
 
     def change(params: dict[str, Any]) -> None:
@@ -63,9 +62,8 @@ class Page:
 
     def click(self, text: str, kind: str = "button", place: int = 0) -> None:
         def click() -> bool:
-            [element for element in self.driver.find_elements("css selector", kind) if element.text == text][
-                place
-            ].click()
+            named = [element for element in self.driver.find_elements("css selector", kind) if element.text == text]
+            named[place].click()
             return True
 
         eventually(click)
@@ -98,23 +96,14 @@ class Page:
         next(one for one in items if one.text == "Cancel").click()
         return True
 
-    def asked(self) -> set[str]:
-        """Hosts that the page has asked, with their ports."""
-        messages = [json.loads(one["message"])["message"] for one in self.driver.get_log("performance")]
-        sent = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
-        return {urllib.parse.urlsplit(url).netloc for url in sent if url.startswith("http")}
-
 
 @pytest.fixture
 def page(served, tmp_path) -> Iterator[Page]:
-    driver = open_browser(tmp_path / "browser")
-    try:
+    with open_browser(tmp_path / "browser") as driver:
         page = Page(driver, served)
         page.enter()
         yield page
-    finally:
         driver.save_screenshot(tmp_path / "last.png")
-        driver.quit()
 
 
 def test_the_page_asks_its_own_port_alone_and_shows_every_deployment(page, served):
@@ -124,7 +113,8 @@ def test_the_page_asks_its_own_port_alone_and_shows_every_deployment(page, serve
     eventually(lambda: {"refresh", "reliability", "rerank-fit"} <= set(page.text.split()))
     assert "At 05:00 AM" in page.text
     time.sleep(2)  # its analytics would be asked by now
-    assert page.asked() == {urllib.parse.urlsplit(served.address).netloc}
+    hosts = {urllib.parse.urlsplit(url).netloc for url in asked_for(page.driver) if url.startswith("http")}
+    assert hosts == {urllib.parse.urlsplit(served.address).netloc}
 
 
 def test_the_schedule_makes_runs(served):
@@ -165,7 +155,6 @@ def test_a_run_started_from_the_form_finishes_and_shows_its_table(page, served, 
 
 
 def stages(project: Path) -> list[int]:
-    """Living processes of stages, as they say themselves."""
     records = [json.loads(file.read_text()) for file in (project / "data/.state/stages").glob("*.json")]
     running = [record["process"] for record in records if record["outcome"] == "running"]
     return [process for process in running if Path(f"/proc/{process}").exists()]
