@@ -7,7 +7,6 @@ import polars as pl
 from scipy.special import expit, softmax
 
 from tasks.calibrators.identity import Identity
-from tasks.calibrators.matrix import Matrix
 from tasks.calibrators.temperature import Temperature
 from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from tasks.maps.learn import Learned, learn_map
@@ -106,9 +105,7 @@ def variants(n_labels: int = 3, seed: int = 0) -> dict[str, object]:
             Curves(KNOTS, values, rows, ("none",) * n_labels),
             generator.random(n_labels),
         ),
-        "label_vector": WholeVector(
-            Matrix(generator.normal(size=(n_labels, n_labels)), generator.normal(size=n_labels))
-        ),
+        "label_vector": WholeVector(generator.normal(size=(n_labels, n_labels)), generator.normal(size=n_labels)),
         **{name: WithFallbacks(value, shared, fallback, rows) for name, value in own.items()},
     }
 

@@ -69,7 +69,7 @@ def test_the_coefficients_minimise_the_stated_objective_and_the_evidence_is_lapl
 def test_a_part_of_the_prior_is_let_in_only_where_the_evidence_is_clear():
     def found(evidence: Callable[[Prior], float], parts: tuple[str, ...], reach: int) -> Prior:
         rows = SimpleNamespace(tried={}, fit=lambda prior, _near: (evidence(prior),))
-        return search(Prior(), parts, LEVELS, rows, reach)
+        return search(Prior(), parts, rows, reach)
 
     for best, expected in ((DOUBT - 0.01, Prior()), (DOUBT + 0.01, Prior(intercept=0.5))):
         assert found(lambda prior: best * (prior.intercept == 0.5), ("intercept",), 9) == expected  # noqa: B023
@@ -165,24 +165,33 @@ def test_a_curve_counts_the_more_the_more_rows_its_label_has():
 
 
 @pytest.mark.parametrize("n_labels", [2, 3, MOST_LABELS + 1])
-def test_a_whole_vector_without_a_label_wise_shift_is_temperature_scaling(n_labels):
-    logits, labels = fits.logits_and_labels(1500, n_labels)
-    fitted = fit_whole_vector(logits, labels).recalibration
+def test_a_whole_vector_is_the_optimum_of_its_ridge_and_of_many_labels_temperature_scaling(n_labels):
+    logits, labels = fits.logits_and_labels(200, n_labels)
+    fitted, beta = fit_whole_vector(logits, labels), fit_temperature(logits, labels, seed=0).beta
+    start = np.c_[np.eye(n_labels), np.zeros(n_labels)]
     if n_labels > MOST_LABELS:
-        np.testing.assert_array_equal(fitted.weights, fit_temperature(logits, labels, seed=0).beta * np.eye(n_labels))
-    log_loss = [
-        -log_probabilities[np.arange(1500), labels].mean()
-        for log_probabilities in (fitted(logits), fit_temperature(logits, labels, seed=0)(logits))
-    ]
-    assert 0 <= log_loss[1] - log_loss[0] < 0.005
+        np.testing.assert_allclose(np.c_[fitted.weights / beta, fitted.bias], start, rtol=1e-9)
+        return
+    penalty = np.full(start.shape, n_labels * (n_labels - 1) / 200)
+    penalty[:, -1] = penalty[np.arange(n_labels), np.arange(n_labels)] = n_labels / 200
+    beside = np.c_[beta * (logits - logits.max(axis=1, keepdims=True)), np.ones(200)]
+
+    def objective(flat: np.ndarray) -> float:
+        table = flat.reshape(start.shape)
+        log_loss = -log_softmax(beside @ table.T, axis=1)[np.arange(200), labels].mean()
+        return float(log_loss + (penalty * (table - start) ** 2).sum())
+
+    theirs = minimize(objective, start.ravel(), method="BFGS", options={"gtol": 1e-8})
+    np.testing.assert_allclose(np.c_[fitted.weights / beta, fitted.bias].ravel(), theirs.x, atol=1e-4)
 
 
-def test_a_whole_vector_finds_a_shift_is_a_score_alone_and_reads_no_common_part_of_the_logits():
+def test_a_whole_vector_finds_a_shift_is_a_score_alone_and_is_not_misled_by_far_logits():
     shift = np.array([1.5, 0.0, -1.5])
     logits, labels = fits.logits_and_labels(3000, 3, shift=shift, overconfidence=1)
     fitted, decision = fit_whole_vector(logits, labels), logits.argmax(axis=1)
-    seen = Decisions(np.zeros(3000), decision, None, logits)
-    row = np.arange(3000)
+    seen, row = Decisions(np.zeros(3000), decision, None, logits), np.arange(3000)
     wanted = logit(np.exp(log_softmax(logits + shift, axis=1)[row, decision]))
     assert np.abs(fitted(seen) - wanted).mean() < 0.15
     np.testing.assert_allclose(fitted(replace(seen, logits=logits + row[:, None])), fitted(seen), atol=1e-6)
+    far, farther = (np.where(np.eye(3)[2] == 1, -away, logits) for away in (1e3, 1e9))
+    np.testing.assert_array_equal(fitted(replace(seen, logits=far)), fitted(replace(seen, logits=farther)))

@@ -14,7 +14,7 @@ from tasks.maps.document import MapDocument, Variant
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.labelwise import Intercepts, Isotonic, Labelwise, Lines, WithFallbacks
 from tasks.projection.pooling import ShrunkCurves, WithSignals
-from tasks.projection.whole_vector import WholeVector
+from tasks.projection.whole_vector import LOWEST, WholeVector
 from tasks.protocol.errors import BadInput
 
 DIALECTS = ("duckdb", "postgres", "postgresql", "bigquery", "spark")
@@ -145,9 +145,7 @@ def _shrunk(share: float, line: tuple[float, ...], curve: tuple[Sequence[float],
 
 def _scores(projection: WholeVector) -> list[Curve]:
     """For each label 0..K-1 what makes its probability from the logits."""
-    recalibration = projection.recalibration
-    centred = recalibration.weights - recalibration.weights.mean(axis=1, keepdims=True)
-    table = np.column_stack([centred, recalibration.bias])
+    table = np.column_stack([projection.weights, projection.bias])
     return [
         (_score, tuple(map(tuple, np.delete(table - own, label, axis=0).tolist()))) for label, own in enumerate(table)
     ]
@@ -156,10 +154,13 @@ def _scores(projection: WholeVector) -> list[Curve]:
 def _score(others: Sequence[Sequence[float]]) -> exp.Expr:
     """1 / (1 + sum of exp): of each other label, how far its new logit lies above."""
     total: exp.Expr = exp.Literal.number(1)
+    logits = [exp.column(f"logits_{place}") for place in range(len(others[0]) - 1)]
+    largest = exp.Greatest(this=logits[0], expressions=logits[1:], ignore_nulls=True)
     for *weights, bias in others:
         above: exp.Expr = _number(bias)
-        for place, weight in enumerate(weights):
-            above = exp.Add(this=above, expression=_number(weight) * exp.column(f"logits_{place}"))
+        for logit, weight in zip(logits, weights, strict=True):
+            beside = _at_least(exp.paren(exp.Sub(this=logit, expression=largest)), LOWEST)
+            above = exp.Add(this=above, expression=_number(weight) * beside)
         near = exp.Least(
             this=_at_least(above, -FARTHEST_POWER), expressions=[_number(FARTHEST_POWER)], ignore_nulls=False
         )

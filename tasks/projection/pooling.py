@@ -14,7 +14,7 @@ as x does.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.special import expit, logit
@@ -32,7 +32,7 @@ MOST_STEPS = 100
 MOST_ROUNDS = 4  # of a search that ends, as a rule, with the second
 DOUBT = 1.0  # nats of evidence that it takes to let a part in, so that chance seldom does
 LEAST_SPREAD = 0.01  # of the logits that a slope is fitted on; what differs by less is the same
-SEARCHED = 1000  # rows that a search begins with
+SEARCHED = 1000  # rows that a search begins with, at most, evenly spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,17 +90,17 @@ class Prior:
         return np.array(shared), np.array([self.intercept, self.slope, *[self.signals_by_label] * more])
 
 
-def search(prior: Any, parts: Sequence[str], levels: Sequence[float], rows: Any, reach: int) -> Any:
-    """The prior of the largest evidence, searched from `prior` on, one of its `parts` at a time.
+def search(prior: Prior, parts: Sequence[str], rows: "_Rows", reach: int) -> Prior:
+    """The prior of the largest evidence of `rows`, searched from `prior` on, one of its `parts` at a time.
 
-    A part moves by `reach` of the `levels`, from 0 up, at most; it is left out unless that costs more than `DOUBT`.
+    A part moves by `reach` of the `LEVELS`, from 0 up, at most; it is left out unless that costs more than `DOUBT`.
     What `rows.fit(prior, the one before)` says, the evidence first, is kept in `rows.tried`.
     """
     for _ in range(MOST_ROUNDS):
         before = prior
         for part in parts:
-            now = levels.index(getattr(prior, part))
-            near = levels[max(now - reach, 0) : now + reach + 1]
+            now = LEVELS.index(getattr(prior, part))
+            near = LEVELS[max(now - reach, 0) : now + reach + 1]
             candidates = {replace(prior, **{part: level}): DOUBT * (level == 0) for level in near}
             for candidate in candidates:
                 if candidate not in rows.tried:
@@ -109,16 +109,6 @@ def search(prior: Any, parts: Sequence[str], levels: Sequence[float], rows: Any,
         if prior == before:
             break
     return prior
-
-
-def search_from_some(prior: Any, parts: Sequence[str], levels: Sequence[float], some: Any, everything: Any) -> Any:
-    """The same by the evidence of some rows first, and from there on by that of all of them, among neighbours."""
-    return search(search(prior, parts, levels, some, len(levels)), parts, levels, everything, 1)
-
-
-def begin_with(n: int) -> np.ndarray:
-    """Numbers of the rows, of n, that a search begins with: `SEARCHED` at most, evenly spread."""
-    return np.unique(np.linspace(0, n - 1, min(SEARCHED, n)).astype(np.int64))
 
 
 class PooledRows:
@@ -143,7 +133,7 @@ class PooledRows:
         self._middle, self._spread = float(z.mean()), max(float(z.std()), LEAST_SPREAD)
         x = (z - self._middle) / self._spread
         features = np.column_stack([np.ones(len(z)), x, *(column[order] for column in columns)])
-        every = begin_with(len(z))
+        every = np.unique(np.linspace(0, len(z) - 1, min(SEARCHED, len(z))).astype(np.int64))
         label, correct = decision[order], correct[order]
         self._all = _Rows(z, features, label, correct, n_labels)
         self._some = _Rows(z[every], features[every], label[every], correct[every], n_labels)
@@ -157,7 +147,7 @@ class PooledRows:
         what its rows have on average. A confidence of exactly 0 or 1 counts as half as far from it as the nearest
         other one. The order of the rows does not matter.
         """
-        prior = search_from_some(Prior(), free, LEVELS, self._some, self._all)
+        prior = search(search(Prior(), free, self._some, len(LEVELS)), free, self._all, 1)
         _, shared, own = self._all.fit(prior, prior, SETTLED)
         coefficients = shared + own
         slope = 1 + coefficients[:, 1] / self._spread
