@@ -10,7 +10,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
 import typer
 
 from flows.console import progress, say, show
@@ -78,14 +77,13 @@ def fit(
     from tasks.maps.learn import learn_map
 
     check_place(out, predictions)
-    names = _names(labels)
+    names, asked = _names("--labels", labels, least=2), _names("--signals", signals) or ()
     if not (group or "").isprintable():
         raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
     if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings:
         say([f"Fitting the calibrator {calibrator}, which with many labels or rows may take a minute or more."])
     if target is not None and not target >= LEAST_TARGET:
         raise BadInput(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
-    asked = _columns(signals)
     rows, n_labels, known = read_to_fit(
         predictions, group=group, names=names, signals=asked, seed=seed, hold_out=hold_out
     )
@@ -177,11 +175,8 @@ def evaluate(
     rows, scored, seen, notes = read_to_judge(document, predictions, group=group)
     metrics, everything = load_params(PARAMS_FILE).metrics, None
     if unlabelled is not None:
-        from tasks.maps.apply import scored_file
-
         with progress() as advance:
-            _, scores = scored_file(document, unlabelled, advance)
-        everything = AllRows.of(scores["decision"].to_numpy(), scores["logit"].to_numpy(), document.n_labels)
+            everything = AllRows.read(document, unlabelled, advance)
     evaluation = evaluated(document, rows, scored, metrics)
     agreed = agreement(document, rows, scored, everything, metrics.resamples)
     reliability = scored.reliability
@@ -205,21 +200,15 @@ def thresholds(
     out: Out = None,
 ) -> list[str]:
     """The cut on reliability for a target accuracy or a coverage, with a distribution-free guarantee."""
-    from tasks.maps.thresholds import cut_at_coverage, drawn_alike, find_cuts, one_row_per_group
+    from tasks.maps.thresholds import cut_at_coverage, find_cuts, independent_rows
 
     if (target_accuracy is None) == (coverage is None):
         raise BadInput("give either --target-accuracy or --coverage")
     check_place(out, map_file, predictions)
     document = load_map(map_file)
     rows, scored, seen, notes = read_to_judge(document, predictions, group=group)
-    kept, reliability = np.arange(len(rows)), scored.reliability
-    if rows.weight is not None:
-        kept = drawn_alike(rows.weight, document.source.seed)
-        notes.append(f"Of the rows {len(kept):,} are used, drawn so that all rows were as likely to be among them.")
-    if rows.group is not None:
-        kept = kept[one_row_per_group(rows.group[kept], document.source.seed)]
-        notes.append(f"One row of each group, drawn at random, so that rows are independent: {len(kept):,} rows.")
-    judged = reliability[kept], rows.decision[kept], rows.correct[kept]
+    kept, why = independent_rows(rows, document.source.seed)
+    judged, notes = (scored.reliability[kept], rows.decision[kept], rows.correct[kept]), notes + why
     guaranteed = seen != "out_of_fold"
     if not guaranteed:
         notes.append(ESTIMATE)
@@ -245,24 +234,15 @@ def sql(
     return expression
 
 
-def _columns(signals: str | None) -> tuple[str, ...]:
-    """`length,source` as names of columns."""
-    if signals is None:
-        return ()
-    names = tuple(name.strip() for name in signals.split(","))
-    if not all(names) or len(set(names)) < len(names) or not signals.isprintable():
-        raise BadInput(f"--signals is {signals!r}; it must name columns, each once: length,source")
-    return names
-
-
-def _names(labels: str | None) -> tuple[str, ...] | None:
-    """`bad,fair,good` as names."""
-    if labels is None:
+def _names(option: str, given: str | None, *, least: int = 1) -> tuple[str, ...] | None:
+    """`bad,fair,good` as names, of labels or of columns."""
+    if given is None:
         return None
-    one_line = [labels] if labels.isprintable() else []
+    one_line = [given] if given.isprintable() else []
     names = tuple(name.strip() for name in next(csv.reader(one_line, skipinitialspace=True), []))
-    if len(names) < 2 or len(set(names)) < len(names) or not all(names):
-        raise BadInput(f"--labels is {labels!r}; it must name two labels or more on one line, each once: bad,fair,good")
+    if len(names) < least or len(set(names)) < len(names) or not all(names):
+        many = f"{least} names or more" if least > 1 else "names"
+        raise BadInput(f"{option} is {given!r}; it must give {many} on one line, each once: bad,fair,good")
     return names
 
 

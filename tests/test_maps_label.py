@@ -17,7 +17,7 @@ from flows import rerank
 from tasks.maps.agreement import AllRows, agreement
 from tasks.maps.label import EVENLY, chances, draw
 from tasks.maps.reliability_map import Scored
-from tasks.maps.thresholds import drawn_alike
+from tasks.maps.thresholds import independent_rows
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 
@@ -58,7 +58,8 @@ def test_rows_are_drawn_and_kept_as_often_as_is_said():
     chance, runs = chances(np.linspace(0.5, 0.99, 30), np.arange(30) % 3, 10), 4000
     drawn = np.bincount(np.concatenate([draw(chance, 10, seed) for seed in range(runs)]), minlength=30)
     assert drawn / runs == pytest.approx(chance, abs=5 * np.sqrt(0.25 / runs))
-    kept = np.concatenate([drawn_alike(1 / chance, seed) for seed in range(runs)])
+    rows = PredictedRows(None, None, np.zeros(30, dtype=int), None, None, weight=1 / chance)
+    kept = np.concatenate([independent_rows(rows, seed)[0] for seed in range(runs)])
     alike = np.bincount(kept, minlength=30) / runs * chance  # of all rows, by both draws
     assert alike == pytest.approx(np.full(30, chance.min()), abs=5 * np.sqrt(0.25 / runs))
 

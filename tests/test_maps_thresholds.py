@@ -16,9 +16,10 @@ from tasks.maps.thresholds import (
     cut_at_coverage,
     find_cuts,
     grid,
-    one_row_per_group,
+    independent_rows,
     rejected_in_turn,
 )
+from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 from tests.maps import document, held_out
 
@@ -243,9 +244,10 @@ def test_words_and_json_say_it_plainly():
 
 def test_one_row_of_each_group_is_drawn_by_the_seed():
     group = np.array(["b", "a", "b", "c", "a", "b"])
-    draws = [one_row_per_group(group, seed) for seed in range(300)]
-    assert all(sorted(group[rows]) == ["a", "b", "c"] and (np.diff(rows) > 0).all() for rows in draws)
-    assert (one_row_per_group(group, 7) == draws[7]).all()
+    rows = PredictedRows(None, None, np.zeros(6, dtype=int), None, group)
+    draws = [independent_rows(rows, seed)[0] for seed in range(300)]
+    assert all(sorted(group[kept]) == ["a", "b", "c"] and (np.diff(kept) > 0).all() for kept in draws)
+    assert (independent_rows(rows, 7)[0] == draws[7]).all()
     taken = np.bincount(np.concatenate(draws), minlength=6) / 300
     assert taken == pytest.approx(np.array([1 / 3, 1 / 2, 1 / 3, 1, 1 / 2, 1 / 3]), abs=0.1)
 

@@ -251,7 +251,7 @@ def test_a_signal_is_read_the_same_in_every_format_whatever_rows_are_kept_aside_
         (maps.predictions(300).with_columns(far=pl.int_range(300) * 1e8), ("--signals", "far"), "not within 1e"),
         (maps.predictions(300), ("--hold-out", 0.001), "keeps none aside"),
         (maps.predictions(300).with_columns(id=pl.int_range(300).cast(str) + "a"), ("--signals", "id"), "300 values"),
-        (maps.predictions(300), ("--signals", "a,,b"), "must name columns"),
+        (maps.predictions(300), ("--signals", "a,,b"), "--signals is 'a,,b'"),
         (maps.predictions(300).with_columns(group=1), ("--group", "group"), "are of one group"),
         (maps.predictions(300), ("--target", 0), "log loss of 1e-05 or more"),
         (maps.predictions(300), ("--protocol", "paper", "--hold-out", 0.2), "has parts of its own"),

@@ -7,11 +7,13 @@ decided as often as they are. Nothing is assumed of the map: one that tells noth
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import expit
 
+from tasks.maps.apply import Progress, scored_file
 from tasks.maps.document import MapDocument
 from tasks.maps.evaluate import JudgedDecisions, plain
 from tasks.maps.reliability_map import Scored
@@ -29,6 +31,12 @@ class AllRows:
 
     decided: np.ndarray  # (K,) rows of each decision
     reliability: np.ndarray  # (K,) their mean reliability; anything where there are none
+
+    @classmethod
+    def read(cls, document: MapDocument, predictions: Path, progress: Progress) -> "AllRows":
+        """Of the rows of a file; BadInput for one that cannot be read."""
+        scores = scored_file(document, predictions, progress)[1]
+        return cls.of(scores["decision"].to_numpy(), scores["logit"].to_numpy(), document.n_labels)
 
     @classmethod
     def of(cls, decision: np.ndarray, logit: np.ndarray, n_labels: int) -> "AllRows":
@@ -86,20 +94,20 @@ def agreement(
     }
 
 
-def in_words(found: dict[str, Any], labelled: int) -> list[str]:
+def in_words(agreed: dict[str, Any], labelled: int) -> list[str]:
     """The accuracy where it is of more rows than the `labelled` ones, kappa, and the labels."""
     lines = []
-    if found["rows"] > labelled:
-        lines.append(f"Of all {found['rows']:,} rows {_shown(found['accuracy'])} are decided correctly.")
-    kappa = found["kappa"]
+    if agreed["rows"] > labelled:
+        lines.append(f"Of all {agreed['rows']:,} rows {_shown(agreed['accuracy'])} are decided correctly.")
+    kappa = agreed["kappa"]
     if kappa["value"] is not None:
         between = "" if kappa["low"] is None else f" (95% interval {kappa['low']:.2f} to {kappa['high']:.2f})"
         lines.append(f"Cohen's kappa, the agreement with true labels beyond chance: {kappa['value']:.2f}{between}.")
-    shown = found["labels"][:SHOWN]
+    shown = agreed["labels"][:SHOWN]
     for each in shown:
         precision, recall = (_shown(each[name]) for name in ("precision", "recall"))
         lines.append(f"  {each['name']}: {precision} of its decisions are correct; {recall} of its rows are found.")
-    left = len(found["labels"]) - len(shown)
+    left = len(agreed["labels"]) - len(shown)
     return [*lines, f"  and {left} more labels"] if left else lines
 
 

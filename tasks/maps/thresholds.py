@@ -1,7 +1,7 @@
 """Which decisions to use as they are: a cut on reliability, and what is certain of the decisions at or above it.
 
 The guarantees need no model and no large samples, only labelled rows that the map was not fitted on, drawn
-independently and like those to come. Rows of one group are not independent: see `one_row_per_group`.
+independently and like those to come. Rows of one group are not independent: see `independent_rows`.
 
 For a target accuracy, Learn then Test (Angelopoulos et al., 2021): each cut of a grid that the map fixed beforehand is
 a hypothesis, "too few of the decisions at or above it are correct", with an exact binomial p-value (Clopper and
@@ -20,6 +20,7 @@ from scipy.special import bdtr, betaincinv
 
 from tasks.maps.document import MapDocument
 from tasks.metrics.checks import reject_nan
+from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 
 GRAIN = 10**9  # cuts are multiples of 1 / GRAIN, away from where rows tie: engines differ in the last bits of a tie
@@ -163,24 +164,22 @@ def cut_at_coverage(
     return Thresholds(None, coverage, confidence, overall, tuple(of_labels))
 
 
-def one_row_per_group(group: np.ndarray, seed: int) -> np.ndarray:
-    """The number of one row of each group `(n,)`, drawn by `seed`, rising.
+def independent_rows(rows: PredictedRows, seed: int) -> tuple[np.ndarray, list[str]]:
+    """Numbers, rising, of rows that are independent and were all as likely to be drawn, and notes in words.
 
-    Rows of one group stand and fall together, and the guarantees need independent rows. Those that this keeps are
-    independent where groups are; what is guaranteed then speaks of a random row of a new group, so that large groups
-    count no more than small ones.
+    Rows that were drawn with unequal chances stay with a chance in proportion to the inverse, since binomial tails know
+    no weights. Rows of one group stand and fall together: one of each group stays, drawn by `seed`. What is guaranteed
+    then speaks of a random row of a new group, so that large groups count no more than small ones.
     """
-    order = np.random.default_rng(seed).permutation(len(group))
-    return np.sort(order[np.unique(group[order], return_index=True)[1]])
-
-
-def drawn_alike(weight: np.ndarray, seed: int) -> np.ndarray:
-    """Numbers, rising, of rows that are as if all had been drawn with one chance, by inverse probabilities `(n,)`.
-
-    A row stays with a chance in proportion to its inverse probability, drawn by `seed`: so the binomial tails, which
-    know no weights, are exact.
-    """
-    return np.flatnonzero(np.random.default_rng(seed).random(len(weight)) * weight.max() < weight)
+    kept, notes = np.arange(len(rows)), []
+    if rows.weight is not None:
+        kept = np.flatnonzero(np.random.default_rng(seed).random(len(rows)) * rows.weight.max() < rows.weight)
+        notes.append(f"Of the rows {len(kept):,} are used, drawn so that all rows were as likely to be among them.")
+    if rows.group is not None:
+        order = kept[np.random.default_rng(seed).permutation(len(kept))]
+        kept = np.sort(order[np.unique(rows.group[order], return_index=True)[1]])
+        notes.append(f"One row of each group, drawn at random, so that rows are independent: {len(kept):,} rows.")
+    return kept, notes
 
 
 def fewest_rows(target: float, level: float) -> int:
