@@ -30,7 +30,6 @@ from tasks.predictors import fit_predictor
 from tasks.project import project
 from tasks.projection.decisions import Decisions
 from tasks.protocol.decisions import FixedDecisions, decide
-from tasks.protocol.errors import BadInput
 from tasks.protocol.params import DatasetParams
 from tasks.protocol.splits import draw_splits, validation_rows
 from tests.maps import PARAMS, checked, learned
@@ -286,23 +285,6 @@ def test_matrix_scaling_is_recommended_where_it_does_as_well():
 def test_after_matrix_scaling_nothing_is_gained_for_sure():
     document = learned(checked(maps.predictions(1500, shift=2.5)), AUTO, "matrix").document
     assert all(candidate.high >= 0 for candidate in document.choice.candidates)
-
-
-@pytest.mark.parametrize(
-    ("made", "asked", "told"),
-    [
-        (maps.predictions(200), {"calibrator": "platt"}, "no calibrator 'platt'"),
-        (maps.predictions(200), {"variant": "label_2d"}, "runner-up"),
-        (maps.predictions(200), {"variant": "best"}, "cannot hold"),
-        (maps.confidence_only(200), {}, "uncal and spline"),
-        (maps.predictions(59), {}, "59 labelled rows"),
-        (maps.predictions(200).with_columns(label=1), {}, "every label is 1"),
-        (maps.predictions(200, per_group=200), {}, "of one group"),
-    ],
-)
-def test_what_cannot_be_fitted_is_told(made, asked, told):
-    with pytest.raises(BadInput, match=told):
-        learned(checked(made, "group" if "group" in made.columns else None), **asked)
 
 
 def test_a_single_label_wise_shift_is_found(decisions):

@@ -28,10 +28,10 @@ def run(*arguments: object) -> object:
     return rerank.app([str(one) for one in arguments], standalone_mode=False)
 
 
-def fit(frame: pl.DataFrame, folder: Path, *options: object, name: str = "p.parquet") -> dict:
-    """What `fit` writes to `map.json` of a frame that it reads in the format of `name`."""
-    run("fit", "--predictions", maps.write(frame, folder / name), *options, "--out", folder / "map.json")
-    return json.loads((folder / "map.json").read_text())
+def fit(frame: pl.DataFrame, folder: Path, *options: object, name: str = "p.parquet", out: str = "map.json") -> dict:
+    """What `fit` writes to `out` of a frame that it reads in the format of `name`."""
+    run("fit", "--predictions", maps.write(frame, folder / name), *options, "--out", folder / out)
+    return json.loads((folder / out).read_text())
 
 
 @pytest.fixture(scope="module")
@@ -41,21 +41,12 @@ def folder(tmp_path_factory) -> Path:
     for seed, name in enumerate(("validation", "test", "new")):
         maps.predictions(3000, shift=2.0, seed=seed).write_parquet(place / f"{name}.parquet")
         maps.confidence_only(3000, shift=2.0, seed=seed).write_csv(place / f"{name}.csv")
-    run(
-        "fit",
-        "--predictions",
-        place / "validation.parquet",
-        "--group",
-        "group",
-        "--variant",
-        "mrp",
-        "--out",
-        place / "map.json",
-    )
-    run("fit", "--predictions", place / "validation.csv", "--out", place / "stated.json")
+    by_group = "--group", "group", "--variant", "mrp"
+    fit(pl.read_parquet(place / "validation.parquet"), place, *by_group, name="validation.parquet")
+    fit(pl.read_csv(place / "validation.csv"), place, name="validation.csv", out="stated.json")
     words = maps.confidence_only(900, 2).with_columns(pl.col("decision", "label").replace_strict({0: "no", 1: "yes"}))
-    spline = "--labels", "no,yes", "--calibrator", "spline", "--variant", "mrp", "--out", place / "words.json"
-    run("fit", "--predictions", maps.write(words, place / "words.jsonl"), *spline)
+    spline = "--labels", "no,yes", "--calibrator", "spline", "--variant", "mrp"
+    fit(words, place, *spline, name="words.jsonl", out="words.json")
     return place
 
 
@@ -105,27 +96,6 @@ def test_nothing_that_is_read_is_overwritten(folder, monkeypatch, command, out, 
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-IDS = {"decision": [0, 10**8] * 50, "confidence": [0.5] * 100, "label": [0, 10**8] * 50}
-SMALL = {"logits": pl.col("logits") * 1e-300}
-
-
-@pytest.mark.parametrize(
-    ("made", "options", "told"),
-    [
-        ({"gr\u200bup": pl.lit("one")}, ("--group", "gr\u200bup"), "--group names"),
-        *((SMALL, ("--calibrator", name), r"beyond what a map .*the calibrator ts") for name in ("vector", "matrix")),
-        *(({}, ("--labels", names), "--labels is") for names in ("one", "a,a", "a,,b", "", *LINES)),
-        ({"label": 3}, (), r"p.parquet, row 0 .from 0.: label is 3"),
-        (pl.DataFrame(IDS), (), "a label is 100000000"),
-        (pl.DataFrame({"logits_0": [], "logits_1": [], "label": []}), (), "no rows"),
-    ],
-)
-def test_what_fit_cannot_take_is_told_in_a_sentence_and_no_map_is_written(made, options, told, tmp_path):
-    with pytest.raises(BadInput, match=told):
-        fit(maps.predictions(600).with_columns(**made) if isinstance(made, dict) else made, tmp_path, *options)
-    assert [path.name for path in tmp_path.iterdir()] == ["p.parquet"]
-
-
 def test_many_labels_are_fitted_without_matrix_scaling(tmp_path, capsys):
     fit(maps.predictions(600, 60), tmp_path, "--variant", "confidence")
     assert "matrix" not in capsys.readouterr().err
@@ -133,23 +103,19 @@ def test_many_labels_are_fitted_without_matrix_scaling(tmp_path, capsys):
         run("fit", "--predictions", tmp_path / "p.parquet", "--calibrator", "matrix", "--out", tmp_path / "map.json")
 
 
-def test_a_certain_confidence_counts_as_a_little_less(folder, tmp_path):
+def test_fit_says_what_to_deploy_and_why_and_a_certain_confidence_counts_as_a_little_less(folder, tmp_path, capsys):
     """1.0 has an infinite logit, which no shift or line could move."""
-    candidates = json.loads((folder / "stated.json").read_text())["choice"]["candidates"]
-    assert {"label_intercept", "label_platt"} < {candidate["variant"] for candidate in candidates}
-    scored = tmp_path / "scored.csv"
-    run("apply", "--map", folder / "stated.json", "--predictions", folder / "new.csv", "--out", scored)
-    certain = pl.read_csv(scored).filter(pl.col("confidence") == 1)
-    assert certain["reliability"].max() < 1
-
-
-def test_fit_says_what_to_deploy_and_why(tmp_path, capsys):
-    written = fit(maps.predictions(3000, shift=2.0), tmp_path, "--labels", "bad,fair,good")
+    written = fit(maps.confidence_only(3000, shift=2.0), tmp_path, "--labels", "bad,fair,good", name="p.csv")
     words = capsys.readouterr().err
     assert words.startswith("Recommendation: ")
     assert "95% interval" in words
     assert "100 rows" in words
     assert written["label_names"] == ["bad", "fair", "good"]
+    variants = {candidate["variant"] for candidate in written["choice"]["candidates"]}
+    assert {"label_intercept", "label_platt"} < variants
+    scored = tmp_path / "scored.csv"
+    run("apply", "--map", tmp_path / "map.json", "--predictions", folder / "new.csv", "--out", scored)
+    assert pl.read_csv(scored).filter(pl.col("confidence") == 1)["reliability"].max() < 1
 
 
 @pytest.mark.parametrize(
@@ -241,30 +207,45 @@ def test_a_signal_is_read_the_same_in_every_format_whatever_rows_are_kept_aside_
     np.testing.assert_allclose(scored[2], scored[0][:10], atol=1e-12)  # a whole group
 
 
-@pytest.mark.parametrize(
-    ("frame", "options", "said"),
-    [
-        (maps.predictions(300), ("--signals", "length"), "no column length"),
-        (maps.predictions(300).with_columns(same=1), ("--signals", "same"), "the same in every row"),
-        (maps.predictions(300), ("--signals", "group_rank"), "need groups"),
-        (maps.predictions(300), ("--signals", "label"), "label is no signal"),
-        (maps.predictions(300).with_columns(far=pl.int_range(300) * 1e8), ("--signals", "far"), "not within 1e"),
-        (maps.predictions(300), ("--hold-out", 0.001), "keeps none aside"),
-        (maps.predictions(300).with_columns(id=pl.int_range(300).cast(str) + "a"), ("--signals", "id"), "300 values"),
-        (maps.predictions(300), ("--signals", "a,,b"), "--signals is 'a,,b'"),
-        (maps.predictions(300).with_columns(group=1), ("--group", "group"), "are of one group"),
-        (maps.predictions(300), ("--target", 0), "log loss of 1e-05 or more"),
-        (maps.predictions(300), ("--protocol", "paper", "--hold-out", 0.2), "has parts of its own"),
-        (maps.predictions(80), ("--hold-out", 0.5), "40 labelled rows"),
-        (maps.confidence_only(300), ("--variant", "label_vector"), "needs logits or probabilities"),
-        (maps.predictions(300), ("--variant", "label_signals"), "needs --signals"),
-        (maps.confidence_only(300).drop("confidence"), ("--calibrator", "uncal"), "needs a confidence"),
-    ],
-)
-def test_what_a_fit_cannot_take_is_said_in_one_sentence(frame, options, said, tmp_path):
+ROWS, SAID = maps.predictions(300), maps.confidence_only(300)
+IDS = pl.DataFrame({"decision": [0, 10**8] * 50, "confidence": [0.5] * 100, "label": [0, 10**8] * 50})
+SMALL = ROWS.with_columns(logits=pl.col("logits") * 1e-300)
+NO_FITS = [
+    (ROWS.with_columns(**{"gr\u200bup": pl.lit("a")}), ("--group", "gr\u200bup"), "--group names"),
+    *((SMALL, ("--calibrator", name), r"beyond what a map .*the calibrator ts") for name in ("vector", "matrix")),
+    *((ROWS, ("--labels", names), "--labels is") for names in ("one", "a,a", "a,,b", "", *LINES)),
+    (ROWS.with_columns(label=3), (), r"p.parquet, row 0 .from 0.: label is 3"),
+    (IDS, (), "a label is 100000000"),
+    (pl.DataFrame({"logits_0": [], "logits_1": [], "label": []}), (), "no rows"),
+    (ROWS, ("--signals", "length"), "no column length"),
+    (ROWS.with_columns(same=1), ("--signals", "same"), "the same in every row"),
+    (ROWS, ("--signals", "group_rank"), "need groups"),
+    (ROWS, ("--signals", "label"), "label is no signal"),
+    (ROWS.with_columns(far=pl.int_range(300) * 1e8), ("--signals", "far"), "not within 1e"),
+    (ROWS.with_columns(id=pl.int_range(300).cast(str) + "a"), ("--signals", "id"), "300 values"),
+    (ROWS, ("--signals", "a,,b"), "--signals is 'a,,b'"),
+    (ROWS, ("--hold-out", 0.001), "keeps none aside"),
+    (ROWS.head(80), ("--hold-out", 0.5), "40 labelled rows"),
+    (ROWS.head(59), (), "59 labelled rows"),
+    (ROWS.with_columns(label=1), (), "every label is 1"),
+    (ROWS.with_columns(group=1), ("--group", "group"), "are of one group"),
+    (ROWS, ("--target", 0), "log loss of 1e-05 or more"),
+    (ROWS, ("--protocol", "paper", "--hold-out", 0.2), "has parts of its own"),
+    (ROWS, ("--calibrator", "platt"), "no calibrator 'platt'"),
+    (ROWS, ("--variant", "label_2d"), "runner-up"),
+    (ROWS, ("--variant", "best"), "cannot hold"),
+    (ROWS, ("--variant", "label_signals"), "needs --signals"),
+    (SAID, ("--variant", "label_vector"), "needs logits or probabilities"),
+    (SAID, ("--calibrator", "ts"), "uncal and spline"),
+    (SAID.drop("confidence"), ("--calibrator", "uncal"), "needs a confidence"),
+]
+
+
+@pytest.mark.parametrize(("frame", "options", "said"), NO_FITS)
+def test_what_a_fit_cannot_take_is_said_in_one_sentence_and_no_map_is_written(frame, options, said, tmp_path):
     with pytest.raises(BadInput, match=said):
         fit(frame, tmp_path, *options)
-    assert not (tmp_path / "map.json").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["p.parquet"]
 
 
 def test_a_cut_with_its_guarantee_is_what_apply_takes(folder, capsys, tmp_path):
@@ -363,15 +344,8 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(
     out.unlink(missing_ok=True)
     refused = ""
     try:
-        run(
-            "apply",
-            "--map",
-            folder / ("stated.json" if confidence_only else "map.json"),
-            "--predictions",
-            path,
-            "--out",
-            out,
-        )
+        map_file = folder / ("stated.json" if confidence_only else "map.json")
+        run("apply", "--map", map_file, "--predictions", path, "--out", out)
     except BadInput as error:
         refused = str(error)  # anything else that is raised fails this test
     assert out.exists() == (not refused)
