@@ -161,12 +161,16 @@ def test_a_line_stays_finite_where_the_likelihood_has_no_maximum(logits, correct
 # All three
 
 
-def test_the_rows_of_each_fit_are_sorted_once_for_all_three(monkeypatch):
-    of, lexsort, sorts = batch(simulated(2, 300), LABELS), np.lexsort, []
-    monkeypatch.setattr(np, "lexsort", lambda keys: sorts.append(len(keys[0])) or lexsort(keys))
+def test_the_rows_of_each_fit_are_sorted_once_and_for_steps_values_alone(monkeypatch):
+    of, lexsort, unique, rows, values = batch(simulated(2, 300), LABELS), np.lexsort, np.unique, [], []
+    monkeypatch.setattr(np, "lexsort", lambda keys: rows.append(len(keys[0])) or lexsort(keys))
+    monkeypatch.setattr(np, "unique", lambda at, **counts: values.append((len(at), *counts)) or unique(at, **counts))
     for fit in FITS.values():
         fit(of)
-    assert sorts == [300] * 2
+    assert rows == [300] * 2
+    lengths, options = zip(*values, strict=True)
+    assert set(options) == {"return_counts"}
+    assert sum(lengths) == 2 * (300 + np.count_nonzero(of.fit.correct))  # all, and those of right rows
 
 
 @every_fit

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import numpy as np
 from scipy.special import expit
 
-from tasks.projection.curves import Confidence, Curves, SharedCurve, fallbacks
+from tasks.projection.curves import Confidence, Curves, SharedCurve, fallbacks, with_fallbacks
 from tasks.projection.labelwise import FARTHEST_LOGIT, Lines, WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
 from tasks.projection.pooling import PooledRows, ShrunkCurves, WithSignals
 from tasks.projection.surface import Surfaces, fit_surfaces
@@ -50,8 +50,9 @@ def unfitted(batch: "Batch") -> list[Confidence]:
 
 
 def fit_shared(batch: "Batch") -> list[SharedCurve]:
-    """One curve for all labels, however few rows there are."""
-    return batch.shared_curves()
+    """One curve for all labels, however few rows there are; without any it is the identity."""
+    rows = np.array([len(batch.fit.decision)])
+    return [SharedCurve(with_fallbacks(batch.knots, curve[None], rows, curve, least=1)) for curve in batch.shared]
 
 
 def fit_mrp(batch: "Batch") -> list[Curves]:
