@@ -137,6 +137,7 @@ def optimal(fitted: Lines, label: int, logits: np.ndarray, correct: np.ndarray) 
 
 @given(m=st.integers(1, 200), spread=st.floats(0, 60), slope=st.floats(-1, 2), seed=st.integers(0, 2**32 - 1))
 @example(m=200, spread=1.5, slope=-2, seed=0)  # the lines would fall
+@example(m=2, spread=60, slope=2, seed=0)  # the likelihood has no maximum
 @settings(deadline=None, max_examples=60, derandomize=True)
 def test_a_line_meets_the_sign_conditions_of_its_slope(m, spread, slope, seed):
     rows = confidence_logit, decision, correct = simulated(2, m, seed, slope=slope, spread=spread)
@@ -144,18 +145,8 @@ def test_a_line_meets_the_sign_conditions_of_its_slope(m, spread, slope, seed):
         assert fitted.violations() == []
         for label in np.unique(decision):
             optimal(fitted, label, at[decision == label], correct[decision == label])
+        assert np.abs([fitted.slope, fitted.intercept]).max() < 50
         assert slope > -2 or (fitted.slope == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("logits", "correct"),
-    [([1, 2, 3], [1, 1, 1]), ([1, 2, 3], [0, 0, 0]), ([-40, 0, 1, 40], [0, 0, 1, 1]), ([2, 2], [1, 0]), ([40], [0])],
-)
-def test_a_line_stays_finite_where_the_likelihood_has_no_maximum(logits, correct):
-    (fitted,) = fit_platt(batch(one_label(logits, correct), 1))
-    assert fitted.violations() == []
-    assert max(fitted.slope[0], abs(fitted.intercept[0])) < 50
-    optimal(fitted, 0, np.array(logits), np.array(correct))
 
 
 # All three
