@@ -165,7 +165,6 @@ def test_nothing_is_written_to():
         array.flags.writeable = False
     moved = project_simplex(*frozen)
     for field in dataclasses.fields(moved):
-        assert not getattr(moved, field.name).flags.writeable
         assert not any(np.shares_memory(getattr(moved, field.name), array) for array in frozen)
     with pytest.raises(dataclasses.FrozenInstanceError):
         moved.alpha = moved.alpha

@@ -215,12 +215,10 @@ def _thresholds(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray
 
 
 def _line(logits: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Rising logits `(r,)` and `correct (r,)` to slope and intercept `(2,)`.
-
-    The sum is convex: where its lowest point has a slope below 0, the lowest with slope >= 0 has slope 0.
-    """
+    """Rising logits `(r,)` and `correct (r,)` to slope and intercept `(2,)`."""
     x = np.stack([np.clip(logits, -FARTHEST_LOGIT, FARTHEST_LOGIT), np.ones(len(logits))])
     line = _fitted_line(x, correct, np.array([1.0, 0.0]))
+    # the sum is convex: where its lowest point has a slope below 0, the lowest with slope >= 0 has slope 0
     return line if line[0] >= 0 else np.r_[0.0, _fitted_line(x[1:], correct, np.zeros(1))]
 
 
