@@ -30,17 +30,12 @@ class Batch:
 
     @classmethod
     def under(
-        cls,
-        calibrators: Sequence[Calibrator],
-        parts: ValidationRows,
-        settings: ProjectionParams,
-        device: str,
-        surfaces: int | None = None,
+        cls, calibrators: Sequence[Calibrator], parts: ValidationRows, settings: ProjectionParams, device: str
     ) -> "Batch":
         """The validation rows of one protocol seed under several calibrators."""
         fit, selection = parts.projection_fit, parts.projection_selection
         judge = LabelledDecisions.of(calibrators, selection) if len(selection) else None
-        return cls(LabelledDecisions.of(calibrators, fit), fit.n_labels, settings, judge, device, surfaces)
+        return cls(LabelledDecisions.of(calibrators, fit), fit.n_labels, settings, judge, device)
 
     @property
     def knots(self) -> np.ndarray:
