@@ -11,23 +11,15 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 
+from tasks.projection import labelwise
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.decisions import Decisions
-from tasks.projection.labelwise import (
-    PENALTIES,
-    Intercepts,
-    Isotonic,
-    Lines,
-    WithFallbacks,
-    fit_intercepts,
-    fit_isotonic,
-    fit_platt,
-)
+from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks, fit_intercepts, fit_isotonic
 
 LABELS = 3
 
 
-FITS = {"intercepts": fit_intercepts, "isotonic": fit_isotonic, "platt": fit_platt}
+FITS = {"intercepts": fit_intercepts, "isotonic": fit_isotonic, "platt": labelwise.fit_platt}
 every_fit = pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
 sizes = {"m": st.integers(0, 200), "spread": st.floats(0, 40), "seed": st.integers(0, 2**32 - 1)}
 
@@ -81,7 +73,7 @@ def test_shifts_worked_by_hand(logits, correct, alpha):
     np.testing.assert_allclose(fitted.alpha, [alpha, 0], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_penalty_is_the_larger_of_those_that_selection_rows_like_best(seed):
     fit, selection = (simulated(1, 120, seed=10 * seed + part, shift=0.3) for part in range(2))
     (fitted,) = fit_intercepts(batch(fit, LABELS, judge=selection))
@@ -91,10 +83,10 @@ def test_the_penalty_is_the_larger_of_those_that_selection_rows_like_best(seed):
         t = at + alpha[decision]
         return float((np.logaddexp(0, t) - correct * t).mean() + penalty * (alpha**2).mean())
 
-    tried = [minimize(objective, np.zeros(LABELS), (penalty, fit), tol=1e-12).x for penalty in PENALTIES]
+    tried = [minimize(objective, np.zeros(LABELS), (penalty, fit), tol=1e-12).x for penalty in labelwise.PENALTIES]
     losses = [objective(alpha, 0, selection) for alpha in tried]
     np.testing.assert_allclose(fitted.alpha, tried[int(np.argmin(losses))], atol=1e-5)
-    assert list(PENALTIES) == sorted(PENALTIES, reverse=True)  # of equals, the first is taken
+    assert list(labelwise.PENALTIES) == sorted(labelwise.PENALTIES, reverse=True)  # of equals, the first is taken
     certain = np.full((1, 4), 40.0), np.zeros(4, dtype=int), np.ones(4, dtype=bool)
     (fitted,) = fit_intercepts(batch(fit, LABELS, judge=certain))
     assert fitted.alpha == pytest.approx(tried[0], abs=1e-5)
@@ -141,7 +133,7 @@ def optimal(fitted: Lines, label: int, logits: np.ndarray, correct: np.ndarray) 
 @settings(deadline=None, max_examples=60, derandomize=True)
 def test_a_line_meets_the_sign_conditions_of_its_slope(m, spread, slope, seed):
     rows = confidence_logit, decision, correct = simulated(2, m, seed, slope=slope, spread=spread)
-    for fitted, at in zip(fit_platt(batch(rows, LABELS)), confidence_logit, strict=True):
+    for fitted, at in zip(labelwise.fit_platt(batch(rows, LABELS)), confidence_logit, strict=True):
         assert fitted.violations() == []
         for label in np.unique(decision):
             optimal(fitted, label, at[decision == label], correct[decision == label])

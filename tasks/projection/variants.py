@@ -74,7 +74,7 @@ def fit_surface(batch: "Batch") -> list[Surfaces]:
     ]
 
 
-def fit_vector_of_all(batch: "Batch") -> list[WholeVector]:
+def scores(batch: "Batch") -> list[WholeVector]:
     """A class-wise recalibration read as a score: the same one whatever the calibrator."""
     logits, label = batch.fit.under[0].logits, batch.fit.label
     if logits is None or label is None:
@@ -145,13 +145,7 @@ _VARIANTS = (
         "a monotone curve for each label (MRP at its convex optimum)",
     ),
     Variant(
-        "label_vector",
-        "whole vector",
-        "rival",
-        fit_vector_of_all,
-        "a score of the whole vector of logits",
-        fit_vector_of_all,
-        reads="logits",
+        "label_vector", "whole vector", "rival", scores, "a score of the whole vector of logits", scores, reads="logits"
     ),
     Variant(
         "label_signals",
