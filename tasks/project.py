@@ -1,5 +1,7 @@
 """Prefect task: one protocol seed, every calibrator and variant in as few batches as possible."""
 
+from dataclasses import replace
+
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -20,8 +22,8 @@ def project(
 ) -> Projected:
     """Fit every variant on the projection-fit rows of one seed, then read each on the test rows."""
     calibrators = [fit.value for fit in calibrated]
-    settings, tabled = params.projection, len(params.calibrators)  # these come first
-    batch = Batch.under(calibrators, parts, settings, device, surfaces=tabled)
+    batch = Batch.under(calibrators, parts, params.projection, device)
+    batch = replace(batch, surfaces=len(params.calibrators))  # those of the tables come first
     variants = project_batch(batch)
     excess, kkt = optimality(batch)
     rows = []

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
-from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 from torch.optim.adam import adam
 
 from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
-from tasks.projection.lattice import FitRows
+from tasks.projection.lattice import FitRows, first_curve
 from tasks.protocol.params import ProjectionParams
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -72,12 +72,27 @@ def hats(places: np.ndarray, knots: int) -> np.ndarray:
     return np.clip(1 - np.abs(places[:, None] * (knots - 1) - np.arange(knots)), 0, None)
 
 
-def stated_objective(values: torch.Tensor, rows: FitRows, smoothness: float) -> torch.Tensor:
-    """MRP's objective of `values (K, J)` (paper, section 3.4), with a weight for each row and knot."""
-    confidence, decision, correct = rows
-    t = (torch.from_numpy(hats(confidence, values.shape[1])) * values[np.array(decision)]).sum(dim=1)
-    loss = binary_cross_entropy_with_logits(t, torch.from_numpy(np.array(correct, dtype=np.float64)))
-    return loss + smoothness * values.diff(n=2, dim=1).square().mean()
+def stated_objective(rows: FitRows, knots: int, smoothness: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    """MRP's objective of values `(K, J)` (paper, section 3.4), with a weight for each row and knot."""
+    weight, decision = torch.from_numpy(hats(rows[0], knots)), torch.from_numpy(np.array(rows[1]))
+    target = torch.from_numpy(np.array(rows[2], dtype=np.float64))
+
+    def objective(values: torch.Tensor) -> torch.Tensor:
+        loss = binary_cross_entropy_with_logits((weight * values[decision]).sum(dim=1), target)
+        return loss + smoothness * values.diff(n=2, dim=1).square().mean()
+
+    return objective
+
+
+def mrp_of_torch(rows: FitRows, n_labels: int, settings: ProjectionParams) -> np.ndarray:
+    """The values `(K, J)` of one fit as one would write it in torch."""
+    stated, start = stated_objective(rows, settings.knots, settings.smoothness), first_curve(settings.knots)
+
+    def values_of(theta: torch.Tensor) -> torch.Tensor:
+        return torch.cat([theta[:, :1], softplus(theta[:, 1:])], dim=1).cumsum(dim=1)
+
+    theta = descended(np.tile(start, (n_labels, 1)), lambda theta: stated(values_of(theta)), settings)
+    return values_of(theta).numpy()
 
 
 def descended(start: np.ndarray, objective: Callable[[torch.Tensor], torch.Tensor], settings: ProjectionParams):

@@ -13,6 +13,7 @@ from sklearn.preprocessing import SplineTransformer, StandardScaler
 
 from tasks.calibrators import CALIBRATORS, calibrators_for
 from tasks.calibrators.diagonal import Diagonal, fit_diagonal
+from tasks.calibrators.hcalibration import HCalibration
 from tasks.calibrators.matrix import Matrix, centred, fit_matrix, fit_vector, multinomial_loss
 from tasks.calibrators.scale import floored, typical_spread
 from tasks.calibrators.spline import fit_spline
@@ -29,10 +30,11 @@ def test_the_paper_has_its_order_and_the_rivals_stand_apart():
 
 
 @pytest.mark.parametrize("n_labels", [2, 3, 10])
-def test_one_factor_for_all_gaps_is_a_temperature(n_labels):
+@pytest.mark.parametrize("factor", [1, 0.4])
+def test_one_factor_for_all_gaps_or_segments_is_an_inverse_temperature(n_labels, factor):
     logits, _ = simulated(200, n_labels)
-    expected = Temperature(0.4)(floored(logits))
-    np.testing.assert_allclose(Diagonal(np.full(n_labels - 1, 0.4))(logits), expected, atol=1e-12)
+    for fitted in (Diagonal(np.full(n_labels - 1, factor)), HCalibration(np.full(50, factor))):
+        np.testing.assert_allclose(fitted(logits), Temperature(factor)(floored(logits)), atol=1e-12)
 
 
 @pytest.mark.parametrize("n_labels", [2, 4])
@@ -83,14 +85,8 @@ def pseudo_huber(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
 
 def test_newton_needs_one_step_for_a_parabola():
     asked, hessian = [], np.array([[2.0, 0.5], [0.5, 1.0]])
-
-    def parabola(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-        asked.append(at)
-        away = at - np.array([3.0, -1.0])
-        return float(away @ hessian @ away) / 2, hessian @ away, hessian
-
-    for bottom in (newton(parabola, np.zeros(2), 1e-3), asked[1]):
-        np.testing.assert_allclose(bottom, [3, -1], rtol=0, atol=1e-14)
+    newton(lambda at: asked.append(at) or (float(at @ hessian @ at) / 2, hessian @ at, hessian), np.ones(2), 1e-3)
+    np.testing.assert_allclose(asked[1], 0, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("loss", [quartic, pseudo_huber])

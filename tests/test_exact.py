@@ -13,7 +13,7 @@ from scipy.special import expit, logit
 from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.curves import Curves
 from tasks.projection.exact import LEAST_INCREMENT, RIDGE, CellRows, Exact, fit_exact
-from tasks.projection.lattice import uniform_knots
+from tasks.projection.lattice import FitRows, uniform_knots
 from tasks.projection.quadrature import nodes
 from tasks.protocol.params import ProjectionParams
 
@@ -36,7 +36,7 @@ def certify(exact: Exact, rows: Rows, chosen: ProjectionParams = SETTINGS, toler
         hits, counts = (np.bincount(decision, weights, minlength=K) for weights in (correct, None))
         start = np.log((hits + 1) / (counts - hits + 1))[:, None] + 1.4 * (np.linspace(0, 1, J) - 5 / 7)
         at = variables.cumsum(dim=1)
-        height = stated_objective(at, (confidence[b], decision, correct), chosen.smoothness)
+        height = stated_objective((confidence[b], decision, correct), J, chosen.smoothness)(at)
         height = (
             height + RIDGE * (torch.from_numpy(exact.ridged[b])[:, None] * (at - torch.from_numpy(start)) ** 2).sum()
         )
@@ -69,32 +69,37 @@ def test_the_optimum_meets_the_sign_conditions_of_its_slope_on_every_device(devi
         np.testing.assert_allclose(exact.values, host.values, rtol=0, atol=1e-11)
 
 
-def adam(rows: Rows, K: int) -> np.ndarray:
-    return fit_lattices(fits(*rows), n_labels=K, settings=ProjectionParams(epochs=30))
+def exact_values(rows: list[FitRows], K: int) -> np.ndarray:
+    return fit_exact(rows, n_labels=K, settings=SETTINGS).values
 
 
-@pytest.mark.parametrize("values", [lambda rows, K: fitted(rows, K).values, adam], ids=["exact", "adam"])
+def adam_values(rows: list[FitRows], K: int) -> np.ndarray:
+    return fit_lattices(rows, n_labels=K, settings=ProjectionParams(epochs=30))
+
+
+@pytest.mark.parametrize("values", [exact_values, adam_values])
 def test_labels_are_separable(values):
     confidence, decision, correct = simulated(2, 300, 3)
-    here = values((confidence, decision, correct), 3)
+    here = values(fits(confidence, decision, correct), 3)
     for label in range(3):
         others = decision != label
         changed = np.where(others, confidence[:, ::-1], confidence), decision, np.where(others, ~correct, correct)
-        there = values(changed, 3)
+        there = values(fits(*changed), 3)
         np.testing.assert_array_equal(here[:, label], there[:, label])
         assert not np.array_equal(here, there)
 
 
+@pytest.mark.parametrize(("values", "tolerance"), [(exact_values, 1e-10), (adam_values, 0)])
 @given(**sizes)
 @settings(deadline=None, max_examples=10, derandomize=True)
-def test_neither_company_nor_order_matters(B, m, K, seed):
+def test_neither_company_nor_order_matters_to_adam_to_the_last_bit(values, tolerance, B, m, K, seed):
     confidence, decision, correct = simulated(B, m, K, seed)
-    together = fitted((confidence, decision, correct), K).values
-    alone = [fitted((c[None], decision, correct), K).values[0] for c in confidence]
-    np.testing.assert_allclose(together, alone, rtol=0, atol=1e-10)
-    order = np.random.default_rng(seed).permutation(m)
-    shuffled = fitted((confidence[:, order], decision[order], correct[order]), K).values
-    np.testing.assert_allclose(together, shuffled, rtol=0, atol=1e-10)
+    own = [np.arange(rows) for rows in (m, m // 2, 0)]  # rows of each fit
+    rows = [(c[mine], decision[mine], correct[mine]) for c, mine in zip(confidence, own, strict=False)]
+    for fit, together in zip(rows, values(rows, K), strict=True):
+        order = np.random.default_rng(seed).permutation(len(fit[0]))
+        (alone,) = values([tuple(part[order] for part in fit)], K)
+        np.testing.assert_allclose(alone, together, rtol=0, atol=tolerance)
 
 
 def test_labels_that_are_always_right_always_wrong_or_parted_stay_finite():

@@ -11,23 +11,15 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 
+from tasks.projection import labelwise
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.decisions import Decisions
-from tasks.projection.labelwise import (
-    PENALTIES,
-    Intercepts,
-    Isotonic,
-    Lines,
-    WithFallbacks,
-    fit_intercepts,
-    fit_isotonic,
-    fit_platt,
-)
+from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks, fit_intercepts, fit_isotonic
 
 LABELS = 3
 
 
-FITS = {"intercepts": fit_intercepts, "isotonic": fit_isotonic, "platt": fit_platt}
+FITS = {"intercepts": fit_intercepts, "isotonic": fit_isotonic, "platt": labelwise.fit_platt}
 every_fit = pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
 sizes = {"m": st.integers(0, 200), "spread": st.floats(0, 40), "seed": st.integers(0, 2**32 - 1)}
 
@@ -81,7 +73,7 @@ def test_shifts_worked_by_hand(logits, correct, alpha):
     np.testing.assert_allclose(fitted.alpha, [alpha, 0], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_penalty_is_the_larger_of_those_that_selection_rows_like_best(seed):
     fit, selection = (simulated(1, 120, seed=10 * seed + part, shift=0.3) for part in range(2))
     (fitted,) = fit_intercepts(batch(fit, LABELS, judge=selection))
@@ -91,10 +83,10 @@ def test_the_penalty_is_the_larger_of_those_that_selection_rows_like_best(seed):
         t = at + alpha[decision]
         return float((np.logaddexp(0, t) - correct * t).mean() + penalty * (alpha**2).mean())
 
-    tried = [minimize(objective, np.zeros(LABELS), (penalty, fit), tol=1e-12).x for penalty in PENALTIES]
+    tried = [minimize(objective, np.zeros(LABELS), (penalty, fit), tol=1e-12).x for penalty in labelwise.PENALTIES]
     losses = [objective(alpha, 0, selection) for alpha in tried]
     np.testing.assert_allclose(fitted.alpha, tried[int(np.argmin(losses))], atol=1e-5)
-    assert list(PENALTIES) == sorted(PENALTIES, reverse=True)  # of equals, the first is taken
+    assert list(labelwise.PENALTIES) == sorted(labelwise.PENALTIES, reverse=True)  # of equals, the first is taken
     certain = np.full((1, 4), 40.0), np.zeros(4, dtype=int), np.ones(4, dtype=bool)
     (fitted,) = fit_intercepts(batch(fit, LABELS, judge=certain))
     assert fitted.alpha == pytest.approx(tried[0], abs=1e-5)
@@ -137,36 +129,31 @@ def optimal(fitted: Lines, label: int, logits: np.ndarray, correct: np.ndarray) 
 
 @given(m=st.integers(1, 200), spread=st.floats(0, 60), slope=st.floats(-1, 2), seed=st.integers(0, 2**32 - 1))
 @example(m=200, spread=1.5, slope=-2, seed=0)  # the lines would fall
+@example(m=2, spread=60, slope=2, seed=0)  # the likelihood has no maximum
 @settings(deadline=None, max_examples=60, derandomize=True)
 def test_a_line_meets_the_sign_conditions_of_its_slope(m, spread, slope, seed):
     rows = confidence_logit, decision, correct = simulated(2, m, seed, slope=slope, spread=spread)
-    for fitted, at in zip(fit_platt(batch(rows, LABELS)), confidence_logit, strict=True):
+    for fitted, at in zip(labelwise.fit_platt(batch(rows, LABELS)), confidence_logit, strict=True):
         assert fitted.violations() == []
         for label in np.unique(decision):
             optimal(fitted, label, at[decision == label], correct[decision == label])
+        assert np.abs([fitted.slope, fitted.intercept]).max() < 50
         assert slope > -2 or (fitted.slope == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("logits", "correct"),
-    [([1, 2, 3], [1, 1, 1]), ([1, 2, 3], [0, 0, 0]), ([-40, 0, 1, 40], [0, 0, 1, 1]), ([2, 2], [1, 0]), ([40], [0])],
-)
-def test_a_line_stays_finite_where_the_likelihood_has_no_maximum(logits, correct):
-    (fitted,) = fit_platt(batch(one_label(logits, correct), 1))
-    assert fitted.violations() == []
-    assert max(fitted.slope[0], abs(fitted.intercept[0])) < 50
-    optimal(fitted, 0, np.array(logits), np.array(correct))
 
 
 # All three
 
 
-def test_the_rows_of_each_fit_are_sorted_once_for_all_three(monkeypatch):
-    of, lexsort, sorts = batch(simulated(2, 300), LABELS), np.lexsort, []
-    monkeypatch.setattr(np, "lexsort", lambda keys: sorts.append(len(keys[0])) or lexsort(keys))
+def test_the_rows_of_each_fit_are_sorted_once_and_for_steps_values_alone(monkeypatch):
+    of, lexsort, unique, rows, values = batch(simulated(2, 300), LABELS), np.lexsort, np.unique, [], []
+    monkeypatch.setattr(np, "lexsort", lambda keys: rows.append(len(keys[0])) or lexsort(keys))
+    monkeypatch.setattr(np, "unique", lambda at, **counts: values.append((len(at), *counts)) or unique(at, **counts))
     for fit in FITS.values():
         fit(of)
-    assert sorts == [300] * 2
+    assert rows == [300] * 2
+    lengths, options = zip(*values, strict=True)
+    assert set(options) == {"return_counts"}
+    assert sum(lengths) == 2 * (300 + np.count_nonzero(of.fit.correct))  # all, and those of right rows
 
 
 @every_fit

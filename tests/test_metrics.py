@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score, average_precision_score, brier_score
 
 from tasks.metrics.probability import accuracy, brier_of_rows, confidence_bins, ece, nll_of_rows, top_of_rows
 from tasks.metrics.registry import Probabilities, Reliability, metrics_of, of_reliability
-from tasks.metrics.reliability import errors_retained, nll_correct, nll_correct_of_rows, order_by_risk
+from tasks.metrics.reliability import errors_retained, nll_correct_of_rows, order_by_risk
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, label_spread, label_spread_null
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
@@ -199,7 +199,7 @@ def test_what_an_infinite_logit_counts_as_is_a_choice(smallest):
     assert of_reliability(t, correct, MetricParams(smallest_reliability=smallest))["nll_correct"] == losses.mean()
     for nothing in (0, 0.5, np.nan):
         with pytest.raises(ValueError, match="smallest"):
-            nll_correct(t, correct, nothing)
+            nll_correct_of_rows(t, correct, nothing)
 
 
 @pytest.mark.parametrize(("n", "kept"), [(11, 8), (90, 63), (170, 119), (180, 126), (1, 1)])

@@ -91,13 +91,6 @@ def test_a_tie_of_m_labels_at_the_top_leaves_each_1_in_m_at_most(K):
             np.testing.assert_allclose(got[0], reliability_logit[0], atol=1e-9)
 
 
-def test_a_near_tie_ends_at_the_largest_alpha_short_of_its_target():
-    rows = log_softmax([[1e-5, 0.0, -3.0]], axis=1)
-    moved = project_simplex(rows, np.array([0]), np.array([2.0]))
-    assert (moved.alpha[0], moved.solved[0], moved.feasible[0]) == (LARGEST_ALPHA, True, True)
-    np.testing.assert_allclose(moved.log_probabilities, log_softmax(LARGEST_ALPHA * rows, axis=1), atol=1e-12)
-
-
 @pytest.mark.parametrize("power", [1.0, 0.0, 0.5])
 def test_a_row_whose_decision_is_not_on_top_is_not_solved_and_alone_takes_another_alpha(power):
     rows, decision, reliability_logit = simulated(6, 3)
@@ -172,7 +165,6 @@ def test_nothing_is_written_to():
         array.flags.writeable = False
     moved = project_simplex(*frozen)
     for field in dataclasses.fields(moved):
-        assert not getattr(moved, field.name).flags.writeable
         assert not any(np.shares_memory(getattr(moved, field.name), array) for array in frozen)
     with pytest.raises(dataclasses.FrozenInstanceError):
         moved.alpha = moved.alpha

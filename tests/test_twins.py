@@ -19,7 +19,7 @@ from tasks.calibrators.temperature import fit_temperature
 from tasks.datasets import DATASETS
 from tasks.metrics.intervals import interval
 from tasks.metrics.registry import of_reliability
-from tasks.metrics.reliability import nll_correct
+from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, label_spread, label_spread_null, mean_spread
 from tasks.predictors import fit_predictor
@@ -112,7 +112,7 @@ def test_mrp_lowers_the_correctness_nll_clearly_and_without_a_residual_it_is_not
         before, after = (loss(logit, twin.test.correct) for logit in logits)
         mean, deviation = (after - before).mean(), (after - before).std() / np.sqrt(len(before))
         assert mean < -3 * deviation if residual else mean > -2 * deviation
-        assert np.isclose(before.mean(), nll_correct(logits.before, twin.test.correct))
+        assert np.isclose(before.mean(), nll_correct_of_rows(logits.before, twin.test.correct).mean())
 
 
 def test_the_spread_found_is_the_true_one_and_more_than_shuffled_labels_show_and_hardly_there_without_residual(scored):

@@ -1,6 +1,10 @@
 """Matrix and vector scaling (Guo et al., 2017): logistic regression on the logits. Rivals, outside the paper's six.
 
-They see each label apart, so they can remove a label-wise residual themselves, at the price of other decisions.
+They see each label apart, so they can remove a label-wise residual themselves, at the price of other decisions. A
+weak ridge pulls them towards temperature scaling, where the search starts, so the loss on their rows is never above
+that of temperature scaling. It decides only where the rows are silent: a label that they do not hold gets the small
+probability at which ridge and loss balance (some 1e-5), and not 0. The logits are measured in units of their spread, so
+their scale does not matter.
 """
 
 from dataclasses import dataclass, field
@@ -33,22 +37,16 @@ class Matrix(Value):
 def fit_matrix(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
     """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the weights and bias that minimise the mean log loss."""
     n_labels = np.shape(logits)[1]
-    return fit_weights(logits, labels, np.ones((n_labels, n_labels), dtype=bool), seed=seed)
+    return _fit_weights(logits, labels, np.ones((n_labels, n_labels), dtype=bool), seed)
 
 
 def fit_vector(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
     """Map logits `(n, K)` and labels `(n,)` 0..K-1 to a diagonal matrix and a bias that minimise the mean log loss."""
-    return fit_weights(logits, labels, np.eye(np.shape(logits)[1], dtype=bool), seed=seed)
+    return _fit_weights(logits, labels, np.eye(np.shape(logits)[1], dtype=bool), seed)
 
 
-def fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, *, seed: int) -> Matrix:
-    """Fit the bias and the weights that are `free (K, K)` bool; the other weights are 0.
-
-    A weak ridge pulls them towards temperature scaling, where the search starts, so the loss on these rows is never
-    above that of temperature scaling. It decides only where the rows are silent: a label that they do not hold gets
-    the small probability at which ridge and loss balance (some 1e-5), and not 0. The logits are measured in units of
-    their spread, so their scale does not matter.
-    """
+def _fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, seed: int) -> Matrix:
+    """Fit the bias and the weights that are `free (K, K)` bool; the other weights are 0."""
     unit = typical_spread(logits)
     features = np.vstack([(centred(logits) / unit).T, np.ones(len(labels))])  # the last one for the bias
     same = fit_temperature(logits, labels, seed=seed).beta * unit

@@ -95,7 +95,11 @@ def bounded(
     draws = resample(test.group, resamples=params.resamples, seed=SEED)
     drawn: dict[Key, np.ndarray] = {}
     for name in calibrators if draws.clusters >= FEWEST_GROUPS else ():
-        seeds = [_replicates(draws, rows, test.labels, params) for seed in projected for rows in seed.rows_of(name)]
+        seeds = []
+        for rows in (rows for seed in projected for rows in seed.rows_of(name)):
+            both = replace(rows, reliability_logits={by: rows.reliability_logits[by] for by in ("confidence", "mrp")})
+            replicates = measured(both, test.labels, params, draws=draws, only=BOUNDED)
+            seeds.append({(variant, metric): values for variant, metric, values in replicates})
         drawn |= {(name, *key): np.mean([seed[key] for seed in seeds], axis=0) for key in seeds[0]}
 
     def estimate(calibrator: str, variant: str, metric: str) -> Estimate:
@@ -103,27 +107,17 @@ def bounded(
         replicates = np.mean([drawn[key] for key in keys], axis=0) if drawn else None
         return Estimate(float(np.mean([values[key] for key in keys])), replicates)
 
-    rows = []
+    table = []
     for calibrator, metric in product((*calibrators, AVERAGE), BOUNDED):
         place = {"calibrator": calibrator, "metric": metric}
         before = estimate(calibrator, "confidence", metric)
-        rows.append(place | {"quantity": "before"} | _numbers(before))
+        table.append(place | {"quantity": "before"} | _numbers(before))
         for variant in AFTER:
             if (calibrators[0], variant, metric) in values:
                 pair = Comparison(before, estimate(calibrator, variant, metric))
-                rows.append(place | {"quantity": "after"} | _numbers(pair.after))
-                rows.append(place | {"quantity": "delta"} | _numbers(pair.change) | {"p": pair.change.p})
-    return [{**row, "groups": draws.clusters} for row in rows]
-
-
-def _replicates(
-    draws: Resamples, rows: ProjectedDecisions, labels: np.ndarray, params: MetricParams
-) -> dict[tuple[str, str], np.ndarray]:
-    """Return every bounded metric in each resample, by variant and name, under one calibrator and seed."""
-    logits = {variant: rows.reliability_logits[variant] for variant in ("confidence", "mrp")}
-    both = replace(rows, reliability_logits=logits)
-    replicates = measured(both, labels, params, draws=draws, only=BOUNDED)
-    return {(variant, metric): values for variant, metric, values in replicates}
+                table.append(place | {"quantity": "after"} | _numbers(pair.after))
+                table.append(place | {"quantity": "delta"} | _numbers(pair.change) | {"p": pair.change.p})
+    return [{**row, "groups": draws.clusters} for row in table]
 
 
 def _numbers(estimate: Estimate) -> dict[str, float]:

@@ -11,14 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tasks.metrics import reliability
 from tasks.metrics.probability import brier_of_rows, ece, nll_of_rows, top_of_rows
-from tasks.metrics.reliability import (
-    COVERAGE_TENTHS,
-    nll_correct_of_rows,
-    order_by_risk,
-    ranking_metrics,
-    threshold_aupr_error,
-)
 from tasks.metrics.resampling import Resamples
 from tasks.metrics.spread import label_spread, label_spread_null
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
@@ -106,7 +100,7 @@ class Reliability(View):
         """Return every metric that ranks, from one sort."""
         if self.draws is not None:
             return self.draws.ranking_metrics(self.logit, self.correct)
-        of_one = ranking_metrics(order_by_risk(self.logit, self.correct))
+        of_one = reliability.ranking_metrics(reliability.order_by_risk(self.logit, self.correct))
         return {name: float(values[0]) for name, values in of_one.items()}
 
     def _aupr_error(self) -> Value:
@@ -114,10 +108,10 @@ class Reliability(View):
             return self.ranked["aupr_error"]
         if self.draws is not None:  # the bootstrap knows no other reading
             return np.full(self.draws.resamples, np.nan)
-        return threshold_aupr_error(self.logit, self.correct)
+        return reliability.threshold_aupr_error(self.logit, self.correct)
 
     def _nll(self) -> Value:
-        return self.mean(nll_correct_of_rows(self.logit, self.correct, self.params.smallest_reliability))
+        return self.mean(reliability.nll_correct_of_rows(self.logit, self.correct, self.params.smallest_reliability))
 
 
 @dataclass(frozen=True)
@@ -158,7 +152,7 @@ _METRICS = (
     Metric("aupr_error", "AUPR-Error", HIGHER, Reliability, Reliability._aupr_error, ("ties",), compared=True),
     _ranked("aurc", "AURC", LOWER, compared=True),
     _ranked("augrc", "AUGRC", LOWER),
-    *(_ranked(f"selacc_{t}0", f"selective accuracy at {t}0%", HIGHER) for t in COVERAGE_TENTHS),
+    *(_ranked(f"selacc_{t}0", f"selective accuracy at {t}0%", HIGHER) for t in reliability.COVERAGE_TENTHS),
     Metric("infeasible_share", "infeasible", NEITHER, Simplex, lambda v: v.mean(~v.feasible), resampled=False),
     Metric("solved_share", "solved", NEITHER, Simplex, lambda v: v.mean(v.solved), resampled=False),
 )

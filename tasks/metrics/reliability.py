@@ -125,13 +125,18 @@ def ranking_metrics(
     others = (wrong - 1) / np.maximum(rows - 1, 1)
     over_place = n_errors - errors + 1 - (above + 1) * others
     by_group = rows * others + over_place * (_at(down_to, numbers) - _at(above, numbers))
-    precisions = np.einsum("gr,gr->r", share, by_group)
+    precisions, accuracies = np.einsum("gr,gr->r", share, by_group), {}
     with np.errstate(invalid="ignore"):  # 0/0 of no rows is the NaN that is meant
+        for tenths in COVERAGE_TENTHS:
+            retained = np.minimum(rows_kept(n, tenths), n)  # of no rows, none
+            at = np.count_nonzero(upto < retained, axis=0), np.arange(len(n))  # the first that does not end before
+            passed = (errors - wrong)[at] + share[at] * np.maximum(retained - before[at], 0)
+            accuracies[f"selacc_{tenths}0"] = 1 - passed / retained
         return {
             "aupr_error": np.divide(precisions, n_errors, out=np.full(len(n), np.nan), where=n_errors > 0),
             "aurc": (n_errors * _at(n, numbers) - lost) / n,
             "augrc": (n_errors * (n + 1) - twice_places / 2) / n**2,
-            **_selective_accuracies(before, upto, errors - wrong, share),
+            **accuracies,
         }
 
 
@@ -169,22 +174,13 @@ def errors_retained(order: RiskOrder, coverage: np.ndarray, sums: np.ndarray | N
         return np.asarray(np.stack(retained) / n)
 
 
-def nll_correct(
-    logit: np.ndarray, correct: np.ndarray, smallest: float = METRIC_DEFAULTS.smallest_reliability
-) -> float:
-    """Return the mean log loss of the reliability sigmoid(t) against correct, in nats: `(n,)` logits t and `(n,)` bool.
-
-    A reliability counts as `smallest` at least and 1 - `smallest` at most, as the authors cut it: one wrong row of a
-    confidence that rounds to 1 would make the mean infinite, and 13.8 nats say as much.
-    """
-    losses = nll_correct_of_rows(logit, correct, smallest)
-    return float(np.mean(losses)) if len(losses) else np.nan
-
-
 def nll_correct_of_rows(
     logit: np.ndarray, correct: np.ndarray, smallest: float = METRIC_DEFAULTS.smallest_reliability
 ) -> np.ndarray:
-    """Return what `nll_correct` is the mean of, `(n,)`, above 0 or equal to it.
+    """Return the log loss of the reliability sigmoid(t), `(n,)` at least 0, in nats: `(n,)` logits t and `(n,)` bool.
+
+    A reliability counts as `smallest` at least and 1 - `smallest` at most, as the authors cut it: one wrong row of a
+    confidence that rounds to 1 would make the mean infinite, and 13.8 nats say as much.
 
     Raises:
         ValueError: a logit is NaN, and the message names the row; or `smallest` is not above 0 and below 1/2.
@@ -200,19 +196,6 @@ def nll_correct_of_rows(
     loss: np.ndarray = np.log1p(np.exp(-np.abs(signed)))
     loss += np.maximum(signed, 0)
     return loss
-
-
-def _selective_accuracies(
-    before: np.ndarray, upto: np.ndarray, errors_before: np.ndarray, share: np.ndarray
-) -> dict[str, np.ndarray]:
-    """By coverage, `(R,)`. The group at the border is the first that does not end before it."""
-    n, weighting, accuracies = upto[-1], np.arange(upto.shape[1]), {}
-    for tenths in COVERAGE_TENTHS:
-        retained = np.minimum(rows_kept(n, tenths), n)  # of no rows, none
-        at = np.count_nonzero(upto < retained, axis=0), weighting
-        errors = errors_before[at] + share[at] * np.maximum(retained - before[at], 0)
-        accuracies[f"selacc_{tenths}0"] = 1 - errors / retained
-    return accuracies
 
 
 def _by_group(order: RiskOrder, sums: np.ndarray | None) -> list[np.ndarray]:

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 from scipy.special import expit
 
-from tasks.projection.curves import Curves, Fallback, SharedCurve, fallbacks, with_fallbacks
+from tasks.projection.curves import Curves, Fallback, fallbacks, with_fallbacks
 from tasks.projection.decisions import LabelledDecisions
 from tasks.projection.exact import Exact, fit_exact
 from tasks.projection.lattice import FitRows, objective, uniform_knots
@@ -30,17 +30,12 @@ class Batch:
 
     @classmethod
     def under(
-        cls,
-        calibrators: Sequence[Calibrator],
-        parts: ValidationRows,
-        settings: ProjectionParams,
-        device: str,
-        surfaces: int | None = None,
+        cls, calibrators: Sequence[Calibrator], parts: ValidationRows, settings: ProjectionParams, device: str
     ) -> "Batch":
         """The validation rows of one protocol seed under several calibrators."""
         fit, selection = parts.projection_fit, parts.projection_selection
         judge = LabelledDecisions.of(calibrators, selection) if len(selection) else None
-        return cls(LabelledDecisions.of(calibrators, fit), fit.n_labels, settings, judge, device, surfaces)
+        return cls(LabelledDecisions.of(calibrators, fit), fit.n_labels, settings, judge, device)
 
     @property
     def knots(self) -> np.ndarray:
@@ -97,11 +92,6 @@ class Batch:
     def exact(self) -> Exact:
         """The convex optimum of the same problem."""
         return fit_exact(self.fits(), n_labels=self.n_labels, settings=self.settings, device=self.device)
-
-    def shared_curves(self) -> list[SharedCurve]:
-        """The shared curve of each fit; without any rows it is the identity."""
-        rows = np.array([len(self.fit.decision)])
-        return [SharedCurve(with_fallbacks(self.knots, curve[None], rows, curve, least=1)) for curve in self.shared]
 
     def curves(self, values: np.ndarray) -> list[Curves]:
         """Fitted `values (B, K, J)` with `stand_in` where few rows lie behind a label."""

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 from scipy.special import expit, logit
 
-from tasks.metrics.reliability import nll_correct
+from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.projection.curves import Fallbacks, SharedCurve, between, place
 from tasks.projection.decisions import Decisions
 from tasks.protocol.newton import newton
@@ -154,7 +154,7 @@ def fit_intercepts(batch: "Batch") -> list[Intercepts]:
     for fit, rows in enumerate(batch.by_label):
         each = [Intercepts(np.array([_shift(*mine, penalty) for mine in rows])) for penalty in penalties]
         if judge is not None:
-            each.sort(key=lambda shifts: nll_correct(shifts(judge.under[fit]), judge.correct))
+            each.sort(key=lambda shifts: nll_correct_of_rows(shifts(judge.under[fit]), judge.correct).mean())
         chosen.append(each[0])
     return chosen
 
@@ -165,7 +165,9 @@ def fit_isotonic(batch: "Batch") -> list[Isotonic]:
     A label of one confidence gets the mean of its rows, a label without rows the line from (0, 0) to (1, 1). The
     order of the rows does not matter.
     """
-    fits = ([_thresholds(expit(logits), correct) for logits, correct in rows] for rows in batch.by_label)
+    rows = [np.flatnonzero(batch.fit.decision == label) for label in range(batch.n_labels)]
+    z, correct = [under.confidence_logit for under in batch.fit.under], batch.fit.correct != 0
+    fits = ([_thresholds(expit(of_fit[mine]), correct[mine]) for mine in rows] for of_fit in z)
     return [Isotonic(*zip(*labels, strict=True)) for labels in fits]
 
 
@@ -202,19 +204,21 @@ def _thresholds(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray
 
     if not len(correct):
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])
-    places, place_of_row, rows = np.unique(confidence, return_inverse=True, return_counts=True)
-    steps = isotonic_regression(np.bincount(place_of_row, correct) / rows, weights=rows).x
+    # values are sorted, and not rows, which takes several times as long
+    places, rows = np.unique(confidence, return_counts=True)
+    places_of_correct, counts = np.unique(confidence[correct], return_counts=True)
+    n_correct = np.zeros(len(places))
+    n_correct[np.searchsorted(places, places_of_correct)] = counts
+    steps = isotonic_regression(n_correct / rows, weights=rows).x
     inner = np.r_[False, (steps[1:-1] == steps[:-2]) & (steps[1:-1] == steps[2:]), False][: len(steps)]
     return places[~inner], np.clip(steps[~inner], SMALLEST, 1 - SMALLEST)
 
 
 def _line(logits: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Rising logits `(r,)` and `correct (r,)` to slope and intercept `(2,)`.
-
-    The sum is convex: where its lowest point has a slope below 0, the lowest with slope >= 0 has slope 0.
-    """
+    """Rising logits `(r,)` and `correct (r,)` to slope and intercept `(2,)`."""
     x = np.stack([np.clip(logits, -FARTHEST_LOGIT, FARTHEST_LOGIT), np.ones(len(logits))])
     line = _fitted_line(x, correct, np.array([1.0, 0.0]))
+    # the sum is convex: where its lowest point has a slope below 0, the lowest with slope >= 0 has slope 0
     return line if line[0] >= 0 else np.r_[0.0, _fitted_line(x[1:], correct, np.zeros(1))]
 
 

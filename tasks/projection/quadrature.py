@@ -25,21 +25,15 @@ def nodes(weight: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarr
     """
     many = lengths > NODES
     places, masses = np.zeros((2, len(lengths), NODES))
-    places[many], masses[many] = _CHEBYSHEV, _masses(weight[np.repeat(many, lengths)], lengths[many])
+    if many.any():
+        moments, starts = np.empty((NODES, many.sum())), np.cumsum(lengths[many]) - lengths[many]
+        x = 2 * weight[np.repeat(many, lengths)] - 1
+        twice = 2 * x
+        before, now = np.ones_like(x), x
+        for sums in moments:  # of each polynomial over the rows, by its recurrence
+            np.add.reduceat(before, starts, out=sums)
+            before, now = now, np.subtract(twice * now, before, out=before)
+        places[many], masses[many] = _CHEBYSHEV, np.einsum("kc,kn->cn", moments, _TO_MASSES)
     own = ~many[:, None] & (np.arange(NODES) < lengths[:, None])
     places[own], masses[own] = weight[np.repeat(~many, lengths)], 1
     return places, masses
-
-
-def _masses(weight: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Masses `(C, N)` of the Chebyshev nodes; no cell is empty."""
-    if not len(lengths):
-        return np.empty((0, NODES))
-    moments, starts = np.empty((NODES, len(lengths))), np.cumsum(lengths) - lengths
-    x = 2 * weight - 1
-    twice = 2 * x
-    before, now = np.ones_like(x), x
-    for sums in moments:  # of each polynomial over the rows, by its recurrence
-        np.add.reduceat(before, starts, out=sums)
-        before, now = now, np.subtract(twice * now, before, out=before)
-    return np.einsum("kc,kn->cn", moments, _TO_MASSES)

@@ -10,7 +10,7 @@ What the path cannot reach: q below 1/K counts as 1/K + 1e-7, as the authors hav
 top; a row whose decision is not on top stays as it is, and is the only one that is not solved.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import logit
@@ -27,18 +27,12 @@ PASSES = 200  # a row takes about ten
 
 @dataclass(frozen=True, eq=False)
 class Simplex:
-    """Rows moved along their power paths, and how each ended. Its arrays are read-only copies."""
+    """Rows moved along their power paths, and how each ended."""
 
     log_probabilities: np.ndarray  # (n, K) float64
     alpha: np.ndarray  # (n,) float64 in [0, 1e4]; `off_top_alpha` where the decision is not on top
     feasible: np.ndarray  # (n,) bool, q >= 1/K, compared as logit q >= -log(K - 1), wherever the decision stands
     solved: np.ndarray  # (n,) bool, the decision is a maximiser, before as after; q < 1/K may be
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            frozen = np.array(getattr(self, field.name))
-            frozen.flags.writeable = False
-            object.__setattr__(self, field.name, frozen)
 
 
 def project_simplex(

@@ -19,7 +19,6 @@ from tasks.protocol.params import ProjectionParams
 from tasks.protocol.values import Axes, Value
 
 GAP_KNOTS = 6
-Places = list[tuple[np.ndarray, np.ndarray]]  # on each axis, interval and weight of n rows
 FIRST_RISE, FIRST_PRODUCT = 1e-2, 1e-3  # increments along the gap, and of the product, at the start
 
 
@@ -80,8 +79,12 @@ def fit_surfaces(
     low, high = np.quantile(gap, [0.01, 0.99]) if len(gap) else (0.0, 1.0)
     knots, gap_knots = uniform_knots(settings.knots), np.linspace(low, max(high, low + 1e-6), GAP_KNOTS)
     shape = (n_labels, len(knots), GAP_KNOTS)
-    places = [place(confidence, knots), place(np.clip(gap, *gap_knots[[0, -1]]), gap_knots)]
-    hats = _corner_weights(decision, places, shape)
+    (i, right), (j, above) = place(confidence, knots), place(np.clip(gap, *gap_knots[[0, -1]]), gap_knots)
+    corner = [((decision * shape[1] + i + x) * shape[2] + j + y) for x in (0, 1) for y in (0, 1)]
+    weight = [u * v for u in (1 - right, right) for v in (1 - above, above)]
+    of_row = np.arange(0, 4 * len(i) + 1, 4)
+    bilinear = np.stack(weight, axis=1).ravel(), np.stack(corner, axis=1).ravel(), of_row
+    hats = csr_array(bilinear, (len(i), int(np.prod(shape))))
     turned = hats.T.tocsr()
     theta = np.empty(shape)  # start and increments: along the confidence in the first column, along the gap in row one
     theta[:] = np.log(np.expm1(FIRST_PRODUCT))
@@ -110,12 +113,3 @@ def _values(theta: np.ndarray) -> np.ndarray:
     increments = np.logaddexp(0, theta)
     increments[:, 0, 0] = theta[:, 0, 0]
     return np.asarray(increments.cumsum(axis=1).cumsum(axis=2))
-
-
-def _corner_weights(decision: np.ndarray, places: Places, shape: tuple[int, int, int]) -> csr_array:
-    """Labels and the places of n rows on both axes to bilinear weights `(n, K J G)`."""
-    (i, right), (j, above) = places
-    start = decision * shape[1] * shape[2]
-    corner = np.stack([start + (i + x) * shape[2] + j + y for x in (0, 1) for y in (0, 1)], axis=1)
-    weight = np.stack([u * v for u in (1 - right, right) for v in (1 - above, above)], axis=1)
-    return csr_array((weight.ravel(), corner.ravel(), np.arange(0, 4 * len(i) + 1, 4)), (len(i), int(np.prod(shape))))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 import numpy as np
 from scipy.special import expit
 
-from tasks.projection.curves import Confidence, Curves, SharedCurve, fallbacks
+from tasks.projection.curves import Confidence, Curves, SharedCurve, fallbacks, with_fallbacks
 from tasks.projection.labelwise import FARTHEST_LOGIT, Lines, WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
 from tasks.projection.pooling import PooledRows, ShrunkCurves, WithSignals
 from tasks.projection.surface import Surfaces, fit_surfaces
@@ -50,8 +50,9 @@ def unfitted(batch: "Batch") -> list[Confidence]:
 
 
 def fit_shared(batch: "Batch") -> list[SharedCurve]:
-    """One curve for all labels, however few rows there are."""
-    return batch.shared_curves()
+    """One curve for all labels, however few rows there are; without any it is the identity."""
+    rows = np.array([len(batch.fit.decision)])
+    return [SharedCurve(with_fallbacks(batch.knots, curve[None], rows, curve, least=1)) for curve in batch.shared]
 
 
 def fit_mrp(batch: "Batch") -> list[Curves]:
@@ -73,7 +74,7 @@ def fit_surface(batch: "Batch") -> list[Surfaces]:
     ]
 
 
-def fit_vector_of_all(batch: "Batch") -> list[WholeVector]:
+def scores(batch: "Batch") -> list[WholeVector]:
     """A class-wise recalibration read as a score: the same one whatever the calibrator."""
     logits, label = batch.fit.under[0].logits, batch.fit.label
     if logits is None or label is None:
@@ -144,13 +145,7 @@ _VARIANTS = (
         "a monotone curve for each label (MRP at its convex optimum)",
     ),
     Variant(
-        "label_vector",
-        "whole vector",
-        "rival",
-        fit_vector_of_all,
-        "a score of the whole vector of logits",
-        fit_vector_of_all,
-        reads="logits",
+        "label_vector", "whole vector", "rival", scores, "a score of the whole vector of logits", scores, reads="logits"
     ),
     Variant(
         "label_signals",

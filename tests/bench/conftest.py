@@ -87,10 +87,6 @@ class Race:
         """A part of the work that any way of doing it has to do."""
         self.lowest = Beside("floor", call, None, times)
 
-    def limit(self, seconds: float) -> None:
-        """A time that it shall not exceed."""
-        self.told(f"a limit of {seconds:g} s", seconds, aim=1)
-
     def run(
         self, operation: str, rows: int, ours: Callable[[], Any], *, rounds: int = 5, warm_up: bool = True
     ) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ from tasks.calibrators.scale import floored
 from tasks.calibrators.smart import HIDDEN, SmartSettings, first_parameters, fit_smart
 from tasks.calibrators.temperature import fit_temperature
 from tests.bench.conftest import ALL_CORES
+from tests.fits import descended, logits_and_labels
 
 pytestmark = [
     pytest.mark.bench,
@@ -20,19 +21,12 @@ ROWS, K, FITS = 8000, 5, 18
 ALONE = f"one at a time, torch autograd (1 of them, times {FITS})"
 
 
-def made_up(seed: int = 0, rows: int = ROWS) -> tuple[np.ndarray, np.ndarray]:
-    """Logits `(n, K)` that are half as large again as they should be, and labels `(n,)`."""
-    generator = np.random.default_rng(seed)
-    logits = generator.normal(size=(rows, K)) * 2
-    return 1.5 * logits, (logits + generator.gumbel(size=logits.shape)).argmax(axis=1)
-
-
 def test_temperature(race):
     from netcal.scaling import TemperatureScaling
     from sklearn.calibration import _TemperatureScaling  # what its CalibratedClassifierCV fits
 
-    logits, labels = made_up()
-    few, probabilities = made_up(rows=ROWS // 10), softmax(logits, axis=1)
+    logits, labels = logits_and_labels(ROWS, K)
+    few, probabilities = logits_and_labels(ROWS // 10, K), softmax(logits, axis=1)
 
     def netcal() -> float:
         """What it calls the temperature is the factor of the logits."""
@@ -51,7 +45,7 @@ def test_temperature(race):
 
 def beside_autograd(race, operation: str, fit: Callable, autograd: Callable, **of_few: object):
     """The rows of the first of all fits, its value, and what autograd makes of it."""
-    sets, few = ([made_up(seed, rows) for seed in range(FITS)] for rows in (ROWS, ROWS // 10))
+    sets, few = ([logits_and_labels(rows, K, seed) for seed in range(FITS)] for rows in (ROWS, ROWS // 10))
     race.beside(ALONE, lambda: autograd(*sets[0]), aim=5, times=FITS)
     race.growth(lambda: [fit(*own, seed=0, **of_few) for own in few])
     ours, theirs, _ = race.run(
@@ -67,30 +61,21 @@ def test_smart(race):
 
 
 def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
-    """SMART as one would write it, with the same start and steps, to the lowest mean log loss of an epoch."""
+    """SMART as one would write it, with the same start and steps, to the mean log loss after the last one."""
     import torch
     from torch.nn.functional import cross_entropy, relu, softplus
 
     torch.set_num_threads(1)  # two are slower at this size
-    chosen, start = SmartSettings(), floored(logits)
-    ordered = np.sort(start, axis=1)
-    margin = ordered[:, -1] - ordered[:, -2]
-    at = torch.from_numpy((margin - margin.mean()) / margin.std())[:, None]
-    z, target = torch.from_numpy(start), torch.from_numpy(labels)
-    parameters = torch.tensor(first_parameters(0), requires_grad=True)
-    descent, lowest, stale = torch.optim.Adam([parameters], lr=chosen.learning_rate), np.inf, 0
-    for _ in range(chosen.epochs + 1):
-        descent.zero_grad()
+    z, target = torch.from_numpy(floored(logits)), torch.from_numpy(labels)
+    margin = -z.topk(2).values.diff()
+    at = (margin - margin.mean()) / margin.std(correction=0)
+
+    def loss(parameters: torch.Tensor) -> torch.Tensor:
         one, two, three, four, five, six = parameters.split([HIDDEN, HIDDEN, HIDDEN**2, HIDDEN, HIDDEN, 1])
         second = relu(relu(at * one + two) @ three.reshape(HIDDEN, HIDDEN).T + four)
-        loss = cross_entropy(z / (softplus(second @ five + six) + 0.1)[:, None], target)
-        stale = 0 if loss.item() < lowest else stale + 1
-        if stale > chosen.patience:
-            break
-        lowest = min(lowest, loss.item())
-        loss.backward()
-        descent.step()
-    return lowest
+        return cross_entropy(z / (softplus(second @ five + six) + 0.1)[:, None], target)
+
+    return loss(descended(first_parameters(0), loss, SmartSettings())).item()
 
 
 @ALL_CORES

@@ -38,8 +38,8 @@ from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.exact import fit_exact
 from tasks.protocol.params import ProjectionParams
 from tasks.simulation import simulate
-from tests import maps
-from tests.bench import test_bench_calibrators, test_bench_metrics, test_bench_predictors, test_bench_projection
+from tests import fits, maps
+from tests.bench import test_bench_metrics, test_bench_predictors, test_bench_projection
 from tests.bench.conftest import ALL_CORES, MILLION, ROOT, made_up_predictions
 
 FITS, K = 108, 5
@@ -59,17 +59,17 @@ def bootstrap(rows: int, _folder: Path) -> Ready:
 
 
 def lattices(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:
-    made = test_bench_projection.made_up(FITS, rows // FITS)
+    made = fits.fits(*fits.simulated(FITS, rows // FITS, K))
     return lambda: fit(made, n_labels=K, settings=ProjectionParams())
 
 
 def isotonic(rows: int, _folder: Path) -> Ready:
-    (made,) = test_bench_projection.made_up(1, rows)
-    return lambda: test_bench_projection.isotonic(*made)
+    (at,), decision, correct = fits.simulated(1, rows, K)
+    return lambda: test_bench_projection.isotonic(at, decision, correct)
 
 
 def calibrator(fit: Callable[..., object], rows: int, _folder: Path) -> Ready:
-    logits, labels = test_bench_calibrators.made_up(rows=rows)
+    logits, labels = fits.logits_and_labels(rows, K)
     return lambda: fit(logits, labels, seed=0)
 
 

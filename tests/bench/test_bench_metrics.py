@@ -7,7 +7,7 @@ from scipy.special import expit
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import of_reliability
 from tasks.metrics.reliability import threshold_aupr_error
-from tasks.metrics.resampling import resample
+from tasks.metrics.resampling import MOST_CLUSTERS, resample
 
 pytestmark = [
     pytest.mark.bench,
@@ -91,12 +91,10 @@ def test_bootstrap(race):
 
     def one_at_a_time() -> list[dict[str, float]]:
         """The same draws, each written out as rows."""
-        generator, clusters, found = np.random.default_rng(0), rows // 10, []
-        for _ in range(timed):
-            drawn = generator.integers(clusters, size=clusters)
-            resampled = (10 * drawn[:, None] + np.arange(10)).ravel()
-            found.append(of_reliability(logit[resampled], correct[resampled]))
-        return found
+        generator, cluster = np.random.default_rng(0), resample(query, resamples=1, seed=0).cluster
+        together = np.argsort(cluster, kind="stable").reshape(MOST_CLUSTERS, -1)
+        draws = (together[generator.integers(len(together), size=len(together))].ravel() for _ in range(timed))
+        return [of_reliability(logit[drawn], correct[drawn]) for drawn in draws]
 
     def ours(part: slice = slice(None)) -> dict[str, np.ndarray]:
         draws = resample(query[part], resamples=resamples, seed=0)

@@ -1,6 +1,6 @@
 """Fits of the projection: 108 at once beside one at a time, and isotonic steps beside scikit-learn's."""
 
-import time
+import timeit
 from collections.abc import Callable
 
 import numpy as np
@@ -12,9 +12,10 @@ from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.exact import fit_exact
 from tasks.projection.labelwise import SMALLEST, Isotonic, fit_isotonic
-from tasks.projection.lattice import FitRows, first_curve, objective
+from tasks.projection.lattice import FitRows, objective
 from tasks.projection.quadrature import NODES
 from tasks.protocol.params import ProjectionParams
+from tests.fits import fits, mrp_of_torch, simulated
 
 pytestmark = pytest.mark.bench
 FITS, ROWS, K = 108, 8000, 5
@@ -24,62 +25,21 @@ SETTINGS = ProjectionParams()
 Rows = list[FitRows]
 
 
-def made_up(fits: int, rows: int) -> Rows:
-    """Confidence, decision and correct of each fit; a higher label is correct less often at equal confidence."""
-    generator = np.random.default_rng(0)
-    confidence = generator.uniform(0.2, 1.0, (fits, rows))
-    decision = generator.integers(0, K, (fits, rows))
-    correct = generator.random((fits, rows)) < np.clip(confidence - 0.3 * decision / K, 0, 1)
-    return list(zip(confidence, decision, correct, strict=True))
-
-
-def autograd_adam(confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """One fit `(m,)` to its values `(K, J)` as one would write it; the paper's settings and start."""
-    import torch
-    from torch.nn.functional import binary_cross_entropy_with_logits, softplus
-
-    knots = SETTINGS.knots
-    start = torch.from_numpy(first_curve(knots)).repeat(K, 1)
-    first, steps = (part.clone().requires_grad_() for part in (start[:, :1], start[:, 1:]))
-    label, target = torch.from_numpy(decision), torch.from_numpy(correct.astype(np.float64))
-    place = torch.from_numpy(confidence) * (knots - 1)
-    left = place.long().clamp(max=knots - 2)
-    weight = place - left
-    descent = torch.optim.Adam([first, steps], lr=SETTINGS.learning_rate)
-
-    def curves() -> torch.Tensor:
-        return torch.cat([first, first + softplus(steps).cumsum(dim=1)], dim=1)
-
-    for _ in range(SETTINGS.epochs):
-        descent.zero_grad()
-        values = curves()
-        at = (1 - weight) * values[label, left] + weight * values[label, left + 1]
-        bend = values.diff(n=2, dim=1).square().mean()
-        (binary_cross_entropy_with_logits(at, target) + SETTINGS.smoothness * bend).backward()
-        descent.step()
-    return curves().detach().numpy()
-
-
 def one_at_a_time(rows: Rows, threads: int) -> Callable[[], np.ndarray]:
-    """The first fits in a loop, with as many threads as suit it best."""
+    """The first fits in a loop of torch, with as many threads as suit it best."""
     import torch
 
     def seconds(count: int) -> float:
         """The longest of three: another process on a core holds up two threads far more than one, if not each time."""
         torch.set_num_threads(count)
-        took = []
-        for _ in range(3):
-            start = time.perf_counter()
-            autograd_adam(*rows[0])
-            took.append(time.perf_counter() - start)
-        return max(took)
+        return max(timeit.repeat(lambda: mrp_of_torch(rows[0], K, SETTINGS), repeat=3, number=1))
 
     seconds(1)  # what torch loads at the first step
     best = min(range(1, threads + 1), key=seconds)
 
     def loop() -> np.ndarray:
         torch.set_num_threads(best)
-        return np.stack([autograd_adam(*fit) for fit in rows[:TIMED]])
+        return np.stack([mrp_of_torch(fit, K, SETTINGS) for fit in rows[:TIMED]])
 
     return loop
 
@@ -88,7 +48,7 @@ def beside_torch(
     race, threads: int, operation: str, fit: Callable, aim: float, **run
 ) -> tuple[Rows, object, np.ndarray]:
     """The rows of all fits, our result and the values of the first fits by torch."""
-    rows, first = made_up(FITS, ROWS), slice(ROWS // 10)
+    rows, first = fits(*simulated(FITS, ROWS, K)), slice(ROWS // 10)
     tenth = [tuple(part[first] for part in own) for own in rows]
     race.beside(ALONE, one_at_a_time(rows, threads), aim=aim, times=FITS / TIMED)
     race.growth(lambda: fit(tenth, n_labels=K, settings=SETTINGS))
@@ -99,7 +59,7 @@ def beside_torch(
 
 
 def test_exact_fits(race, threads):
-    confidence = [own[0] for own in made_up(FITS, ROWS)]
+    confidence = simulated(FITS, ROWS, K)[0]
     race.floor(lambda: np.sort(confidence))  # every row is read and sorted once; the steps read a tenth as many nodes
     rows, exact, theirs = beside_torch(race, threads, "mrp_exact", fit_exact, aim=250)
     assert exact.kkt.max() <= 1e-8
@@ -126,7 +86,7 @@ def isotonic(at: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> Isoto
 def test_isotonic_of_each_label(race, rows):
     from sklearn.isotonic import IsotonicRegression
 
-    ((confidence, decision, correct),) = made_up(1, rows)
+    ((confidence, decision, correct),) = fits(*simulated(1, rows, K))
     at = logit(confidence)
     confidence = expit(at)  # to the last bit what ours reads
 
