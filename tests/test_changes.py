@@ -15,7 +15,7 @@ from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.manifest import MOST_NAMED, changes, manifest_now, why
 from tasks.provenance.stage import last_manifest_file, read_record, record_file, stage_run
-from tests.tiny_project import edit_params, run, work
+from tests.tiny_project import edit_params, run
 
 NAME = "train@wands"
 PATH = Path("data/manifests/wands/train.json")
@@ -97,14 +97,12 @@ def of(name: str, stages: list[Happened]) -> tuple[str, str]:
     return next((stage.how, stage.why) for stage in stages if stage.stage == name)
 
 
-def stop(reason: str) -> None:
-    work(NAME)
-    raise RunFailed(reason)
-
-
 def fail(reason: str) -> None:
+    def stop() -> None:
+        raise RunFailed(reason)
+
     with pytest.raises(RunFailed), stage_run(NAME):
-        stop(reason)
+        stop()
 
 
 def test_a_stage_that_ran_says_why_and_the_others_were_skipped(manifest):

@@ -203,10 +203,9 @@ FAILURES = {  # what of the hub is otherwise -> how, and what is said
 
 
 @pytest.mark.parametrize("revision", [None, FIRST])
-@pytest.mark.parametrize(("what", "value", "message"), [(what, *of) for what, of in FAILURES.items()])
-def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(
-    served, monkeypatch, what, value, message, revision
-):
+@pytest.mark.parametrize("what", FAILURES)
+def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(served, monkeypatch, what, revision):
+    value, message = FAILURES[what]
     declare(**SCIDOCS, revision=revision)
     raw_folder("scidocs").mkdir(parents=True)
     (raw_folder("scidocs") / "of_before.csv").write_text("whole\n")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
 from tests.project_copy import copy_project, environment, small, write_own_pairs
 
@@ -138,28 +137,19 @@ class SmallProject:
         digests = {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
         return {file.relative_to(self.folder).as_posix(): digest for file, digest in digests.items()}
 
-    def locked(self) -> set[str]:
-        """The stages that DVC takes for finished."""
-        lock_file = self.folder / "dvc.lock"
-        return set(yaml.safe_load(lock_file.read_text())["stages"]) if lock_file.exists() else set()
-
     def kept_fits(self) -> dict[str, int]:
         """When each calibrator fit that is kept whole was written, in nanoseconds."""
-        kept = (self.folder / ".prefect/storage").glob("*")
-        return {file.name: file.stat().st_mtime_ns for file in kept if is_whole(file)}
+        times = {}
+        for file in (self.folder / ".prefect/storage").glob("*"):
+            with suppress(ValueError):
+                json.loads(file.read_bytes())
+                times[file.name] = file.stat().st_mtime_ns
+        return times
 
     def flow_states(self) -> list[str]:
         """The state of every flow run that Prefect knows, as it was recorded."""
         with closing(sqlite3.connect(self.folder / ".prefect/prefect.db")) as recorded:
             return [state for (state,) in recorded.execute("select state_type from flow_run")]
-
-
-def is_whole(kept: Path) -> bool:
-    try:
-        json.loads(kept.read_bytes())
-    except ValueError:
-        return False
-    return True
 
 
 def make_project(folder: Path) -> None:

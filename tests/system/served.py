@@ -53,14 +53,10 @@ class Served:
         return kept.read_text() if kept.exists() else ""
 
     def ask(self, place: str, **content: object) -> list[dict]:
-        request = urllib.request.Request(
-            f"{self.address}/api/{place}/filter",
-            data=json.dumps(content).encode(),
-            headers={
-                "content-type": "application/json",
-                "authorization": f"Basic {base64.b64encode(self.secret.encode()).decode()}",
-            },
-        )
+        secret = base64.b64encode(self.secret.encode()).decode()
+        headers = {"content-type": "application/json", "authorization": f"Basic {secret}"}
+        place = f"{self.address}/api/{place}/filter"
+        request = urllib.request.Request(place, data=json.dumps(content).encode(), headers=headers)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
