@@ -5,7 +5,6 @@ import json
 import signal
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from tests.project_copy import copy_project, environment, small, write_own_pairs
+from tests.project_copy import copy_project, small, start, write_own_pairs
 
 INJECTED = Path(__file__).resolve().parent / "injected"
 MADE = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
@@ -89,33 +88,16 @@ class SmallProject:
         self.started: list[Running] = []
 
     def start(
-        self,
-        *command: str,
-        faults: tuple[Fault, ...] = (),
-        within: tuple[str, ...] = (),
-        beside: Running | None = None,
-        **variables: str,
+        self, *command: str, faults: tuple[Fault, ...] = (), beside: Running | None = None, **how: Any
     ) -> Running:
-        """Start `python -m command` under `faults`, in a session of its own.
-
-        `within` is a command that runs it. A fault that kills a server finds the one of the run `beside` it.
-        """
+        """As `start` of a copy, under `faults`; one that kills a server finds that of the run `beside` it."""
         counted = beside.counted if beside else self.folder / ".faults" / str(len(self.started))
         counted.mkdir(parents=True, exist_ok=True)
         named = [{**fault, "name": str(place)} for place, fault in enumerate(faults)]
         (counted / "faults.json").write_text(json.dumps(named))
         injected = {"PYTHONPATH": str(INJECTED), "FAULTS": json.dumps(named), "FAULTS_COUNTED": str(counted)}
         log = self.folder / ".faults" / f"printed.{len(self.started)}"
-        with log.open("wb") as printed:
-            process = subprocess.Popen(
-                [*within, sys.executable, "-m", *command],
-                cwd=self.folder,
-                env=environment(self.folder) | injected | variables,
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        process = start(self.folder, *command, log=log, **injected, **how)
         self.started.append(Running(process, log, counted))
         return self.started[-1]
 

@@ -41,10 +41,8 @@ def everything(project: SmallProject) -> dict[Path, bytes]:
 def follow(project: SmallProject, printed: str) -> None:
     _, advice = printed.split("to get it back, in this order:\n")
     for command in (line for line in advice.splitlines() if line.startswith("  ")):
-        typed = ["sh", "-c", f"{command} 2>&1"]
-        done = subprocess.run(
-            typed, cwd=project.folder, env=environment(project.folder), capture_output=True, text=True, check=False
-        )
+        here = {"cwd": project.folder, "env": environment(project.folder)}
+        done = subprocess.run(["sh", "-c", f"{command} 2>&1"], **here, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{command}\n{done.stdout}"
 
 

@@ -4,15 +4,13 @@ import base64
 import json
 import signal
 import socket
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from flows.server import answers
-from tests.project_copy import environment
+from tests.project_copy import start
 from tests.system.browser import PATIENCE, eventually
 
 
@@ -32,15 +30,7 @@ class Served:
     def __init__(self, project: Path, *options: str) -> None:
         self.project, self.port, self.log = project, free_port(), project / "serve.log"
         self.address = f"http://127.0.0.1:{self.port}"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-u", "-m", "flows.serve", "--port", str(self.port), *options],
-                cwd=project,
-                env=environment(project),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self.process = start(project, "flows.serve", "--port", str(self.port), *options, log=self.log)
 
     def alive(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()

@@ -19,7 +19,7 @@ from threading import Thread
 import psutil
 import pytest
 
-from tests.project_copy import copy_project, environment
+from tests.project_copy import copy_project, start
 from tests.system.browser import eventually, open_browser
 from tests.system.served import Served, answering, serving
 
@@ -218,9 +218,7 @@ def test_another_user_of_the_machine_neither_reads_the_secret_nor_uses_the_api(s
 )
 def test_the_server_that_a_run_starts_for_itself_is_shut_too(unserved, command):
     project = unserved
-    command = [sys.executable, "-m", *command.split()]
-    with (project / "run.log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=project, env=environment(project), stdout=log, stderr=log)
+    process = start(project, *command.split(), log=project / "run.log")
     try:
         port = eventually(lambda: port_of_server(process, project))
         address = f"http://127.0.0.1:{port}"
