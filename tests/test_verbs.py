@@ -255,7 +255,7 @@ def test_scores_hold_the_calibrators_of_the_tables_every_variant_and_a_fixed_sam
 
 def test_the_simplex_sample_keeps_rows_that_sum_to_one(projected, decisions):
     found = simplex([projected], decisions, NAMES)
-    assert len(found) == 2000
+    assert (len(found), set(found["calibrator"])) == (2000, {"ts"})
     base, mrc = (np.array(found[name].to_list()) for name in ("base", "mrc"))
     np.testing.assert_allclose([base.sum(axis=1), mrc.sum(axis=1)], 1, rtol=0, atol=1e-12)
     solved = (found["solved"] & found["feasible"]).to_numpy()
