@@ -92,6 +92,17 @@ def start(
         return subprocess.Popen([*within, sys.executable, "-u", "-m", *command], **own, **pipes)
 
 
+def flip(file: Path, *, bit: int = 0, rots: bool = True) -> None:
+    """Flip one bit in the middle of a file, whoever may write to it; where it rots, the system sees nothing of it."""
+    before, content = file.stat(), bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1 << bit
+    file.chmod(0o644)
+    file.write_bytes(content)
+    file.chmod(before.st_mode)
+    if rots:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
 def write_own_pairs(path: Path, seed: int = 0) -> None:
     """Judged pairs in which one word makes a candidate good, mostly."""
     generator = np.random.default_rng(seed)

@@ -17,6 +17,7 @@ from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.hashing import digest_of_file
 from tasks.provenance.manifest import Manifest
 from tasks.provenance.verification import Problem, is_rotted, objects_in, problems_of_inputs
+from tests.project_copy import flip
 from tests.tiny_project import copy_here, edit_params, finished_in, run
 
 NAME = "train@wands"
@@ -39,14 +40,6 @@ def outputs() -> tuple[dict[str, Manifest], list[Problem]]:
     of_stages = {name: verification.problems_of_outputs(name) for name in stage_names()}
     problems = [problem for _, of_stage in of_stages.values() for problem in of_stage]
     return {name: manifest for name, (manifest, _) in of_stages.items() if manifest}, problems
-
-
-def flip(path: Path, bit: int = 0) -> None:
-    """Another byte in the middle, and the date as it was: as a disk does."""
-    content, date = bytearray(path.read_bytes()), path.stat().st_mtime_ns
-    content[len(content) // 2] ^= 1 << bit
-    path.write_bytes(content)
-    os.utime(path, ns=(date, date))
 
 
 def edit(path: Path) -> None:
@@ -128,9 +121,9 @@ def test_every_object_that_rots_is_found_and_no_other(cache, bit):
     objects = objects_in(cache)
     assert not any(map(is_rotted, objects))
     for path in objects:
-        flip(path, bit)
+        flip(path, bit=bit)
         assert [other for other in objects if is_rotted(other)] == [path]
-        flip(path, bit)
+        flip(path, bit=bit)
 
 
 def test_the_objects_of_a_stage_are_its_lists_and_what_they_list_unless_that_rotted_or_is_gone(cache):

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from tests.project_copy import copy_project, small, start, write_own_pairs
+from tests.project_copy import start
 
 INJECTED = Path(__file__).resolve().parent / "injected"
 MADE = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
@@ -63,12 +63,8 @@ class Running:
         return sum(count.exists() and count.stat().st_size >= nth for count, nth in counts)
 
     def processes(self) -> list[psutil.Process]:
-        living = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.environ().get("FAULTS_COUNTED") == str(self.counted):
-                    living.append(process)
-        return living
+        ours = [process for process in psutil.process_iter(["environ"]) if process.info["environ"]]
+        return [process for process in ours if process.info["environ"].get("FAULTS_COUNTED") == str(self.counted)]
 
     def kill_command(self) -> None:
         self.process.kill()
@@ -132,9 +128,3 @@ class SmallProject:
         """The state of every flow run that Prefect knows, as it was recorded."""
         with closing(sqlite3.connect(self.folder / ".prefect/prefect.db")) as recorded:
             return [state for (state,) in recorded.execute("select state_type from flow_run")]
-
-
-def make_project(folder: Path) -> None:
-    """Lay out the project in `folder`, with a twin of wands and a csv of judged pairs, small in everything."""
-    copy_project(folder, small)
-    write_own_pairs(folder / "mine.csv")

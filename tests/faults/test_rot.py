@@ -1,13 +1,12 @@
 """Bytes that change behind everybody's back: `flows.verify` names them, and its commands bring them back."""
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.faults.small_project import SmallProject
-from tests.project_copy import environment
+from tests.project_copy import environment, flip
 
 pytestmark = pytest.mark.faults
 
@@ -19,17 +18,6 @@ KINDS = {  # folder under data/ -> files in it
     "report": "main.csv verdict.md ablation.tex metrics.json",
     "manifests": f"{TWIN}/train.json report.json",
 }
-
-
-def flip(file: Path, rots: bool) -> None:
-    """Flip one bit in the middle of a file; where it rots, the system sees nothing of it."""
-    before, content = file.stat(), bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.chmod(0o644)
-    file.write_bytes(content)
-    file.chmod(before.st_mode)
-    if rots:
-        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def everything(project: SmallProject) -> dict[Path, bytes]:
