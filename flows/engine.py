@@ -19,12 +19,10 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, TaskRunFilter
 from prefect.exceptions import ObjectNotFound
-from prefect.futures import as_completed
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 from prefect.states import Crashed, State
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
-from rich.progress import track
 
 from flows.server import answers
 from tasks.protocol.errors import BadInput, RunFailed
@@ -182,13 +180,6 @@ def progress(name: str, steps: int, what: str) -> Callable[..., None]:
             shown = percent
 
     return advance
-
-
-def follow(futures: list[Any], dataset: str) -> None:
-    """Wait for all, with a bar here and another on the run's page."""
-    advance = progress(dataset, len(futures), "tasks that have finished")
-    for _ in track(as_completed(futures), f"{dataset:>19}", total=len(futures)):
-        advance()
 
 
 def outcome(future: Any, where: str) -> Any:

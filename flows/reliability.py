@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 import typer
 from prefect import flow, tags
+from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
+from rich.progress import track
 
-from flows.engine import alive, follow, outcome, task_runner
+from flows.engine import alive, outcome, progress, task_runner
 from flows.server import find_server, server_needed
 from tasks.baselines import baselines
 from tasks.calibrate import calibrate
@@ -120,7 +122,10 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         base, device = store.read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
         with tags(dataset, base.source):
             made = submit_all(base, params, device, seeds or params.seeds, store.read_members(dataset))
-            follow([future for futures in made.values() for future in futures.values()], dataset)
+            futures = [future for of in made.values() for future in of.values()]
+            advance = progress(dataset, len(futures), "tasks that have finished")  # on the page of the run
+            for _ in track(as_completed(futures), f"{dataset:>19}", total=len(futures)):
+                advance()
         reached, explored = gates_reached(made), bool(seeds or calibrators)
         failed = not all(record["success"] for record in reached)
         if failed:

@@ -129,7 +129,7 @@ def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
 def _own_server(
     secret: str | None, port: int, temporary: bool = False, meanwhile: Callable[[], object] = int
 ) -> Iterator[str]:
-    """The address of a new server, for this process to ask; a `temporary` one has no page and speaks here."""
+    """The address of a new server that this process asks; a `temporary` one has no page, and speaks in the terminal."""
     environment = {name: value for name, value in os.environ.items() if name != "PREFECT_SERVER_API_AUTH_STRING"}
     environment |= {"PREFECT_SERVER_API_AUTH_STRING": secret} if secret else {}  # other users can read command lines
     with listening(port) as door, nullcontext() if temporary else LOG.open("wb") as log:

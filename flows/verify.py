@@ -52,22 +52,6 @@ def shown(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def verify() -> tuple[list[str], list[str]]:
-    """What does not hold, and the commands that mend it; both empty where all holds."""
-    looked_at = track(stage_names(), "files under data/", console=SCREEN)
-    outputs = {name: verification.problems_of_outputs(name) for name in looked_at}
-    manifests = {name: manifest for name, (manifest, _) in outputs.items() if manifest}
-    problems = [problem for _, of_stage in outputs.values() for problem in of_stage]
-    problems += verification.problems_of_inputs(manifests)
-    wanted, gone = read_cache(cache_folder() / "files" / "md5")
-    sentences = [*map(str, problems), *(f"{shown(path)} (DVC's cache) {what}" for path, what in gone.items())]
-    commands = remedies(problems, wanted, gone, manifests)
-    if LOCK_FILE.exists() and not is_whole(LOCK_FILE):
-        sentences.append(f"{LOCK_FILE} is cut off, as by a run that was killed while writing it")
-        commands = [f"mv {LOCK_FILE} {LOCK_FILE}.cut", *commands, REFRESH]
-    return sentences, list(dict.fromkeys(commands))
-
-
 def remedies(
     problems: list[Problem], wanted: Objects, gone: Mapping[Path, str], manifests: Mapping[str, Manifest]
 ) -> list[str]:
@@ -94,12 +78,23 @@ def main() -> None:
         running = [name for name in stage_names() if is_held(LOCKS / f"{name}.lock")]
         if running:  # what it has not written yet would be called missing
             raise BadInput(f"{', '.join(running)} is running; look again when it has ended")
-        wrong, mending = verify()
+        looked_at = track(stage_names(), "files under data/", console=SCREEN)
+        outputs = {name: verification.problems_of_outputs(name) for name in looked_at}
+        manifests = {name: manifest for name, (manifest, _) in outputs.items() if manifest}
+        problems = [problem for _, of_stage in outputs.values() for problem in of_stage]
+        problems += verification.problems_of_inputs(manifests)
+        wanted, gone = read_cache(cache_folder() / "files" / "md5")
+        commands = remedies(problems, wanted, gone, manifests)
+        wrong = [*map(str, problems), *(f"{shown(path)} (DVC's cache) {what}" for path, what in gone.items())]
+        if LOCK_FILE.exists() and not is_whole(LOCK_FILE):
+            wrong.append(f"{LOCK_FILE} is cut off, as by a run that was killed while writing it")
+            commands = [f"mv {LOCK_FILE} {LOCK_FILE}.cut", *commands, REFRESH]
     expected = {*load_params().datasets, "report.json"}
     for path in (path for name in OF_STAGES for path in sorted((DATA / name).glob("*")) if path.name not in expected):
         print(f"{path} belongs to no data set of params.yaml: left alone")
     if wrong:
-        print("\n".join([*wrong, "to get it back, in this order:", *(f"  {line}" for line in mending)]))
+        mending = (f"  {line}" for line in dict.fromkeys(commands))
+        print("\n".join([*wrong, "to get it back, in this order:", *mending]))
         sys.exit(1)
     print("everything that a stage wrote under data/, and DVC's cache, is as it was left")
 

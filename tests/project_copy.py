@@ -82,6 +82,27 @@ def run(folder: Path, *command: str, status: int = 0, **variables: str) -> str:
     return printed
 
 
+def start(
+    folder: Path, *command: str, log: Path, within: tuple[str, ...] = (), **variables: str
+) -> subprocess.Popen[bytes]:
+    """Start `python -m command` in `folder`, by the command `within`, in its own session; its words go to `log`."""
+    own = {"cwd": folder, "env": environment(folder) | variables, "start_new_session": True}
+    with log.open("ab") as printed:
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": printed, "stderr": subprocess.STDOUT}
+        return subprocess.Popen([*within, sys.executable, "-u", "-m", *command], **own, **pipes)
+
+
+def flip(file: Path, *, bit: int = 0, rots: bool = True) -> None:
+    """Flip one bit in the middle of a file, whoever may write to it; where it rots, the system sees nothing of it."""
+    before, content = file.stat(), bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1 << bit
+    file.chmod(0o644)
+    file.write_bytes(content)
+    file.chmod(before.st_mode)
+    if rots:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
 def write_own_pairs(path: Path, seed: int = 0) -> None:
     """Judged pairs in which one word makes a candidate good, mostly."""
     generator = np.random.default_rng(seed)

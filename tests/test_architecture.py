@@ -132,6 +132,15 @@ def test_an_import_within_a_function_is_seen(tmp_path):
     assert "prefect" in imports(tmp_path / "noun.py")
 
 
+def test_flows_holds_a_file_for_each_command_and_four_that_they_share_none_of_which_is_long():
+    shared = {"__init__", "console", "engine", "processes", "server"}
+    assert shared < {file.stem for file in FLOWS}
+    for file in FLOWS:
+        text = (ROOT / file).read_text()
+        assert text.count("\n") <= (260 if file.stem == "rerank" else 250), file
+        assert file.stem in shared or 'if __name__ == "__main__":' in text, file
+
+
 def test_no_task_is_tried_again():
     # a fit or a gate that fails would fail again: the same bytes go in. What a network brings is another matter.
     for file in (*VERBS, *FLOWS):

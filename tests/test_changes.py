@@ -15,7 +15,7 @@ from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.manifest import MOST_NAMED, changes, manifest_now, why
 from tasks.provenance.stage import last_manifest_file, read_record, record_file, stage_run
-from tests.tiny_project import edit_params, run, work
+from tests.tiny_project import edit_params, run
 
 NAME = "train@wands"
 PATH = Path("data/manifests/wands/train.json")
@@ -73,9 +73,8 @@ def test_files_commands_and_versions_are_named_and_outputs_are_no_reason(manifes
     Path(path).write_text("other\n")
     Path("tasks/trained/more.py").write_text("more\n")
     Path("tasks/train.py").unlink()
-    after = there().model_copy(
-        update={"command": "python -m new", "versions": manifest.versions | {"numpy": "9"}, "outputs": {}}
-    )
+    other = {"command": "python -m new", "versions": manifest.versions | {"numpy": "9"}, "outputs": {}}
+    after = there().model_copy(update=other)
     assert changes(manifest, after) == [
         f"{path}: {manifest.inputs[path].sha256[:8]} → {after.inputs[path].sha256[:8]}",
         f"tasks/train.py: {manifest.code['tasks/train.py'].sha256[:8]} → nothing",
@@ -97,14 +96,12 @@ def of(name: str, stages: list[Happened]) -> tuple[str, str]:
     return next((stage.how, stage.why) for stage in stages if stage.stage == name)
 
 
-def stop(reason: str) -> None:
-    work(NAME)
-    raise RunFailed(reason)
-
-
 def fail(reason: str) -> None:
+    def stop() -> None:
+        raise RunFailed(reason)
+
     with pytest.raises(RunFailed), stage_run(NAME):
-        stop(reason)
+        stop()
 
 
 def test_a_stage_that_ran_says_why_and_the_others_were_skipped(manifest):
@@ -123,9 +120,7 @@ def test_a_stage_that_ran_says_why_and_the_others_were_skipped(manifest):
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_whether_dvc_has_removed_its_manifest_or_a_run_has_failed_it_is_compared_with_the_last_that_finished(
-    manifest, seed
-):
+def test_though_dvc_removed_its_manifest_and_a_run_failed_it_is_compared_with_the_last_that_finished(manifest, seed):
     PATH.unlink()
     reseed(9)
     fail("no descent")

@@ -173,17 +173,13 @@ def test_each_flow_run_shows_a_table_a_link_and_how_far_it_is(project):
     assert {name.replace("_", "-") for name in TABLES} <= artifacts(project).keys()
 
 
-def rotted(content: bytes) -> bytes:
-    """The same bytes but for one bit near the end."""
-    return content[:-40] + bytes([content[-40] ^ 1]) + content[-39:]
-
-
 def test_a_stage_repeats_only_a_fit_that_rotted_to_the_same_bytes_and_a_choice_is_explored_beside_it(project):
     """Both in one process, as `python -m flows.reliability wands [--seed 2 --calibrator ts]` does each in its own."""
     folder, fits = project / "data/runs/wands", project / "data/.state/fits"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     for kept in (project / ".prefect/storage").glob("ts-1-*"):  # one of each data set
-        kept.write_bytes(rotted(kept.read_bytes()))
+        content = kept.read_bytes()
+        kept.write_bytes(content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
     run(project, "-c", "from flows.reliability import main; main('wands'); main('wands', [2], ['ts'])")
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert read_json(fits / "runs/wands.json") == {"calibrators_fitted": 1, "calibrators_reused": 7}

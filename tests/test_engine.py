@@ -5,7 +5,7 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,9 +31,7 @@ def with_engine(**sections: object) -> Params:
 @pytest.fixture
 def dask(monkeypatch):
     """Stand-ins for Dask, which `make test` does not need: a runner that keeps what it was made with."""
-    prefect_dask = ModuleType("prefect_dask")
-    prefect_dask.DaskTaskRunner = lambda **given: given
-    monkeypatch.setitem(sys.modules, "prefect_dask", prefect_dask)
+    monkeypatch.setitem(sys.modules, "prefect_dask", SimpleNamespace(DaskTaskRunner=lambda **given: given))
 
 
 @pytest.fixture
@@ -62,10 +60,8 @@ def test_without_dask_or_a_server_for_it_it_is_said_what_to_do(monkeypatch, dask
 def test_workers_of_its_own_are_processes_of_one_thread_that_no_other_machine_can_reach(dask):
     with temporary_settings({PREFECT_API_URL: SERVER}):
         made = engine.task_runner(with_engine(engine="dask", dask={"address": None, "workers": 3}))
-    cluster = made["cluster_kwargs"]
-    assert (cluster["n_workers"], cluster["threads_per_worker"]) == (3, 1)
-    assert cluster["host"] == "127.0.0.1"
-    assert cluster["dashboard_address"].startswith("127.0.0.1:")
+    assert made["cluster_kwargs"].items() >= {"n_workers": 3, "threads_per_worker": 1, "host": "127.0.0.1"}.items()
+    assert made["cluster_kwargs"]["dashboard_address"].startswith("127.0.0.1:")
 
 
 def test_a_worker_with_the_same_code_and_versions_and_a_server_has_no_fault(worker):

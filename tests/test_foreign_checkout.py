@@ -51,14 +51,8 @@ def another_users(tmp_path_factory) -> Path:
 
 def ran(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """`python -m` of a module of the copy, as a user who may no more than the modes say."""
-    return subprocess.run(
-        [*BOUND, sys.executable, "-m", *map(str, arguments)],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [*BOUND, sys.executable, "-m", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

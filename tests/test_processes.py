@@ -38,7 +38,6 @@ def _project(tmp_path, monkeypatch):
 def group(script: str) -> subprocess.Popen[bytes]:
     """A shell in a process group of its own, once it has said that it is ready."""
     process = subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE)
-    assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return process
 

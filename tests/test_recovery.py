@@ -63,10 +63,8 @@ class Simulated(NamedTuple):
         return np.bincount(self.cell)[self.cell] >= 0.01 * np.bincount(self.decision)[self.decision]
 
     def standard_error(self) -> np.ndarray:
-        """Of a reliability by the optimum, `(n,)`: from the Fisher information that the label's rows hold of its knots.
-
-        The deviation of t = <hat weights, knot values>, times the slope of the sigmoid.
-        """
+        """Of a reliability by the optimum, `(n,)`: that of t = <hat weights, knot values> from the Fisher information
+        that the label's rows hold of its knots, times the slope of the sigmoid."""
         hats = np.clip(1 - np.abs(self.confidence[:, None] * (J - 1) - np.arange(J)), 0, None)
         variance = self.truth * (1 - self.truth)
         errors = np.empty(len(hats))

@@ -10,6 +10,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import httpx
 import pytest
@@ -35,11 +36,10 @@ def clean_environment() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("own", [{}, {"PREFECT_HOME": "elsewhere"}])
-def test_nothing_is_told_to_anybody_and_all_state_is_the_projects_own_unless_a_person_has_set_it(monkeypatch, own):
-    environment = clean_environment() | own
-    monkeypatch.setattr(os, "environ", environment)
-    runpy.run_path(str(ROOT / "flows/__init__.py"))
-    assert environment.items() >= (QUIET | own).items()
+def test_nothing_is_told_to_anybody_and_all_state_is_the_projects_own_unless_a_person_has_set_it(own):
+    with patch.dict(os.environ, clean_environment() | own, clear=True):
+        runpy.run_path(str(ROOT / "flows/__init__.py"))
+        assert os.environ.items() >= (QUIET | own).items()
     assert "analytics = false" in (ROOT / ".dvc/config").read_text()
 
 
@@ -86,16 +86,11 @@ def test_setting_up_a_copy_without_git_lets_dvc_work_there(tmp_path, monkeypatch
 
 def asked_server(name: str = "PREFECT_API_URL", **environment: str) -> str | None:
     """What is set under `name` once a command has looked for a server, in the environment and in Prefect's settings."""
-    with pytest.MonkeyPatch.context() as patch:
-        for setting in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
-            patch.setenv(setting, "")  # so that what is found is taken back
-            patch.delenv(setting)
-        for setting, value in environment.items():
-            patch.setenv(setting, value)
+    with patch.dict(os.environ, environment):  # what is found is taken back
         server.find_server()
         settings = {"PREFECT_API_URL": PREFECT_API_URL, "PREFECT_API_AUTH_STRING": PREFECT_API_AUTH_STRING}
-        assert os.environ.get(name) == settings[name].value()
         asked = os.environ.get(name)
+        assert asked == settings[name].value()
     refresh_global_settings_context()
     return asked
 

@@ -12,17 +12,12 @@ import yaml
 
 from flows.processes import LOCK_FILE
 from flows.verify import REFRESH, locked_stages, read_cache, remedies
+from tasks.provenance import verification
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.hashing import digest_of_file
 from tasks.provenance.manifest import Manifest
-from tasks.provenance.verification import (
-    Problem,
-    is_rotted,
-    objects_in,
-    objects_of_stage,
-    problems_of_inputs,
-    problems_of_outputs,
-)
+from tasks.provenance.verification import Problem, is_rotted, objects_in, problems_of_inputs
+from tests.project_copy import flip
 from tests.tiny_project import copy_here, edit_params, finished_in, run
 
 NAME = "train@wands"
@@ -42,17 +37,9 @@ def _copy(finished, tmp_path, monkeypatch):
 
 def outputs() -> tuple[dict[str, Manifest], list[Problem]]:
     """The manifests that are whole, and what is wrong with the outputs of any stage."""
-    of_stages = {name: problems_of_outputs(name) for name in stage_names()}
+    of_stages = {name: verification.problems_of_outputs(name) for name in stage_names()}
     problems = [problem for _, of_stage in of_stages.values() for problem in of_stage]
     return {name: manifest for name, (manifest, _) in of_stages.items() if manifest}, problems
-
-
-def flip(path: Path, bit: int = 0) -> None:
-    """Another byte in the middle, and the date as it was: as a disk does."""
-    content, date = bytearray(path.read_bytes()), path.stat().st_mtime_ns
-    content[len(content) // 2] ^= 1 << bit
-    path.write_bytes(content)
-    os.utime(path, ns=(date, date))
 
 
 def edit(path: Path) -> None:
@@ -134,17 +121,17 @@ def test_every_object_that_rots_is_found_and_no_other(cache, bit):
     objects = objects_in(cache)
     assert not any(map(is_rotted, objects))
     for path in objects:
-        flip(path, bit)
+        flip(path, bit=bit)
         assert [other for other in objects if is_rotted(other)] == [path]
-        flip(path, bit)
+        flip(path, bit=bit)
 
 
 def test_the_objects_of_a_stage_are_its_lists_and_what_they_list_unless_that_rotted_or_is_gone(cache):
     locked, (listing,) = locked_stages()[NAME], cache.glob("??/*.dir")
-    assert objects_of_stage(locked, cache, set()) == set(objects_in(cache))
-    assert objects_of_stage(locked, cache, {listing}) == {listing}
+    assert verification.objects_of_stage(locked, cache, set()) == set(objects_in(cache))
+    assert verification.objects_of_stage(locked, cache, {listing}) == {listing}
     listing.unlink()
-    assert objects_of_stage(locked, cache, set()) == {listing}
+    assert verification.objects_of_stage(locked, cache, set()) == {listing}
 
 
 def test_wherever_dvc_lock_is_cut_off_its_stages_can_be_asked_for(cache):
@@ -152,7 +139,7 @@ def test_wherever_dvc_lock_is_cut_off_its_stages_can_be_asked_for(cache):
     for length in range(0, len(content), 3):
         LOCK_FILE.write_bytes(content[:length])
         for locked in locked_stages().values():
-            objects_of_stage(locked, cache, set())
+            verification.objects_of_stage(locked, cache, set())
     LOCK_FILE.unlink()
     assert locked_stages() == {}
 
@@ -189,17 +176,13 @@ def own_setting(value: str) -> None:
 LONG = "x" * 50
 
 
-@pytest.mark.parametrize(
-    "change",
-    [lambda: own_setting(f"{LONG}y"), lambda: Path("tasks/train.py").write_text("new\n")],
-    ids=["value", "code"],
-)
-def test_what_rotted_in_the_cache_only_goes_there_again_unless_its_code_or_a_parameter_is_another_now(cache, change):
+@pytest.mark.parametrize("what", ["value", "code"])
+def test_what_rotted_in_the_cache_only_goes_there_again_unless_its_code_or_a_parameter_is_another_now(cache, what):
     own_setting(LONG)
     run(NAME)
     flip(objects_in(cache)[0])
     assert commands(cache)[1:] == [f"dvc commit --force {NAME}"]
-    change()
+    own_setting(f"{LONG}y") if what == "value" else Path("tasks/train.py").write_text("new\n")
     assert commands(cache)[1:] == [REFRESH]
 
 

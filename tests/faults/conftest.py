@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.faults.small_project import SmallProject, make_project
+from tests.faults.small_project import SmallProject
+from tests.project_copy import copy_project, small, write_own_pairs
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +23,8 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SmallProject
             if not (shared / name).exists():
                 shutil.rmtree(unfinished, ignore_errors=True)
                 if source is None:
-                    make_project(unfinished)
+                    copy_project(unfinished, small)
+                    write_own_pairs(unfinished / "mine.csv")
                 else:
                     shutil.copytree(source.folder, unfinished)
                     SmallProject(unfinished).run(*command)

@@ -5,16 +5,14 @@ import json
 import signal
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
-from tests.project_copy import copy_project, environment, small, write_own_pairs
+from tests.project_copy import start
 
 INJECTED = Path(__file__).resolve().parent / "injected"
 MADE = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
@@ -65,12 +63,8 @@ class Running:
         return sum(count.exists() and count.stat().st_size >= nth for count, nth in counts)
 
     def processes(self) -> list[psutil.Process]:
-        living = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                if process.environ().get("FAULTS_COUNTED") == str(self.counted):
-                    living.append(process)
-        return living
+        ours = [process for process in psutil.process_iter(["environ"]) if process.info["environ"]]
+        return [process for process in ours if process.info["environ"].get("FAULTS_COUNTED") == str(self.counted)]
 
     def kill_command(self) -> None:
         self.process.kill()
@@ -90,33 +84,16 @@ class SmallProject:
         self.started: list[Running] = []
 
     def start(
-        self,
-        *command: str,
-        faults: tuple[Fault, ...] = (),
-        within: tuple[str, ...] = (),
-        beside: Running | None = None,
-        **variables: str,
+        self, *command: str, faults: tuple[Fault, ...] = (), beside: Running | None = None, **how: Any
     ) -> Running:
-        """Start `python -m command` under `faults`, in a session of its own.
-
-        `within` is a command that runs it. A fault that kills a server finds the one of the run `beside` it.
-        """
+        """As `start` of a copy, under `faults`; one that kills a server finds that of the run `beside` it."""
         counted = beside.counted if beside else self.folder / ".faults" / str(len(self.started))
         counted.mkdir(parents=True, exist_ok=True)
         named = [{**fault, "name": str(place)} for place, fault in enumerate(faults)]
         (counted / "faults.json").write_text(json.dumps(named))
         injected = {"PYTHONPATH": str(INJECTED), "FAULTS": json.dumps(named), "FAULTS_COUNTED": str(counted)}
         log = self.folder / ".faults" / f"printed.{len(self.started)}"
-        with log.open("wb") as printed:
-            process = subprocess.Popen(
-                [*within, sys.executable, "-m", *command],
-                cwd=self.folder,
-                env=environment(self.folder) | injected | variables,
-                stdout=printed,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        process = start(self.folder, *command, log=log, **injected, **how)
         self.started.append(Running(process, log, counted))
         return self.started[-1]
 
@@ -138,31 +115,16 @@ class SmallProject:
         digests = {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)}
         return {file.relative_to(self.folder).as_posix(): digest for file, digest in digests.items()}
 
-    def locked(self) -> set[str]:
-        """The stages that DVC takes for finished."""
-        lock_file = self.folder / "dvc.lock"
-        return set(yaml.safe_load(lock_file.read_text())["stages"]) if lock_file.exists() else set()
-
     def kept_fits(self) -> dict[str, int]:
         """When each calibrator fit that is kept whole was written, in nanoseconds."""
-        kept = (self.folder / ".prefect/storage").glob("*")
-        return {file.name: file.stat().st_mtime_ns for file in kept if is_whole(file)}
+        times = {}
+        for file in (self.folder / ".prefect/storage").glob("*"):
+            with suppress(ValueError):
+                json.loads(file.read_bytes())
+                times[file.name] = file.stat().st_mtime_ns
+        return times
 
     def flow_states(self) -> list[str]:
         """The state of every flow run that Prefect knows, as it was recorded."""
         with closing(sqlite3.connect(self.folder / ".prefect/prefect.db")) as recorded:
             return [state for (state,) in recorded.execute("select state_type from flow_run")]
-
-
-def is_whole(kept: Path) -> bool:
-    try:
-        json.loads(kept.read_bytes())
-    except ValueError:
-        return False
-    return True
-
-
-def make_project(folder: Path) -> None:
-    """Lay out the project in `folder`, with a twin of wands and a csv of judged pairs, small in everything."""
-    copy_project(folder, small)
-    write_own_pairs(folder / "mine.csv")

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from tests.faults.small_project import Fault, killed
+from tests.faults.small_project import killed
 
 pytestmark = pytest.mark.faults
 
@@ -32,14 +32,12 @@ MACHINE = {
 }
 
 
-def moments(dataset: str, whom: str) -> tuple[Fault, ...]:
-    """What is killed, in one run after the other."""
-    return (
-        killed("replace", f"data/raw/{dataset}", whom),
-        killed("replace", f"data/base/{dataset}/pairs.parquet", whom),
-        killed("write", f"data/runs/{dataset}/.curves.json.*", whom),
-        killed("replace", "data/report/main.csv", whom),
-    )
+MOMENTS = {  # of a data set, in one run after the other
+    "raw/{}": "replace",
+    "base/{}/pairs.parquet": "replace",
+    "runs/{}/.curves.json.*": "write",
+    "report/main.csv": "replace",
+}
 
 
 def check_as_undisturbed(project, finished, kept):
@@ -64,7 +62,8 @@ def test_a_machine_that_dies_again_and_again_loses_nothing(project, finished, da
 @pytest.mark.parametrize(("whom", "dataset"), [("stage", "wands"), ("dvc", "mine")])
 def test_a_killed_stage_or_dvc_is_told_and_the_same_command_finishes(project, finished, whom, dataset):
     kept = {}
-    for fault in moments(dataset, whom):
+    for path, call in MOMENTS.items():
+        fault = killed(call, f"data/{path.format(dataset)}", whom)
         printed = project.run("flows.refresh", faults=(fault,), status=1)
         assert "refresh: not all went well" in printed
         assert "Traceback" not in printed

@@ -4,15 +4,13 @@ import base64
 import json
 import signal
 import socket
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from flows.server import answers
-from tests.project_copy import environment
+from tests.project_copy import start
 from tests.system.browser import PATIENCE, eventually
 
 
@@ -32,15 +30,7 @@ class Served:
     def __init__(self, project: Path, *options: str) -> None:
         self.project, self.port, self.log = project, free_port(), project / "serve.log"
         self.address = f"http://127.0.0.1:{self.port}"
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-u", "-m", "flows.serve", "--port", str(self.port), *options],
-                cwd=project,
-                env=environment(project),
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        self.process = start(project, "flows.serve", "--port", str(self.port), *options, log=self.log)
 
     def alive(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()
@@ -53,14 +43,10 @@ class Served:
         return kept.read_text() if kept.exists() else ""
 
     def ask(self, place: str, **content: object) -> list[dict]:
-        request = urllib.request.Request(
-            f"{self.address}/api/{place}/filter",
-            data=json.dumps(content).encode(),
-            headers={
-                "content-type": "application/json",
-                "authorization": f"Basic {base64.b64encode(self.secret.encode()).decode()}",
-            },
-        )
+        secret = base64.b64encode(self.secret.encode()).decode()
+        headers = {"content-type": "application/json", "authorization": f"Basic {secret}"}
+        place = f"{self.address}/api/{place}/filter"
+        request = urllib.request.Request(place, data=json.dumps(content).encode(), headers=headers)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 

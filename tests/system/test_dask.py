@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from flows import processes
-from tests.project_copy import copy_project, edit_params, environment, run, small
+from tests.project_copy import copy_project, edit_params, run, small, start
 from tests.system.browser import PATIENCE, eventually
 from tests.system.served import answering, free_port
 
@@ -31,19 +29,11 @@ def _dask_is_there() -> None:
 @contextmanager
 def running(folder: Path, *command: str) -> Iterator[None]:
     """A command that runs in the background until the block ends; its words go to a file in `folder`."""
-    with (folder / f"{'-'.join(command[:2])}.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command],
-            cwd=folder,
-            env=environment(folder),
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            yield
-        finally:
-            processes.end([process])
+    process = start(folder, *command, log=folder / f"{'-'.join(command[:2])}.log")
+    try:
+        yield
+    finally:
+        processes.end([process])
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import takewhile
+from operator import itemgetter
 from pathlib import Path
 from threading import Thread
 
 import psutil
 import pytest
 
-from tests.project_copy import copy_project, environment
+from tests.project_copy import copy_project, start
 from tests.system.browser import eventually, open_browser
 from tests.system.served import Served, answering, serving
 
@@ -25,6 +27,7 @@ pytestmark = pytest.mark.system
 
 NOBODY = 65534  # the number of the user without rights
 LISTENS = 60  # seconds that an attack waits for an answer
+FACTS = ("name", "entrypoint", "pull_steps", "paused", "enforce_parameter_schema")
 
 # No leave is asked for these: a WebSocket, and a POST whose body has no type. The page reads no answer to the latter.
 ATTACK = """
@@ -113,8 +116,7 @@ def browser(tmp_path):
 
 def what_runs(served: Served) -> list[tuple]:
     """What each deployment would run, and whether it does so by itself."""
-    facts = ("name", "entrypoint", "pull_steps", "paused", "enforce_parameter_schema")
-    return [tuple(deployment[fact] for fact in facts) for deployment in served.ask("deployments")]
+    return [*map(itemgetter(*FACTS), served.ask("deployments"))]
 
 
 @pytest.mark.parametrize("host", ["evil.test", "127.0.0.1", "localhost"])
@@ -216,10 +218,7 @@ def test_another_user_of_the_machine_neither_reads_the_secret_nor_uses_the_api(s
 )
 def test_the_server_that_a_run_starts_for_itself_is_shut_too(unserved, command):
     project = unserved
-    with (project / "run.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *command.split()], cwd=project, env=environment(project), stdout=log, stderr=log
-        )
+    process = start(project, *command.split(), log=project / "run.log")
     try:
         port = eventually(lambda: port_of_server(process, project))
         address = f"http://127.0.0.1:{port}"
@@ -237,11 +236,8 @@ def port_of_server(process: subprocess.Popen, project: Path) -> int | None:
     """Where a server of one of the processes that it has started answers, once one does."""
     assert process.poll() is None, (project / "run.log").read_text()
     for child in psutil.Process(process.pid).children(recursive=True):
-        try:
-            listening = [one.laddr.port for one in child.net_connections("tcp4") if one.status == psutil.CONN_LISTEN]
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
-            continue
-        for port in listening:
-            if answering(port):
+        with suppress(psutil.NoSuchProcess):  # or a zombie
+            ports = [one.laddr.port for one in child.net_connections("tcp4") if one.status == psutil.CONN_LISTEN]
+            if port := next(filter(answering, ports), None):
                 return port
     return None
