@@ -16,9 +16,17 @@ from tasks.protocol.errors import BadInput
 from tasks.protocol.splits import SPLITS
 from tasks.simulation import TWINS, simulate
 from tasks.simulation.judgements import Relevance, draw_queries, judge, solve_relevance
-from tasks.simulation.language import SYLLABLES, body_texts, draw_words, make_language, query_texts, title_texts, zipf
 from tasks.simulation.mslr_web10k import MIX
-from tasks.simulation.texts import SHAPES
+from tasks.simulation.texts import (
+    SHAPES,
+    SYLLABLES,
+    body_texts,
+    draw_words,
+    make_language,
+    query_texts,
+    title_texts,
+    zipf,
+)
 
 ROWS = 5000
 CAPPED = ("esci_rerank_us", "scidocs")  # not every pair of theirs is drawn
