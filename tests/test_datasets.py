@@ -10,8 +10,7 @@ import pytest
 
 from tasks.datasets import DATASETS
 from tasks.datasets.drawing import by_query, capped, documents, shuffled
-from tasks.datasets.raw import ROW
-from tasks.datasets.repository import RepositoryRows
+from tasks.datasets.raw import ROW, RepositoryRows
 from tasks.protocol.errors import BadInput
 from tasks.simulation import simulate, write_repository
 

@@ -3,14 +3,12 @@
 import gzip
 import io
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 
 from tasks.datasets import dataset_named
 from tasks.datasets.base import SCHEMA, Judged
@@ -332,24 +330,3 @@ BAD_FOLDERS = {  # files, options, what is said
 def test_a_bad_folder_is_named(tmp_path, files, changes, message):
     with pytest.raises(BadInput, match=rf"(?s){message}"):
         read_hub(repository(tmp_path / "hub", files), **changes)
-
-
-SETS = yaml.safe_load((Path(__file__).resolve().parent.parent / "flows/real_sets.yaml").read_text())
-REAL = {  # set -> groups, rows of each label
-    "home_depot_label3": (11_795, [5_120, 34_590, 34_357]),
-    "home_depot_label5": (11_795, [5_115, 6_794, 11_730, 31_303, 19_125]),
-    "mq2008": (784, [12_279, 2_001, 931]),
-    "science": (353, [22_305, 5_521]),
-    "wikiqa": (3_047, [27_785, 1_473]),
-}
-
-
-@pytest.mark.real_data
-@pytest.mark.skipif("REAL_DATA" not in os.environ, reason="REAL_DATA names no folder")
-@pytest.mark.parametrize(("name", "expected"), REAL.items(), ids=REAL)
-def test_real_sets_are_read_whole(name, expected):
-    path = Path(SETS[name]["path"].replace("REAL_DATA", os.environ["REAL_DATA"]))
-    frame = read(path.parent if path.is_file() else path, SETS[name]["options"])
-    labels = frame["label"].value_counts().sort("label")["count"].to_list()
-    assert (frame["group"].n_unique(), labels) == expected
-    assert frame["pair"].is_unique().all()

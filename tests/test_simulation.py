@@ -14,15 +14,13 @@ from tasks.datasets import DATASETS
 from tasks.datasets.base import SCHEMA
 from tasks.protocol.errors import BadInput
 from tasks.protocol.splits import SPLITS
-from tasks.simulation import TWINS, simulate
+from tasks.simulation import TWINS, simulate, texts
 from tasks.simulation.judgements import Relevance, draw_queries, judge, solve_relevance
-from tasks.simulation.language import SYLLABLES, body_texts, draw_words, make_language, query_texts, title_texts, zipf
 from tasks.simulation.mslr_web10k import MIX
-from tasks.simulation.texts import SHAPES
 
 ROWS = 5000
 CAPPED = ("esci_rerank_us", "scidocs")  # not every pair of theirs is drawn
-MIXES = {name: np.array(shape.mix) for name, shape in SHAPES.items()} | {"mslr_web10k": np.array(MIX)}
+MIXES = {name: np.array(shape.mix) for name, shape in texts.SHAPES.items()} | {"mslr_web10k": np.array(MIX)}
 
 
 @pytest.fixture(scope="module")
@@ -103,26 +101,26 @@ def test_queries_are_whole_in_order_and_where_asked_go_on_until_they_have_both_l
         assert all(len(set(label[query == number])) == 2 for number in range(len(sizes)))
 
 
-@pytest.mark.parametrize("tongue", SYLLABLES)
+@pytest.mark.parametrize("tongue", texts.SYLLABLES)
 def test_words_can_be_read_in_one_way_only(tongue):
-    count = len(SYLLABLES[tongue].split()) ** 3
-    assert len(set(draw_words(tongue, count, np.random.default_rng(0)))) == count
+    count = len(texts.SYLLABLES[tongue].split()) ** 3
+    assert len(set(texts.draw_words(tongue, count, np.random.default_rng(0)))) == count
 
 
 def test_titles_and_queries_differ_whatever_they_say_and_a_body_says_the_evidence_and_its_topic_and_nothing_else():
     generator = np.random.default_rng(0)
-    language = make_language("fr", 2000, generator)
-    assert len(set(title_texts(np.zeros((2000, 6), dtype=int), language))) == 2000
-    assert len(set(query_texts(np.zeros(2000, dtype=int), language))) == 2000
+    language = texts.make_language("fr", 2000, generator)
+    assert len(set(texts.title_texts(np.zeros((2000, 6), dtype=int), language))) == 2000
+    assert len(set(texts.query_texts(np.zeros(2000, dtype=int), language))) == 2000
     choice, topic = generator.integers(6, size=(10, 6)), generator.integers(12, size=10)
-    for text, chosen, about in zip(body_texts(choice, topic, language, generator), choice, topic, strict=True):
+    for text, chosen, about in zip(texts.body_texts(choice, topic, language, generator), choice, topic, strict=True):
         evidence = " ".join(language.evidence[slot, place] for slot, place in enumerate(chosen))
         stock = language.stock[about]
         assert text in {f"{evidence} {a} {b}" for a, b in itertools.product(stock, stock)}
 
 
 def test_ranks_follow_the_law_of_zipf():
-    count = np.bincount(zipf(100, (100_000,), np.random.default_rng(0)), minlength=100)
+    count = np.bincount(texts.zipf(100, (100_000,), np.random.default_rng(0)), minlength=100)
     expected = 1 / np.arange(2, 102)
     np.testing.assert_allclose(count[:10] / count.sum(), (expected / expected.sum())[:10], rtol=0.1)
     assert count[-1] > 0

@@ -4,7 +4,7 @@ import polars as pl
 
 from tasks.datasets.base import Dataset
 from tasks.datasets.drawing import from_repository, shuffled
-from tasks.datasets.repository import OpenedRepository
+from tasks.datasets.raw import OpenedRepository
 from tasks.sources.hub import Repository
 
 SEED = 20260515

@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from tasks.datasets.base import Judged
-from tasks.datasets.raw import ROW, forbid
-from tasks.datasets.repository import OpenedRepository, RepositoryRows, opened_repository
+from tasks.datasets.raw import ROW, OpenedRepository, RepositoryRows, forbid, opened_repository
 from tasks.protocol.splits import SPLITS
 
 Draw = Callable[[OpenedRepository], Mapping[str, pl.DataFrame]]  # a repository to its rows of each split

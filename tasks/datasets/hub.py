@@ -8,7 +8,7 @@ import polars as pl
 
 from tasks.datasets.base import Judged
 from tasks.datasets.own import HubOptions, judged, named
-from tasks.datasets.repository import RepositoryRows, hub_library, opened_repository
+from tasks.datasets.raw import RepositoryRows, hub_library, opened_repository
 from tasks.protocol.errors import BadInput
 
 

@@ -222,7 +222,7 @@ def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tup
     BadInput where one has no group or two texts, unless `drop_empty` lets texts go, or the id of another.
     """
     columns = {"query": source.query, "candidate": source.candidate}
-    has_text = {side: (pl.col(side).str.strip_chars() != "").fill_null(False) for side in columns}
+    has_text = {side: pl.col(side) != "" for side in columns}  # blank ones left no trace in it
     whole = {}
     for path, frame in frames.items():
         for column, called in (("group", source.group), ("pair", source.pair)):

@@ -4,8 +4,7 @@ import polars as pl
 
 from tasks.datasets.base import Dataset
 from tasks.datasets.drawing import by_query, capped, from_repository
-from tasks.datasets.raw import ROW
-from tasks.datasets.repository import OpenedRepository
+from tasks.datasets.raw import ROW, OpenedRepository
 from tasks.sources.hub import Repository
 
 SEED = 20260622

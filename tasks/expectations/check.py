@@ -69,7 +69,6 @@ def pass_gate(
     passes: every expectation would hold for no row at all. Behind a failed check nothing more is checked.
 
     Args:
-        name: of the gate.
         coordinates: where in the run we are: data set, protocol seed, calibrator.
         checks: drawn one by one, so that a frame is made only where the checks before it have passed.
         remedy: what to do if the gate is closed.
@@ -78,7 +77,9 @@ def pass_gate(
         GateFailed: names the check, the coordinates, each violated expectation, how many rows and the first of them;
             with the record of the whole gate: the checks that it has passed, and the failed one.
     """
-    where, records = {key: _plain(value) for key, value in coordinates.items()}, []
+    where: dict[str, object] = {key: _plain(value) for key, value in coordinates.items()}
+    records: list[dict[str, Any]] = []
+    gate = {"gate": name, "coordinates": where, "success": True, "checks": records}
     place = ", ".join(f"{key} {value}" for key, value in where.items())
     for check in checks:
         with _ONE_AT_A_TIME:
@@ -98,9 +99,8 @@ def pass_gate(
             for seen in failed:
                 columns = f" (column {', '.join(seen['columns'])})" if seen["columns"] else ""
                 message.append(f"- expected: {seen['description']}{columns}; found: {seen['found']}")
-            record = {"gate": name, "coordinates": where, "success": False, "checks": records}
-            raise GateFailed("\n".join([*message, remedy]), record)
-    return {"gate": name, "coordinates": where, "success": True, "checks": records}
+            raise GateFailed("\n".join([*message, remedy]), gate | {"success": False})
+    return gate
 
 
 def violated(gates: Iterable[Mapping[str, Any]]) -> list[dict[str, object]]:

@@ -55,7 +55,6 @@ def check_unchanged(
         outgoing: one for each calibrator; their rows are those of `labels`.
         labels: `(n,)` true labels.
         seed0_accuracy: accuracy of the decisions as the base predictor's training saw it.
-        ece_bins: bins of the ECE.
         coordinates: the data set and the protocol seed.
 
     Raises:
@@ -101,16 +100,15 @@ def _rows(rows: Outgoing) -> pl.DataFrame:
     before, after = rows.log_probabilities_before, rows.log_probabilities_after
     with np.errstate(invalid="ignore"):  # two log-probabilities of minus infinity are equal, their difference is NaN
         difference = np.where(before == after, 0.0, np.abs(after - before))
-    return pl.DataFrame(
-        {
-            "row": pl.select(pl.format("{} of {}", pl.int_range(len(before)), pl.lit(rows.calibrator))).to_series(),
-            "calibrator": [rows.calibrator] * len(before),
-            "decision_before": rows.decision_before,
-            "decision_after": rows.decision_after,
-            "largest_difference": difference.max(axis=1),
-            "reliability": expit(rows.reliability_logits),
-        }
-    )
+    columns = {
+        "decision_before": rows.decision_before,
+        "decision_after": rows.decision_after,
+        "largest_difference": difference.max(axis=1),
+        "reliability": expit(rows.reliability_logits),
+    }
+    calibrator = pl.lit(rows.calibrator)
+    row = pl.format("{} of {}", pl.int_range(pl.len()), calibrator)
+    return pl.DataFrame(columns).with_columns(row=row, calibrator=calibrator)
 
 
 def measured_run(rows: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:

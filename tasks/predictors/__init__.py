@@ -89,7 +89,6 @@ def fit_predictor(
 
     Args:
         train, validation: frames with `label` in 0..K-1 and `features` or `text`.
-        n_labels: K.
         class_weight: none, or balanced: the same total weight for each label.
         seed: the member's; the order of the rows and all else that is random.
         settings: those of the predictor that are not to be its defaults.

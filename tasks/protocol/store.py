@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from tasks.protocol.decisions import FixedDecisions, decide
+from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.errors import BadInput
 
 DATA = Path("data")
@@ -244,9 +244,8 @@ def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity")
         logits = rows["logits"].list.to_array(len(labels)).to_numpy().astype(np.float64)
         for row in np.flatnonzero(~np.isfinite(logits).all(axis=1))[:1]:
             raise BadInput(f"{path}: {split} row {row} has logits {logits[row].tolist()}; every logit must be finite")
-        decision = decide(logits) if other else rows["decision"].to_numpy().astype(np.int64)
-        label, group = rows["label"].to_numpy().astype(np.int64), rows["group"].to_numpy()
-        parts[split] = FixedDecisions(logits, label, decision, group)
+        label, decision = (rows[column].to_numpy().astype(np.int64) for column in ("label", "decision"))
+        parts[split] = FixedDecisions(logits, label, decision, rows["group"].to_numpy())
     return Base(
         name=dataset,
         **parts,

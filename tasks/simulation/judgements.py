@@ -19,8 +19,9 @@ import polars as pl
 from scipy.special import expit
 
 from tasks.protocol.decisions import decide
-from tasks.simulation.language import CHOICES, SLOTS
 
+SLOTS = 6  # properties of a candidate that say something about its label
+CHOICES = 6  # of each
 LOG_SHARPNESS = 1.5  # at residual 1: of the commonest label; of all others its negative
 SOLVED_ON = 20_000  # rows that the bias is solved on at most
 STEPS = 40 * (0.6,) + 10 * (0.2,)  # the damping of each
