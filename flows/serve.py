@@ -1,8 +1,7 @@
 """Prefect deployments: `python -m flows.serve` is the one command that whoever keeps this running starts.
 
-It serves the refresh on its schedule, single data sets and each rerank command with a form, on an API server of its own
-or the one that PREFECT_API_URL names. A form refuses what its types do not allow before a run exists. Every run shows
-what it found as an artifact.
+It serves the refresh on its schedule, single data sets and each rerank command with a form, on its own API server or
+that of PREFECT_API_URL. A form refuses what its types do not allow before a run exists. A run shows what it found.
 """
 
 import asyncio
