@@ -25,6 +25,7 @@ from tasks.provenance.hashing import sha256_of_file
 
 PARAMS_FILE = Path(__file__).resolve().parent.parent / "params.yaml"  # of the pipeline, whose settings are ours
 LIBRARIES = ("numpy", "scipy", "torch")  # that a fit computes with
+BY_DEFAULT = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}  # calibrators
 LEAST_TARGET = 1e-5
 ESTIMATE = (
     "So what follows is an estimate and no guarantee: the map was chosen and fitted on these rows. For a guarantee, "
@@ -101,12 +102,11 @@ def fit(
         at=now(),
         versions={name: version(name) for name in ("mrp-pipeline", *LIBRARIES)},
     )
-    given = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}
     learned = learn_map(
         rows,
         source,
         params,
-        calibrator=calibrator or given[rows.kind],
+        calibrator=calibrator or BY_DEFAULT[rows.kind],
         variant=variant,
         n_labels=n_labels,
         names=names,
@@ -179,13 +179,12 @@ def evaluate(
             everything = AllRows.read(document, unlabelled, advance)
     evaluation = evaluated(document, rows, scored, metrics)
     agreed = agreement(document, rows, scored, everything, metrics.resamples)
-    reliability = scored.reliability
-    drifted = drift(document, reliability, rows.decision, rows.correct, rows.group) if seen == "new" else None
-    lines = ["Whether the map still holds, later rows can tell: these are among those that it was made of."]
-    if drifted is not None:
-        lines = drifted.in_words(document.shown_names)
+    judged = scored.reliability, rows.decision, rows.correct, rows.group
+    drifted = drift(document, *judged) if seen == "new" else None
+    later = ["Whether the map still holds, later rows can tell: these are among those that it was made of."]
+    lines = drifted.in_words(document.shown_names) if drifted else later
     files = {"predictions": predictions.name, "map": map_file.name}
-    show({**files, **evaluation, "agreement": agreed, "drift": drifted and drifted.as_json()}, out)
+    show(files | evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}, out)
     return say([*notes, *verdict(evaluation, document), *lines, *in_words(agreed, len(rows))])
 
 
@@ -216,8 +215,7 @@ def thresholds(
         cuts = find_cuts(document, *judged, target=target_accuracy, confidence=confidence)
     else:
         cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
-    files = {"predictions": predictions.name, "map": map_file.name}
-    show({**files, "guaranteed": guaranteed, **cuts.as_json()}, out)
+    show({"predictions": predictions.name, "map": map_file.name, "guaranteed": guaranteed, **cuts.as_json()}, out)
     return say([*notes, *cuts.in_words(document.shown_names)])
 
 
@@ -229,8 +227,7 @@ def sql(
     """One SQL expression of the columns decision (0..K-1) and confidence (the calibrated one): the reliability."""
     from tasks.maps.sql import sql_expression
 
-    expression = sql_expression(load_map(map_file), dialect)
-    print(expression)
+    print(expression := sql_expression(load_map(map_file), dialect))
     return expression
 
 
