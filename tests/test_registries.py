@@ -23,7 +23,7 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
         "from tasks.projection.curves import Confidence\n\n\n"
         "def fit_as_it_was(batch) -> list[Confidence]:\n    return [Confidence() for _ in batch.fit.under]\n",
         "tasks/projection/variants.py",
-        "    for variant in (\n",
+        "_VARIANTS = (\n",
         'Variant("as_it_was", "as it was", "rival", fit_as_it_was, "the confidence as it was"),',
     ),
     (
