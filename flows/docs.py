@@ -5,9 +5,9 @@ from typing import Any
 from tasks.expectations.docs import build_docs
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
+from tasks.protocol.results import display_name
 from tasks.protocol.store import DATA, base_folder, failed_gates_file, read_json, runs_folder
 from tasks.provenance.stage import command
-from tasks.tables.display import display_name
 
 
 def recorded(dataset: str) -> list[dict[str, Any]]:

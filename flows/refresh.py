@@ -23,13 +23,14 @@ from flows.server import server_needed
 from tasks.expectations.check import violated
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, load_params
+from tasks.protocol.results import display_name
 from tasks.protocol.store import REPORT, STATE, failed_gates_file, read_csv, read_json, read_text, write_json
 from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.lock import locked
 from tasks.provenance.manifest import leaves
 from tasks.provenance.stage import command
-from tasks.tables.display import display_name, shown
+from tasks.tables.display import shown
 from tasks.tables.main import main_table
 from tasks.watch import watched
 

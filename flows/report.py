@@ -10,7 +10,7 @@ from flows.server import server_needed
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.provenance.stage import command, stage_run
-from tasks.report import draw, gather, write_figures, write_headline, write_page, write_paper_figures, write_table
+from tasks.report import draw, gather, write_figures, write_page, write_paper_figures, write_table
 from tasks.tables import TABLES
 
 
@@ -37,7 +37,7 @@ def report(missing: dict[str, str] | None = None) -> None:
         drawn = [draw(name, runs) for name in each(there)]
         for write in each((write_figures, write_paper_figures)):
             write(drawn)
-        write_page(runs, tables, drawn, write_headline(runs), holes)
+        write_page(runs, tables, drawn, holes)
         advance()
 
 

@@ -9,11 +9,8 @@ from tasks.projection.batch import Batch, project_together
 from tasks.projection.decisions import Decisions
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import Params
-from tasks.protocol.results import Calibrated
+from tasks.protocol.results import RIVALS, Calibrated
 from tasks.protocol.splits import ValidationRows
-
-COUNTS = dict.fromkeys(("seed", "rows", "calibrator_fit_rows", "projection_fit_rows"), pl.Int64)
-SCHEMA = COUNTS | dict.fromkeys(("calibrator", "variant", "metric"), pl.String) | {"value": pl.Float64}
 
 
 @task(task_run_name="baselines/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
@@ -47,4 +44,4 @@ def baselines(
             place = parts.seed, asked, min(2 * asked, fit.rows), 0, fit.calibrator
             logits = {"confidence": Decisions.under(fit.few[2 * asked], test).confidence_logit}
             measurements += [(*place, *row) for row in compared(logits, test.correct, params.metrics)]
-    return pl.DataFrame(measurements, schema=SCHEMA, orient="row")
+    return pl.DataFrame(measurements, schema=RIVALS, orient="row")

@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from tasks.metrics.measured import averaged, bounded, measured
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import MetricParams
-from tasks.protocol.results import Calibrated, Projected
+from tasks.protocol.results import METRICS, Calibrated, Projected
 
 
 @task(task_run_name="measure/{projected.seed}", cache_policy=NO_CACHE)
@@ -25,19 +25,12 @@ def measure(
 
     The label spread is that of the mean probabilities of `members`, each with its own `calibrated`, if there are any.
     """
-    together = [
-        averaged(rows, members, [fits[place].value for fits in calibrated]) if members else None
-        for place, rows in enumerate(projected.rows)
-    ]
-    return pl.DataFrame(
-        [
-            (rows.calibrator, projected.seed, *row)
-            for rows, run in zip(projected.rows, together, strict=True)
-            for row in measured(rows, labels, params, seed=projected.seed, run=run)
-        ],
-        schema=["calibrator", ("seed", pl.Int64), "variant", "metric", ("value", pl.Float64)],
-        orient="row",
-    )
+    values: list[tuple[object, ...]] = []
+    for place, rows in enumerate(projected.rows):
+        run = averaged(rows, members, [fits[place].value for fits in calibrated]) if members else None
+        measurements = measured(rows, labels, params, seed=projected.seed, run=run)
+        values += [(rows.calibrator, projected.seed, *measurement) for measurement in measurements]
+    return pl.DataFrame(values, schema=METRICS, orient="row")
 
 
 @task(cache_policy=NO_CACHE)

@@ -17,13 +17,11 @@ from tasks.projection.decisions import Decisions
 from tasks.projection.simplex import project_simplex
 from tasks.projection.variants import project_batch
 from tasks.protocol.params import Params
-from tasks.protocol.results import SIMPLEX, Calibrated, Projected
+from tasks.protocol.results import SENSITIVITY, SIMPLEX, Calibrated, Projected
 from tasks.protocol.splits import ValidationRows, validation_rows
 from tasks.protocol.store import Base, base_folder, read_base
 
 Varied = tuple[str, str, Measurement]  # calibrator, alternative, and what it measures
-COLUMNS = ("calibrator", pl.String), ("seed", pl.Int64), ("option", pl.String)
-SCHEMA = [*COLUMNS, ("variant", pl.String), ("metric", pl.String), ("value", pl.Float64)]
 
 
 def _refitted(parts: ValidationRows, base: Base, params: Params, device: str) -> Iterator[Varied]:
@@ -87,5 +85,5 @@ def sensitivity(
     batch = Batch.under(calibrators, parts, params.projection, device)
     varied = *_refitted(parts, base, params, device), *_remeasured(projected, batch, base.test.labels, params)
     return pl.DataFrame(
-        [(calibrator, parts.seed, option, *row) for calibrator, option, row in varied], schema=SCHEMA, orient="row"
+        [(calibrator, parts.seed, option, *row) for calibrator, option, row in varied], schema=SENSITIVITY, orient="row"
     )

@@ -10,18 +10,14 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks.expectations.check import violated
 from tasks.metrics.registry import COMPARED
+from tasks.protocol.results import display_name
 from tasks.protocol.store import Base
-
-
-def shown_name(base: Base) -> str:
-    """Return the data set as people read it."""
-    return f"{base.name} (simulated)" if base.source == "simulated" else base.name
 
 
 @task(task_run_name="show/{base.name}", cache_policy=NO_CACHE)
 def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
     """Show a table of confidence beside MRP, mean over protocol seeds, and a link to the files in `folder`."""
-    pair, key, shown = ["confidence", "mrp"], base.name.replace("_", "-"), shown_name(base)
+    pair, key, shown = ["confidence", "mrp"], base.name.replace("_", "-"), display_name(base.name, base.source)
     both = metrics.filter(pl.col("variant").is_in(pair), pl.col("metric").is_in(COMPARED))
     place = ["calibrator", "metric"]
     means = both.pivot("variant", index=place, values="value", aggregate_function="mean", maintain_order=True)
@@ -39,7 +35,7 @@ def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
 @task(task_run_name="show gates/{base.name}", cache_policy=NO_CACHE)
 def show_gates(base: Base, gates: list[dict[str, Any]]) -> None:
     """Show what the records of `gates` name as violated: where, what was expected, what was found."""
-    shown = shown_name(base)
+    shown = display_name(base.name, base.source)
     create_table_artifact(
         [row | {"dataset": shown} for row in violated(gates)],
         key=f"gates-{base.name.replace('_', '-')}",

@@ -18,6 +18,7 @@ from tasks.provenance.manifest import versions
 
 SCORED_ROWS = 50_000  # beyond this many test rows, scores.parquet holds a sample of them
 SIMPLEX_ROWS = 2000  # that simplex.parquet holds at most
+CURVE = ("label", "values", "rows", "fallback")
 
 
 def sampled(n: int, most: int) -> np.ndarray:
@@ -80,26 +81,15 @@ def optimum(projected: list[Projected], metrics: pl.DataFrame) -> dict[str, Any]
 
 def curves(projected: list[Projected], labels: tuple[str, ...]) -> list[dict[str, Any]]:
     """Return every fitted lattice: knots, values for each label, and the rows behind each label."""
-    return [
-        {
-            "calibrator": rows.calibrator,
-            "seed": seed.seed,
-            "variant": variant,
-            "knots": lattice.knots.tolist(),
-            "curves": [
-                {
-                    "label": name,
-                    "values": lattice.values[label].tolist(),
-                    "rows": int(lattice.rows[label]),
-                    "fallback": lattice.fallback[label],
-                }
-                for label, name in enumerate(labels if len(lattice.values) > 1 else ("every label",))
-            ],
-        }
-        for seed in projected
-        for rows in seed.rows
-        for variant, lattice in rows.lattices.items()
-    ]
+    lattices = []
+    for seed, rows in ((of.seed, rows) for of in projected for rows in of.rows):
+        for variant, lattice in rows.lattices.items():
+            names = labels if len(lattice.values) > 1 else ("every label",)
+            columns = lattice.values.tolist(), map(int, lattice.rows), lattice.fallback
+            of_labels = [dict(zip(CURVE, row, strict=True)) for row in zip(names, *columns, strict=False)]
+            place = {"calibrator": rows.calibrator, "seed": seed, "variant": variant}
+            lattices.append(place | {"knots": lattice.knots.tolist(), "curves": of_labels})
+    return lattices
 
 
 @task(task_run_name="write/{base.name}", cache_policy=NO_CACHE)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,19 +19,29 @@ from tasks.figures.results import Results
 from tasks.metrics.probability import accuracy, ece
 from tasks.metrics.registry import COMPARED, of_reliability
 from tasks.projection.variants import PROJECTED
-from tasks.protocol.results import AVERAGE, SIMPLEX
+from tasks.protocol import results
+from tasks.protocol.results import AVERAGE, SIMPLEX, display_name
 from tasks.protocol.store import REPORT, base_folder, failed_gates_file, runs_folder, write_json, write_whole
-from tasks.tables.display import display_name
-from tasks.tables.runs import INTERVALS, METRICS, RIVALS, SENSITIVITY, Runs
+from tasks.tables.runs import PAPER_CALIBRATORS, Runs
 
 KNOTS = np.linspace(0, 1, 6)
 FALLBACKS = ("none", "shared", "identity")  # of the curves of labels 0, 1, 2, then again
 DECREASE, INCREASE, NOTHING = (-0.05, -0.01), (0.01, 0.05), (-0.02, 0.01)  # intervals of a change
 BETTER = {"nll_correct": DECREASE, "aupr_error": INCREASE, "aurc": DECREASE}
+METRICS, RIVALS, SENSITIVITY = (
+    pl.Schema({"dataset": pl.String(), "source": pl.String(), **schema})
+    for schema in (results.METRICS, results.RIVALS, results.SENSITIVITY)
+)
+INTERVALS = pl.Schema(
+    dict.fromkeys(("dataset", "source", "calibrator", "metric", "quantity"), pl.String)
+    | dict.fromkeys(("value", "standard_error", "low", "high", "p"), pl.Float64)
+    | {"groups": pl.Int64}
+)
+EMPTY = Runs(*map(pl.Schema.to_frame, (METRICS, INTERVALS, RIVALS, SENSITIVITY)), (), (), PAPER_CALIBRATORS, {})
 
 
 def frame(schema: pl.Schema, *rows: tuple[Any, ...]) -> pl.DataFrame:
-    """Rows of results, of one of the schemas of `Runs`."""
+    """Rows of results, of one of the schemas."""
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
@@ -49,28 +59,16 @@ def runs_of(values: Mapping, sources: Mapping[str, str], sizes: Mapping[str, int
         {"dataset": name, "source": source, "labels": ["label"] * (sizes or {}).get(name, 2), "rows": {"test": 10_000}}
         for name, source in sources.items()
     )
-    return Runs(**{"metrics": frame(METRICS, *rows), "facts": facts} | others)
+    return replace(EMPTY, **{"metrics": frame(METRICS, *rows), "facts": facts} | others)
 
 
-@dataclass(frozen=True, eq=False)
-class Made:
-    """What the stages of one data set would have written."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Made(Results):
+    """What the stages of one data set would have written: what its figures are drawn from, and more."""
 
-    name: str
     facts: dict[str, Any]
-    scores: pl.DataFrame
-    lattices: list[dict[str, Any]]
-    metrics: pl.DataFrame
-    rivals: pl.DataFrame
-    simplex: pl.DataFrame
     intervals: pl.DataFrame
     gates: list[dict[str, Any]]
-
-    def results(self, **others: Any) -> Results:
-        """What its figures are drawn from, with `others` in place of what was made."""
-        same = {key: getattr(self, key) for key in ("name", "scores", "lattices", "metrics", "rivals", "simplex")}
-        shown, labels = display_name(self.name, self.facts["source"]), tuple(self.facts["labels"])
-        return Results(**same | {"shown": shown, "labels": labels, "test_rows": self.facts["rows"]["test"]} | others)
 
 
 def made(
@@ -106,9 +104,20 @@ def made(
         scores.append(base.with_columns(**{key: pl.lit(value) for key, value in run.items()}, **columns))
         values = measured(confidence, decision, truth, variants)
         metrics += [(name, source, calibrator, seed, *row) for row in values]
+    parts = ("train", "validation", "test")
+    facts = {  # a base.json, as far as the report reads it
+        **{"dataset": name, "source": source, "preset": "twin" if source == "simulated" else "full"},
+        **{"labels": [*labels], "predictor": "linear", "class_weight": "none"},
+        **{"rows": dict.fromkeys(parts, rows), "groups": dict.fromkeys(parts, groups)},
+        "class_counts": {part: [rows // len(labels)] * len(labels) for part in parts},
+        "accuracy": {"test": float(np.mean(decision == truth))},
+    }
     return Made(
-        name,
-        facts=facts(name, source, labels, rows, groups, float(np.mean(decision == truth))),
+        name=name,
+        shown=display_name(name, source),
+        labels=tuple(labels),
+        test_rows=rows,
+        facts=facts,
         scores=pl.concat(scores).with_columns(source=pl.lit(source)),
         lattices=lattices,
         metrics=frame(METRICS, *metrics),
@@ -121,9 +130,8 @@ def made(
 
 def curve(place: int, label: str, seed: int) -> dict[str, Any]:
     """A rising curve, lower the later the label stands."""
-    values = np.linspace(-1, 3, len(KNOTS)) - 0.4 * place + 0.1 * seed
-    fallback = FALLBACKS[place % len(FALLBACKS)]
-    return {"label": label, "values": values.tolist(), "rows": 100 * seed, "fallback": fallback}
+    values = (np.linspace(-1, 3, len(KNOTS)) - 0.4 * place + 0.1 * seed).tolist()
+    return {"label": label, "values": values, "rows": 100 * seed, "fallback": FALLBACKS[place % len(FALLBACKS)]}
 
 
 def reliability_logits(confidence: np.ndarray, decision: np.ndarray, curves: list[dict]) -> dict[str, np.ndarray]:
@@ -156,13 +164,11 @@ def measured(
 def rivals(name: str, source: str, seeds: Iterable[int]) -> pl.DataFrame:
     """At 100 and 400 rows; a calibrator given the rows of both parts has no MRP on it."""
     ways = ((2, 0, "confidence"), (1, 1, "confidence"), (1, 1, "mrp"))  # shares of rows of the two fits
-    rows = (
-        (name, source, calibrator, seed, size, size * first, size * second, variant, metric, 30 / size + seed)
-        for calibrator, seed, size, (first, second, variant), metric in product(
-            ("ts", "matrix"), seeds, (100, 400), ways, COMPARED
-        )
-    )
-    return frame(RIVALS, *rows)
+    cells = product(("ts", "matrix"), seeds, (100, 400), ways, COMPARED)
+    return frame(RIVALS, *(
+        (name, source, seed, size, size * first, size * second, under, variant, metric, 30 / size + seed + (not second))
+        for under, seed, size, (first, second, variant), metric in cells
+    ))  # fmt: skip
 
 
 def simplex(scores: pl.DataFrame, base: np.ndarray) -> pl.DataFrame:
@@ -183,18 +189,6 @@ def intervals(name: str, source: str, calibrators: Iterable[str], changes: Mappi
     return frame(INTERVALS, *rows)
 
 
-def facts(name: str, source: str, labels: Sequence[str], rows: int, groups: int, correct: float) -> dict[str, Any]:
-    """A base.json, as far as the report reads it."""
-    parts = ("train", "validation", "test")
-    return {
-        **{"dataset": name, "source": source, "preset": "twin" if source == "simulated" else "full"},
-        **{"labels": [*labels], "predictor": "linear", "class_weight": "none"},
-        **{"rows": dict.fromkeys(parts, rows), "groups": dict.fromkeys(parts, groups)},
-        "class_counts": {part: [rows // len(labels)] * len(labels) for part in parts},
-        "accuracy": {"test": correct},
-    }
-
-
 def gate(name: str, what: str, *, passed: bool = True, seed: int = 1) -> dict[str, Any]:
     """The record of a gate that asked two things."""
     asked = (("a row stands once", True, "no row twice"), ("no decision changes", passed, "7 rows"))
@@ -206,7 +200,7 @@ def gate(name: str, what: str, *, passed: bool = True, seed: int = 1) -> dict[st
 def together(sets: Sequence[Made], missing: Sequence[str] = ()) -> Runs:
     """Several data sets as one report reads them."""
     frames = {name: pl.concat([getattr(each, name) for each in sets]) for name in ("metrics", "intervals", "rivals")}
-    return Runs(**frames, facts=tuple(each.facts for each in sets), missing=tuple(missing))
+    return replace(EMPTY, **frames, facts=tuple(each.facts for each in sets), missing=tuple(missing))
 
 
 def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> Path:
@@ -249,8 +243,7 @@ def write_plotted(first: Made) -> None:
     """The figures of two data sets as the report has them below the current folder: what `dvc plots` reads."""
     from tasks.report import write_figures
 
-    every = [first.results(), made("mine", source="files").results()]
-    write_figures.fn([(results, drawn_for("data set", results)) for results in every])
+    write_figures.fn([(of, drawn_for("data set", of)) for of in (first, made("mine", source="files"))])
 
 
 def contrast(*colours: str) -> float:

@@ -7,9 +7,10 @@ import polars as pl
 import pytest
 
 from tasks.page.words import verdict_in_words
+from tasks.protocol.results import FAILED
 from tasks.tables.headline import headline_sentence
 from tasks.tables.overview import KEEP, MIXED, SCHEMA, UNKNOWN, USE, overview_table
-from tasks.tables.runs import FAILED, PAPER_DATASETS
+from tasks.tables.runs import PAPER_DATASETS
 from tests.report_data import BETTER, DECREASE, INCREASE, NOTHING, Made, intervals, made, together
 
 WORSE = {"nll_correct": INCREASE, "aupr_error": DECREASE, "aurc": INCREASE}
@@ -112,8 +113,9 @@ def test_what_failed_is_a_hole_and_what_is_there_stands_in_order():
     assert overview_table(together([SHOP()])).schema == SCHEMA
 
 
-def test_a_data_set_of_one_label_has_no_spread_but_advice():
-    (row,) = overview_of(made(decided=1))
+def test_a_data_set_of_one_label_and_without_rivals_has_no_spread_but_advice():
+    of = made(decided=1)
+    (row,) = overview_of(replace(of, rivals=of.rivals.clear()))
     assert row["label_spread_pp"] is None
     assert row["advice"].startswith(USE)
 

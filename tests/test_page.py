@@ -178,8 +178,8 @@ def test_the_same_runs_give_the_same_page_but_for_the_commit_and_it_reads_withou
 def test_gates_count_what_was_asked_over_all_places():
     records = [gate("shop", "rows", seed=seed) for seed in (1, 2)] + [gate("shop", "rows", seed=3, passed=False)]
     first, second = gates_of(records)
-    assert (first.asked, first.failures, second.asked) == (3, [], 3)
-    (failure,) = second.failures
+    assert (first["asked"], first["failures"], second["asked"]) == (3, [], 3)
+    (failure,) = second["failures"]
     assert failure.startswith("shop, 3: 7 rows")
     several = [check for name in ("rows", "classes") for check in gate("shop", name)["checks"]]
-    assert [row.gate for row in gates_of([{"checks": several}])] == ["rows", "rows", "classes", "classes"]
+    assert [row["gate"] for row in gates_of([{"checks": several}])] == ["rows", "rows", "classes", "classes"]

@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 import pytest
 import yaml
-from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from flows import demo, rerank
@@ -117,15 +116,6 @@ def test_every_command_of_rerank_in_the_readme_runs_in_its_order(folder, capsys)
     assert "CASE" in capsys.readouterr().out
 
 
-def test_probabilities_of_the_readme_are_what_logits_are(folder):
-    logits, label = judged(900, 3)
-    for name, values in (("logits", logits), ("probabilities", softmax(logits, axis=1))):
-        pl.DataFrame({name: values.tolist(), "label": label}).write_parquet(f"{name}.parquet")
-        rerank.fit(Path(f"{name}.parquet"), Path(f"{name}.json"), variant="mrp")
-    fitted, same = (json.loads(Path(f"{name}.json").read_text())["projection"] for name in ("logits", "probabilities"))
-    np.testing.assert_allclose(*(map_["fitted"]["curves"]["values"] for map_ in (fitted, same)), atol=1e-6)
-
-
 def test_every_entry_of_params_yaml_on_these_pages_is_a_sound_one():
     entries = [yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```", README, re.DOTALL | re.MULTILINE)]
     params = {name: DatasetParams.model_validate(entry) for some in entries for name, entry in some.items()}
@@ -134,7 +124,6 @@ def test_every_entry_of_params_yaml_on_these_pages_is_a_sound_one():
         dataset_named(name, entry.reader, entry.options)
 
 
-TESTS = Path(__file__).resolve().parent
 ON_DASK = "system/test_dask.py"
 TYPED = {  # each command of the README that is none of `flows.rerank`: what a test file holds that types it
     "dvc repro": ("test_end_to_end.py", '["repro"]'),
@@ -165,11 +154,11 @@ def test_every_command_of_the_readme_is_typed_by_a_test():
     others = {text for text in commands() if not text.startswith(("make ", "python -m flows.rerank "))}
     assert others == set(TYPED)
     for command, (file, text) in TYPED.items():
-        assert text in (TESTS / file).read_text(encoding="utf-8"), command
+        assert text in (ROOT / "tests" / file).read_text(encoding="utf-8"), command
 
 
 def test_every_target_of_the_readme_is_one_of_the_makefile():
-    makefile = (TESTS.parent / "Makefile").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
     assert {text.split()[1] for text in commands() if text.startswith("make ")} <= targets
 

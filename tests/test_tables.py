@@ -9,15 +9,16 @@ import pytest
 
 from tasks.metrics.registry import COMPARED, ByLabel, Probabilities, Reliability, Simplex, View, metrics_of
 from tasks.projection.variants import variants_for
+from tasks.protocol.results import display_name
 from tasks.tables import TABLES
 from tasks.tables.ablation import OURS
-from tasks.tables.display import ShownTable, cell, display_name, shown
+from tasks.tables.display import ShownTable, cell, shown
 from tasks.tables.headline import headline, headline_sentence
 from tasks.tables.latex import escaped, latex
-from tasks.tables.runs import BOOSTED, INTERVALS, METRICS, PAPER_CALIBRATORS, PAPER_DATASETS, RIVALS, SENSITIVITY, Runs
+from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tasks.tables.verdict import FOLDER
 from tasks.tables.verdict import TABLES as PAPER_TABLES
-from tests.report_data import frame, runs_of
+from tests.report_data import EMPTY, INTERVALS, RIVALS, SENSITIVITY, frame, runs_of
 
 PRINTED = [table.key for table in PAPER_TABLES]
 MEASURED = dict.fromkeys([*variants_for("paper"), *OURS], metrics_of(Reliability)) | {
@@ -85,15 +86,22 @@ def test_columns_and_rows_are_the_papers_in_one_order_whatever_the_order_of_the_
         assert table["dataset"].unique(maintain_order=True).to_list()[: len(PAPER_DATASETS)] == [*PAPER_DATASETS]
 
 
-def test_a_cell_is_the_mean_over_seeds_with_the_deviation_over_seeds(runs):
-    row = TABLES["main"](runs).row(1, named=True)  # of the first data set and the second calibrator
-    assert (row["dataset"], row["calibrator"]) == (PAPER_DATASETS[0], "ts")
-    assert (row["aurc_conf"], row["aurc_mrp"], row["aurc_delta"]) == (3, 2, -1)  # of 2, 3, 4 and of 1, 2, 3
-    assert np.isclose(row["aurc_conf_std"], 1)
-    text = as_shown("main", runs).markdown()
-    assert "3.000 ± 1.000" in text
-    assert "each a split of the validation rows; it is no confidence interval" in text
-    assert r"AURC$\downarrow$" in as_latex("main", runs)
+@pytest.mark.parametrize(
+    ("name", "row", "expected"),
+    [
+        ("main", 1, {"dataset": PAPER_DATASETS[0], "calibrator": "ts"}),
+        ("main", 1, {"aurc_conf": 3, "aurc_mrp": 2, "aurc_delta": -1}),
+        ("main", 1, {"aurc_conf_std": 1, "aurc_mrp_std": 1}),  # of 2, 3, 4 and of 1, 2, 3
+        ("label_spread", 0, {"label_spread_pp": 50 / 3, "random_p95_pp": 20, "ratio": 5 / 6}),
+        ("label_spread", 0, {"runs_above_random": "6/18"}),  # seed 2 of each of six calibrators
+        ("label_spread_by_calibrator", 1, {"calibrator": "ts", "runs_above_random": "1/3"}),
+        ("simplex_projection", 0, {"n_classes": 2, "q_below_uniform_pct": 200, "solved_pct": 200}),  # mean of 1, 2, 3
+        ("simplex_projection", 0, {"fixed_ece_base": 2, "fixed_ece_mrc": 2, "fixed_ece_delta": 0}),
+    ],
+)
+def test_a_cell_is_a_mean_or_a_deviation_over_seeds_a_share_in_percent_or_a_count_of_runs(runs, name, row, expected):
+    found = TABLES[name](runs).row(row, named=True)
+    assert {column: found[column] for column in expected} == pytest.approx(expected)
 
 
 def test_the_budgeted_fallback_is_a_mean_over_calibrators_then_over_data_sets():
@@ -103,11 +111,11 @@ def test_the_budgeted_fallback_is_a_mean_over_calibrators_then_over_data_sets():
         for place, delta in deltas.items()
         for variant in ("confidence", "mrp")
     }
-    table = TABLES["budgeted_fallback"](runs_of(values, dict.fromkeys(("esci_rerank_us", "wands"), "hub")))
+    table = TABLES["budgeted_fallback"](runs_of(values, {"esci_rerank_us": "hub", "wands": "simulated"}))
     assert table["dataset"].to_list() == ["esci_rerank_us", "wands", "average"]
     assert np.allclose(table["delta_selacc_50"], [0.2, 0.6, 0.4])
     assert table["delta_selacc_10"].null_count() == 3
-    assert table["source"].to_list() == ["hub"] * 3
+    assert table["source"].to_list() == ["hub", "simulated", "hub+simulated"]
 
 
 def test_the_papers_averages_are_the_means_of_its_own_rows():
@@ -123,16 +131,6 @@ def test_the_papers_averages_are_the_means_of_its_own_rows():
     assert np.allclose(ours, printed, rtol=0, atol=0.0003)  # of three decimals
 
 
-def test_the_label_spread_counts_runs_over_seeds_and_calibrators(runs):
-    row = TABLES["label_spread"](runs).row(0, named=True)
-    assert row["runs_above_random"] == "6/18"  # seed 2 of each of six calibrators
-    assert np.isclose(row["label_spread_pp"], 100 * (0.1 + 0.3 + 0.1) / 3)
-    assert np.isclose(row["ratio"], row["label_spread_pp"] / row["random_p95_pp"])
-    each = TABLES["label_spread_by_calibrator"](runs)
-    assert set(each["runs_above_random"]) == {"1/3"}
-    assert each.columns[1] == "calibrator"
-
-
 @pytest.mark.parametrize("undefined", [float("nan"), None])
 def test_undefined_numbers_are_empty_in_csv_dashes_for_people_and_above_nothing(undefined):
     runs = with_value(as_runs(("wands",), ("ts",)), "aupr_error", undefined)
@@ -142,26 +140,11 @@ def test_undefined_numbers_are_empty_in_csv_dashes_for_people_and_above_nothing(
     assert (row[1], row[3], row[4]) == (None, None, "0/3")
 
 
-def test_shares_are_shown_in_percent_beside_the_number_of_classes(runs):
-    row = TABLES["simplex_projection"](runs).row(0, named=True)
-    assert (row["n_classes"], row["q_below_uniform_pct"], row["solved_pct"]) == (2, 200.0, 200.0)  # mean of 1, 2, 3
-    assert row["fixed_ece_base"] == row["fixed_ece_mrc"] == 2
-
-
 def test_the_ablation_marks_what_is_ours_whatever_variant_ran(runs):
     other = runs.metrics.filter(variant="mrp").with_columns(variant=pl.lit("label_beta"))
     table = TABLES["ablation"](dataclasses.replace(runs, metrics=pl.concat([runs.metrics, other])))
     assert table["variant"].to_list() == [*variants_for("paper"), *OURS, "label_beta"]
     assert table.filter("ours")["variant"].to_list() == ["label_platt", "mrp_exact", "label_vector", "label_beta"]
-
-
-def test_robustness_reads_the_uncalibrated_bases_and_adds_the_rivals():
-    runs = as_runs(("mslr_web10k", BOOSTED), ("uncal", "ts", "matrix"))
-    table = TABLES["robustness"](runs)
-    assert table["base"].to_list()[:2] == ["linear", "lightgbm_balanced"]
-    assert table["accuracy"].to_list() == [2.0, 12.0, 4.0, 14.0]
-    assert table["base"][3] == "lightgbm_balanced+matrix"
-    assert set(table["dataset"]) == {"mslr_web10k"}
 
 
 def test_own_sets_stand_in_the_main_table_and_in_no_average(runs):
@@ -202,7 +185,9 @@ def test_a_calibrator_that_ran_beside_those_asked_for_is_told_and_counts_in_no_m
     alone = dataclasses.replace(runs, metrics=runs.metrics.filter(pl.col("calibrator") != name))
     for key in {*TABLES} - {"robustness", "sensitivity", "rivals"}:
         assert TABLES[key](runs).equals(TABLES[key](alone)), key
-    assert f"lightgbm_balanced+{name}" in TABLES["robustness"](runs)["base"].to_list()
+    bases = TABLES["robustness"](runs).select("dataset", "base", "accuracy")
+    shown = {"linear": 2.0, "lightgbm_balanced": 12.0, f"linear+{name}": 4.0, f"lightgbm_balanced+{name}": 14.0}
+    assert bases.rows() == [("mslr_web10k", base, accuracy) for base, accuracy in shown.items()]
     assert name in TABLES["sensitivity"](runs)["option"].to_list()
     linear = dataclasses.replace(runs, metrics=runs.metrics.filter(pl.col("dataset") != BOOSTED))
     for key in {*PRINTED, "datasets"} - {"robustness"}:
@@ -212,14 +197,14 @@ def test_a_calibrator_that_ran_beside_those_asked_for_is_told_and_counts_in_no_m
 
 def test_rivals_are_means_over_seeds_for_each_number_of_rows():
     rows = [
-        ("wands", "hub", calibrator, seed, 500, fit, 500 * (fit == 500), variant, "aurc", seed / 10 + (fit > 500))
+        ("wands", "hub", seed, 500, fit, 500 * (fit == 500), calibrator, variant, "aurc", seed / 10 + (fit > 500))
         for calibrator, fit, variant in (
             ("matrix", 1000, "confidence"), ("matrix", 500, "mrp"), ("ts", 500, "confidence"), ("ts", 500, "mrp"),
         )
         for seed in (1, 2, 3)
     ]  # fmt: skip
-    more = ("wands", "official", "ts", 1, 900, 900, 900, "mrp", "aurc", 0.0)
-    table = TABLES["rivals"](dataclasses.replace(NOTHING, rivals=frame(RIVALS, *rows, more)))
+    more = ("wands", "official", 1, 900, 900, 900, "ts", "mrp", "aurc", 0.0)
+    table = TABLES["rivals"](dataclasses.replace(EMPTY, rivals=frame(RIVALS, *rows, more)))
     assert table["calibrator"].to_list() == ["ts", "matrix", "matrix", "ts"]
     assert table["calibrator_fit_rows"].to_list() == [500, 500, 1000, 900]
     whole = table.row(2, named=True)
@@ -228,21 +213,18 @@ def test_rivals_are_means_over_seeds_for_each_number_of_rows():
     assert (whole["aurc_mrp"], whole["projection_fit_rows"]) == (None, 0)
 
 
-def test_an_option_stands_beside_its_default_over_the_same_seeds(runs):
-    rows = [("wands", "simulated", "ts", seed, "ece_25_bins", "confidence", "ece", 100.0) for seed in (2, 3)]
-    table = TABLES["sensitivity"](dataclasses.replace(runs, sensitivity=frame(SENSITIVITY, *rows)))
-    row = table.row(by_predicate=pl.col("option") == "ece_25_bins", named=True)
-    default = 10 * PAPER_DATASETS.index("wands") + 1 + 2.5  # seeds 2 and 3 only
-    assert (row["default"], row["value"], row["difference"]) == (default, 100.0, 100.0 - default)
-
-
 @pytest.mark.parametrize(
-    ("option", "variant", "difference"), [("matrix", "mrp", 1), ("mrp_exact", "mrp", 1), (BOOSTED, "confidence", 10)]
+    ("option", "variant", "difference"),
+    [("matrix", "mrp", 1), ("mrp_exact", "mrp", 1), (BOOSTED, "confidence", 10), ("ece_25_bins", "confidence", 97.5)],
 )
-def test_alternatives_of_their_own_stand_beside_what_they_replace(option, variant, difference):
-    table = TABLES["sensitivity"](as_runs(("mslr_web10k", BOOSTED), ("ts", "matrix")))
-    rows = table.filter(dataset="mslr_web10k", calibrator="ts", option=option, variant=variant, metric="aurc")
-    assert rows["difference"].to_list() == [difference]
+def test_an_option_or_an_alternative_of_its_own_stands_beside_its_default_over_the_same_seeds(
+    option, variant, difference
+):
+    rows = [("mslr_web10k", "simulated", "ts", seed, "ece_25_bins", "confidence", "aurc", 100.0) for seed in (2, 3)]
+    runs = as_runs(("mslr_web10k", BOOSTED), ("ts", "matrix"), sensitivity=frame(SENSITIVITY, *rows))
+    table = TABLES["sensitivity"](runs).filter(dataset="mslr_web10k", calibrator="ts")
+    (row,) = table.filter(option=option, variant=variant, metric="aurc").to_dicts()
+    assert (row["difference"], row["value"] - row["default"]) == (difference, difference)
 
 
 def test_holm_is_over_the_papers_data_sets_and_over_ones_own_apart():
@@ -293,13 +275,10 @@ def test_a_data_set_that_failed_is_a_marked_hole_in_its_place():
     assert not [name for name in headline(runs) if "scidocs" in name]
 
 
-NOTHING = Runs(METRICS.to_frame())
-
-
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize(
     "runs",
-    [NOTHING, dataclasses.replace(NOTHING, missing=("wands",)), as_runs(("tickets",), ("ts",)), as_runs(("wands",))],
+    [EMPTY, dataclasses.replace(EMPTY, missing=("wands",)), as_runs(("tickets",), ("ts",)), as_runs(("wands",))],
     ids=["nothing", "all failed", "own set only", "one data set"],
 )
 def test_what_was_not_run_makes_no_table_fail(name, runs):
@@ -307,11 +286,6 @@ def test_what_was_not_run_makes_no_table_fail(name, runs):
     assert TABLES[name](runs).columns[-1] == "source"
     assert TABLES[name].caption in table.markdown()
     assert f"tab:{name}" in latex(table, TABLES[name](runs).schema)
-
-
-def test_numbers_are_rounded_for_people_alone():
-    shown = [cell(value, 2, signed=True) for value in (0.1235, 0.125, -0.0001, True, np.nan)]
-    assert shown == ["+0.12", "+0.12", "0.00", "yes", "–"]
 
 
 def test_a_simulated_set_is_named_so_wherever_people_read():
@@ -324,8 +298,12 @@ def test_a_simulated_set_is_named_so_wherever_people_read():
         assert ("simulated" in table.markdown()) == ("simulated" in as_latex(name, runs)) == (table.rows > 0)
 
 
-def test_improvements_are_bold_in_the_direction_of_their_metric_unless_their_interval_covers_zero(runs):
-    row = as_shown("main", runs).markdown().splitlines()[4]
+def test_deviations_stand_behind_means_and_improvements_are_bold_unless_their_interval_covers_zero(runs):
+    text = as_shown("main", runs).markdown()
+    assert "3.000 ± 1.000" in text
+    assert "each a split of the validation rows; it is no confidence interval" in text
+    assert r"AURC$\downarrow$" in as_latex("main", runs)
+    row = text.splitlines()[4]
     assert row.count("**-1.000**") == 2  # NLL and AURC fell; AUPR-Error fell too, and that is worse
     assert "| -1.000 |" in row
     changed = as_runs(intervals=changes(("wands", -0.05, 0.5), ("scidocs", -0.5, 0.001), ("amazon_esci", 0.5, 0.01)))
@@ -338,7 +316,7 @@ def test_latex_has_balanced_braces_and_as_many_cells_in_each_line_as_columns(nam
     own = as_runs(
         (*PAPER_DATASETS, "my_tickets"),
         sensitivity=frame(SENSITIVITY, ("wands", "simulated", "ts", 1, "ece_25_bins", "confidence", "ece", 0.5)),
-        rivals=frame(RIVALS, ("wands", "simulated", "matrix", 1, 300, 300, 300, "mrp", "aurc", 0.5)),
+        rivals=frame(RIVALS, ("wands", "simulated", 1, 300, 300, 300, "matrix", "mrp", "aurc", 0.5)),
         intervals=changes(("wands", -0.5, 0.01)),
     )
     text = as_latex(name, own)
@@ -353,6 +331,8 @@ def test_latex_has_balanced_braces_and_as_many_cells_in_each_line_as_columns(nam
     assert "_" not in text.replace("\\_", "").replace("_{\\mathrm{correct}}", "").replace(f"tab:{name}", "")
 
 
-def test_text_is_escaped_for_latex():
+def test_numbers_are_rounded_for_people_alone_and_text_is_escaped_for_latex():
+    shown = [cell(value, 2, signed=True) for value in (0.1235, 0.125, -0.0001, True, np.nan)]
+    assert shown == ["+0.12", "+0.12", "0.00", "yes", "–"]
     printed = {"a_b & 5%": r"a\_b \& 5\%", "-0.1 ± 0.2": r"$-$0.1 $\pm$ 0.2", "–": "--"}
     assert [escaped(text) for text in printed] == [*printed.values()]

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from tasks.metrics.registry import COMPARED
-from tasks.tables.runs import BOOSTED, INTERVALS, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
+from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tasks.tables.verdict import FOLDER, NOT_COMPARABLE, PLACE, TABLES, placed, printed, verdict_table
-from tests.report_data import frame, runs_of
+from tests.report_data import INTERVALS, frame, runs_of
 
 ERROR = 0.002  # of every bootstrap
 BINOMIAL = math.sqrt(0.376 * 0.624 / 10_000)  # of the share that one cell of the paper prints
@@ -113,11 +113,9 @@ def test_every_number_of_the_papers_result_tables_is_read_with_half_a_unit_of_it
 
 def test_a_table_is_taken_apart_into_its_filled_cells_and_a_count_is_a_share():
     table = pl.DataFrame({"variant": ["mrp"], "aurc": [0.1 + 0.2], "nll_correct": [None], "source": ["x"]})
-    cells = placed("ablation", table.with_columns(ours=False, runs=pl.lit("9/18")))
-    assert cells.drop("half_unit").rows() == [
-        ("ablation", "average", "mrp", "aurc", 0.1 + 0.2),
-        ("ablation", "average", "mrp", "runs", 0.5),
-    ]
+    cells = placed("ablation", table.with_columns(ours=False, runs=pl.lit("9/18"))).drop("half_unit")
+    place = "ablation", "average", "mrp"
+    assert cells.rows() == [(*place, "aurc", 0.1 + 0.2), (*place, "runs", 0.5)]
 
 
 def test_the_papers_own_numbers_are_equal_or_near_and_nothing_is_off(verdicts):
@@ -204,23 +202,21 @@ def test_simulated_data_get_one_line_that_says_why_there_is_no_comparison():
     assert all(f"{name} (simulated)" in row["reason"] for name in PAPER_DATASETS)
 
 
+@pytest.mark.parametrize("source", ["simulated", "failed", "not run"])
 @pytest.mark.parametrize("name", ["wands", BOOSTED])
-def test_one_simulated_set_among_official_ones_is_one_line_and_there_are_no_averages_with_it(name):
-    table = verdict_table(as_runs(**{name: "simulated"}))
+def test_one_set_that_is_not_official_is_one_line_and_there_are_no_averages_with_it(hub, name, source):
+    runs = as_runs(**{name: source})
+    if source != "simulated":
+        missing = (name,) if source == "failed" else ()
+        runs = dataclasses.replace(hub, metrics=hub.metrics.filter(pl.col("dataset") != name), missing=missing)
+    table = verdict_table(runs)
     (row,) = table.filter(dataset=name).to_dicts()
-    assert (row["verdict"], row["source"], row["ours"]) == (NOT_COMPARABLE, "simulated", None)
+    assert (row["table"], row["verdict"], row["ours"]) == ("all", NOT_COMPARABLE, None)
+    assert (source in row["reason"], row["source"]) == (True, "" if source == "not run" else source)
     averages = table.filter(dataset="average")["verdict"].to_list()
     assert (averages == [NOT_COMPARABLE]) == (name in PAPER_DATASETS)
     assert set(table.filter(dataset="scidocs")["source"]) == {"hub"}
     assert "off" not in table["verdict"]
-
-
-def test_a_set_that_failed_and_one_that_was_never_run_are_lines_too(hub):
-    without = hub.metrics.filter(~pl.col("dataset").is_in(["wands", "scidocs"]))
-    table = verdict_table(dataclasses.replace(hub, metrics=without, missing=("wands",)))
-    reasons = dict(table.filter(table="all").select("dataset", "reason").iter_rows())
-    assert "failed" in reasons["wands"]
-    assert "not run" in reasons["scidocs"]
 
 
 @pytest.mark.parametrize("more", [False, True], ids=["two of six", "a seventh"])

@@ -5,30 +5,25 @@ A new one is a file with a function of what its role says, which `figure` makes 
 
 from typing import Any
 
-from tasks.figures.calibrators import label_spread, simplex_feasibility
-from tasks.figures.curves import label_curves, reliability_by_label
+from tasks.figures import calibrators, curves, for_paper, overview, ranking, variants
 from tasks.figures.figure import DrawnFigure, Role
-from tasks.figures.for_paper import labelwise_curves, method_overview, simplex_paths
-from tasks.figures.overview import overview
-from tasks.figures.ranking import accuracy_gain, errors_found, risk_coverage
-from tasks.figures.variants import ablation, labelled_rows
 
 FIGURES = {
     figure.key: figure
     for figure in (
-        overview,
-        risk_coverage,
-        accuracy_gain,
-        label_curves,
-        reliability_by_label,
-        label_spread,
-        errors_found,
-        labelled_rows,
-        ablation,
-        simplex_feasibility,
-        method_overview,
-        labelwise_curves,
-        simplex_paths,
+        overview.overview,
+        ranking.risk_coverage,
+        ranking.accuracy_gain,
+        curves.label_curves,
+        curves.reliability_by_label,
+        calibrators.label_spread,
+        ranking.errors_found,
+        variants.labelled_rows,
+        variants.ablation,
+        calibrators.simplex_feasibility,
+        for_paper.method_overview,
+        for_paper.labelwise_curves,
+        for_paper.simplex_paths,
     )
 }
 

@@ -1,7 +1,5 @@
 """Calibrators side by side: how far labels are apart under each, and where a probability vector can follow MRP."""
 
-from collections.abc import Mapping
-
 import altair as alt
 import polars as pl
 
@@ -22,8 +20,8 @@ ROW_HEIGHT = 34
 )
 def label_spread(results: Results) -> Drawing:
     """Return the spread between labels at equal confidence, beside that of shuffled labels, in percentage points."""
-    metrics = {"spread": "label_spread", "shuffled": "label_spread_null_p95"}
-    rows = _measured(results, "confidence", metrics).with_columns(pl.col(*metrics) * 100)
+    rows = results.measured("confidence", spread="label_spread", shuffled="label_spread_null_p95")
+    rows = rows.with_columns(pl.col("spread", "shuffled") * 100)
     base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", spread=".1f", shuffled=".1f"))
     chart = alt.layer(
         base.mark_rule(color=colour("grid"), strokeWidth=3).encode(
@@ -44,17 +42,11 @@ def label_spread(results: Results) -> Drawing:
 )
 def simplex_feasibility(results: Results) -> Drawing:
     """Return how many probability vectors can take MRP's reliability as that of their decision, and how many cannot."""
-    rows = _measured(results, SIMPLEX, {"solved": "solved_share", "infeasible": "infeasible_share"})
+    rows = results.measured(SIMPLEX, solved="solved_share", infeasible="infeasible_share")
     share = alt.X(title="share of test rows", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1]))
     base = _by_calibrator(rows).encode(tooltip=hover(calibrator="", solved=".2%", infeasible=".2%"))
     chart = alt.layer(_dot(base, "mrp", "solved"), _dot(base, "fifth", "infeasible")).encode(x=share)
     return rows, drawn(chart, subtitle=results.shown, height=ROW_HEIGHT * len(rows)), ""
-
-
-def _measured(results: Results, variant: str, metrics: Mapping[str, str]) -> pl.DataFrame:
-    """Calibrators, and a column for each of two metrics, by its name there."""
-    first, second = (results.measured(metric, variant).rename({"value": column}) for column, metric in metrics.items())
-    return first.join(second, on="calibrator", maintain_order="left")
 
 
 def _by_calibrator(rows: pl.DataFrame) -> alt.Chart:

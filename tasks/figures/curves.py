@@ -55,8 +55,7 @@ def label_curves(results: Results) -> Drawing:
 
 def curve_rows(results: Results) -> pl.DataFrame:
     """Return the rows behind each label's curves, test rows, bars and identity, by `kind`."""
-    first, lowest = results.scored(results.seeds[0]), results.lowest()
-    rows: Rows = []
+    first, lowest, frames = results.scored(results.seeds[0]), results.lowest(), []
     for place, label in enumerate(results.labels):
         mine = first.filter(pl.col("decision") == place)
         curves = [
@@ -64,16 +63,19 @@ def curve_rows(results: Results) -> pl.DataFrame:
             for lattice in results.lattices
             if (lattice["calibrator"], lattice["variant"]) == (results.calibrator, "mrp")
         ]
-        panel = {"label": label, "panel": _headed(label, curves, len(mine))}
-        kinds = {"identity": _ends(lowest), "curve": [point for curve in curves for point in _drawn(curve, lowest)]}
+        kinds = {"curve": [point for curve in curves for point in _drawn(curve, lowest)]}
         kinds["test rows"] = observed(mine["confidence"], mine["correct"])
         kinds["histogram"] = histogram(mine["confidence"], lowest)
-        rows += [panel | {"kind": kind} | row for kind, members in kinds.items() for row in members]
+        frames.append(_of_panel(label, _headed(label, curves, len(mine)), lowest, kinds))
+    return pl.concat(frames)
+
+
+def _of_panel(label: str, heading: str, lowest: float, kinds: Mapping[str, Rows]) -> pl.DataFrame:
+    """The rows of one panel, those of the dashed line first."""
+    line: Rows = [{"confidence": at, "reliability": at} for at in (lowest, 1.0)]
+    panel = {"label": label, "panel": heading}
+    rows = [panel | {"kind": kind} | row for kind, members in {"identity": line, **kinds}.items() for row in members]
     return pl.DataFrame(rows, schema=SCHEMA)
-
-
-def _ends(lowest: float) -> Rows:
-    return [{"confidence": at, "reliability": at} for at in (lowest, 1.0)]
 
 
 def _drawn(curve: Mapping[str, Any], lowest: float) -> Rows:
@@ -99,20 +101,17 @@ def reliability_by_label(results: Results) -> Drawing:
     first = results.scored(results.seeds[0])
     lowest = float(min(results.lowest(), np.floor(10 * np.min(first["reliability"].to_numpy())) / 10))
     kinds = {"confidence": "confidence", "mrp": "reliability"}  # in a tone and a column of each
-    rows: Rows = []
-    layers = [identity()]
+    frames, layers = [], [identity()]
     for place, label in enumerate(results.labels):
         mine = first.filter(pl.col("decision") == place)
         few = "\ntoo few to group" if len(mine) < FEWEST_ROWS else ""
-        panel = {"label": label, "panel": f"{_named(label)}\n{len(mine):,} test rows{few}"}
-        rows += [panel | {"kind": "identity"} | end for end in _ends(lowest)]
-        for name, column in kinds.items():
-            rows += [panel | {"kind": VARIANTS[name].title} | dot for dot in observed(mine[column], mine["correct"])]
+        dots = {VARIANTS[name].title: observed(mine[column], mine["correct"]) for name, column in kinds.items()}
+        frames.append(_of_panel(label, f"{_named(label)}\n{len(mine):,} test rows{few}", lowest, dots))
     for name in kinds:
         line = of_kind(VARIANTS[name].title).mark_line(color=colour(name))
         layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(VARIANTS[name].title, colour(name))]
-    frame = pl.DataFrame(rows, schema=SCHEMA).drop("seed", "to")
-    return frame, _panels(frame, layers, lowest, results, said="what is said"), ""
+    rows = pl.concat(frames).drop("seed", "to")
+    return rows, _panels(rows, layers, lowest, results, said="what is said"), ""
 
 
 def observed(said: pl.Series, correct: pl.Series) -> Rows:
@@ -120,8 +119,7 @@ def observed(said: pl.Series, correct: pl.Series) -> Rows:
     groups = min(GROUPS, len(said) // FEWEST_ROWS)
     if not groups:
         return []
-    order = np.argsort(said.to_numpy(), kind="stable")
-    parts = np.array_split(order, groups)
+    parts = np.array_split(np.argsort(said.to_numpy(), kind="stable"), groups)
     rows = np.array([len(part) for part in parts])
     counts = np.array([correct.to_numpy()[part].sum() for part in parts])
     low, high = interval_of_share(counts, rows)
@@ -142,10 +140,9 @@ def _headed(label: str, curves: Rows, test_rows: int) -> str:
     """The heading of a panel, a line for each thing that it says."""
     fit = sorted({curve["rows"] for curve in curves})
     span = f"{fit[0]:,}" if len(fit) == 1 else f"{fit[0]:,} to {fit[-1]:,}"
-    kept = ""
+    kept, fallbacks = "", [curve["fallback"] for curve in curves]
     for kind, words in FALLBACKS.items():
-        seeds = [curve["fallback"] for curve in curves].count(kind)
-        if seeds:
+        if seeds := fallbacks.count(kind):
             kept += f", {words}" + ("" if seeds == len(curves) else f" under {seeds} of {len(curves)} seeds")
     return f"{_named(label)}\n{span} fit rows{kept}\n{test_rows:,} test rows"
 

@@ -16,8 +16,6 @@ from tasks.figures.style import POINTS, theme, written_out
 ROWS = alt.NamedData(name="rows")  # a chart holds no data; who shows it puts in the rows of its figure
 # The lists of names in a PDF, which come in another order each time; sorted, they are as long.
 RESOURCES = re.compile(rb"(/(?:XObject|ExtGState|Font|Pattern|Shading) <<\n)(.*?)(\n *>>)", re.DOTALL)
-
-
 Drawing = tuple[pl.DataFrame, dict[str, Any], str]  # rows, Vega-Lite, and what these rows add to the caption
 Make = Callable[[Any], Drawing | None]
 Role = Literal["data set", "all data sets", "paper"]  # made of `Results`; of the table `overview`; of all Results

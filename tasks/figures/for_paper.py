@@ -93,28 +93,25 @@ def simplex_paths(every: Sequence[Results]) -> Drawing | None:
     results = max(of_three, key=_apart)
     moved = _moved(results)
     start, end = (np.array(moved[name].to_list()) @ CORNERS for name in ("base", "mrc"))
-    moves = _points("move", start).with_columns(
-        to_x=end[:, 0], to_y=end[:, 1], moved=np.where(moved["alpha"].to_numpy() > 1, "surer", "less sure")
-    )
+    to_where = np.where(moved["alpha"].to_numpy() > 1, "surer", "less sure")
+    moves = _points("move", start, to_x=end[:, 0], to_y=end[:, 1], moved=to_where)
     longest = moved.with_columns(way=np.linalg.norm(end - start, axis=1)).sort("way", descending=True)
     followed = longest.unique("decision", keep="first", maintain_order=True)
-    named = _points("corner", CORNERS + np.array([[0, -0.05], [0, -0.05], [0, 0.04]])).with_columns(
-        text=pl.Series(results.labels)
-    )
+    below = np.array([[0, -0.05], [0, -0.05], [0, 0.04]])
+    named = _points("corner", CORNERS + below, text=pl.Series(results.labels))
     paths = [path for row in followed.iter_rows(named=True) for path in _path(row)]
     rows = pl.concat([_points("outline", CORNERS[[0, 1, 2, 0]]), named, moves, *paths], how="diagonal")
 
     def line(kind: str, tone: str, **style: Any) -> alt.Chart:
         return _placed(kind).mark_line(color=colour(tone), **style).encode(order="place:Q", detail="decision:N")
 
-    way = alt.Scale(domain=["surer", "less sure"], range=[colour("mrp"), colour("fifth")])
+    tones = alt.Scale(domain=["surer", "less sure"], range=[colour("mrp"), colour("fifth")])
     texts: dict[str, Any] = {"fontSize": POINTS, "color": colour("ink")}
+    ways = _placed("move").mark_rule(opacity=0.45, strokeWidth=0.8)
     chart = alt.layer(
         line("outline", "quiet", strokeWidth=0.8),
         _placed("corner").mark_text(**texts).encode(text="text:N"),
-        _placed("move")
-        .mark_rule(opacity=0.45, strokeWidth=0.8)
-        .encode(x2="to_x:Q", y2="to_y:Q", color=alt.Color("moved:N", scale=way)),
+        ways.encode(x2="to_x:Q", y2="to_y:Q", color=alt.Color("moved:N", scale=tones)),
         line("contour", "ink", strokeWidth=0.7, strokeDash=[2, 2]),
         line("path", "ink", strokeWidth=1.6),
         _placed("end").mark_point(filled=True, color=colour("ink"), size=14, opacity=1),
@@ -130,8 +127,8 @@ def _moved(results: Results) -> pl.DataFrame:
 
 def _apart(results: Results) -> float:
     """The label spread under the calibrator that is drawn; 0 where there is none."""
-    spread = results.measured("label_spread", "confidence").filter(calibrator=results.calibrator)["value"].to_list()
-    return float(spread[0]) if spread else 0.0
+    spread = results.measured("confidence", spread="label_spread").filter(calibrator=results.calibrator)["spread"]
+    return float(spread[0]) if len(spread) else 0.0
 
 
 def _of_first_seed(results: Results) -> pl.DataFrame:
@@ -159,17 +156,15 @@ def _learned(results: Results) -> Any:
 
 def _reranked(results: Results) -> pl.DataFrame:
     """Decisions at even places of the order by confidence, and where they are in that by reliability."""
-    rank = {
-        by: pl.col(f"logit_{variant}").rank("ordinal", descending=True)
-        for by, variant in (("confidence", "confidence"), ("reliability", "mrp"))
-    }
-    ranked = results.scored(results.seeds[0]).with_columns(**rank)
+    ranks = {"confidence": "logit_confidence", "reliability": "logit_mrp"}
+    rank = [pl.col(logit).rank("ordinal", descending=True).alias(by) for by, logit in ranks.items()]
+    ranked = results.scored(results.seeds[0]).with_columns(rank)
     places = np.linspace(1, len(ranked), min(RERANKED, len(ranked))).round().astype(int)
     chosen = ranked.filter(pl.col("confidence").is_in(places.tolist())).with_columns(
-        pl.col(*rank).rank("ordinal"),
+        pl.col(*ranks).rank("ordinal"),
         label=pl.col("decision").replace_strict(dict(enumerate(results.labels)), return_dtype=pl.String),
     )
-    ends = chosen.unpivot([*rank], index=["row", "label", "correct"], variable_name="by", value_name="place")
+    ends = chosen.unpivot([*ranks], index=["row", "label", "correct"], variable_name="by", value_name="place")
     return ends.with_columns(kind=pl.lit("rank"))
 
 
@@ -181,10 +176,10 @@ def _placed(kind: str) -> alt.Chart:
     )
 
 
-def _points(kind: str, points: np.ndarray) -> pl.DataFrame:
-    """Points `(n, 2)` of the plane, in their order."""
-    places = np.arange(len(points))
-    return pl.DataFrame({"x": points[:, 0], "y": points[:, 1], "place": places}).with_columns(kind=pl.lit(kind))
+def _points(kind: str, points: np.ndarray, **columns: Any) -> pl.DataFrame:
+    """Points `(n, 2)` of the plane, in their order, and what more is known of them."""
+    places = {"x": points[:, 0], "y": points[:, 1], "place": np.arange(len(points))}
+    return pl.DataFrame(places).with_columns(kind=pl.lit(kind), **columns)
 
 
 def _path(row: dict[str, Any]) -> list[pl.DataFrame]:
@@ -195,6 +190,6 @@ def _path(row: dict[str, Any]) -> list[pl.DataFrame]:
     target = path[-1, row["decision"]]
     others = np.delete(np.eye(len(logs)), row["decision"], axis=0)
     contour = target * np.eye(len(logs))[row["decision"]] + (1 - target) * others
-    ends = _points("end", path[[0, -1]] @ CORNERS).with_columns(text=pl.Series(["1", "2"]))
+    ends = _points("end", path[[0, -1]] @ CORNERS, text=pl.Series(["1", "2"]))
     lines = _points("path", path @ CORNERS), _points("contour", contour @ CORNERS), ends
     return [points.with_columns(decision=row["decision"]) for points in lines]

@@ -31,10 +31,9 @@ def retained(results: Results) -> tuple[ByVariant, ByVariant]:
     too few groups.
     """
     frames = [results.scored(seed) for seed in results.seeds]
-    shown = [name for name in SHOWN if f"logit_{name}" in frames[0].columns]
     draws = resample(frames[0]["group"].to_numpy(), resamples=RESAMPLES, seed=0)
     errors, resampled = {}, {}
-    for name in shown:
+    for name in [name for name in SHOWN if f"logit_{name}" in frames[0].columns]:
         seeds = [(frame[f"logit_{name}"].to_numpy(), frame["correct"].to_numpy()) for frame in frames]
         errors[name] = np.mean([errors_retained(order_by_risk(*seed), COVERAGE)[0] for seed in seeds], axis=0)
         resampled[name] = np.empty((0, len(COVERAGE)))
@@ -63,15 +62,10 @@ def risk_coverage(results: Results) -> Drawing:
         for name, kept in errors.items()
     }
     rows = _of_variants(risks).filter(pl.col("coverage") >= LEAST_DRAWN)
-    base = _by_coverage(_variants([*errors]))
-    band_layer, what_it_is = _banded(base, rows)
     shown = hover(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
-    chart = alt.layer(
-        *band_layer,
-        _line(base).encode(y=alt.Y("risk:Q", axis=alt.Axis(format="%"), title="errors among them")),
-        base.mark_point(size=120, opacity=0).encode(y="risk:Q", tooltip=shown),
-    )
-    return rows, drawn(chart, subtitle=results.subtitle, height=300), what_it_is
+    axis = alt.Y("risk:Q", axis=alt.Axis(format="%"), title="errors among them")
+    layers, what_it_is = _by_coverage(rows, _variants([*errors]), axis, shown)
+    return rows, drawn(alt.layer(*layers), subtitle=results.subtitle, height=300), what_it_is
 
 
 @figure(
@@ -85,16 +79,11 @@ def accuracy_gain(results: Results) -> Drawing:
     gain, resampled = ((kept["confidence"] - kept["mrp"]) / COVERAGE for kept in retained(results))
     rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain} | band(resampled))
     rows = rows.filter(pl.col("coverage") >= LEAST_DRAWN).fill_nan(None)
-    base = _by_coverage(alt.value(colour("mrp")))
-    band_layer, what_it_is = _banded(base, rows)
     shown = hover(coverage="%", gain="+.2%", low=".2%", high=".2%")
-    chart = alt.layer(
-        *band_layer,
-        alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(y=alt.datum(0)),
-        base.mark_line(strokeWidth=2).encode(y=alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")),
-        base.mark_point(size=120, opacity=0).encode(y="gain:Q", tooltip=shown),
-    )
-    return rows, drawn(chart, subtitle=results.subtitle), what_it_is
+    axis = alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")
+    layers, what_it_is = _by_coverage(rows, alt.value(colour("mrp")), axis, shown)
+    zero = alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(y=alt.datum(0))
+    return rows, drawn(alt.layer(*layers[:-2], zero, *layers[-2:]), subtitle=results.subtitle), what_it_is
 
 
 @figure(
@@ -124,7 +113,7 @@ def errors_found(results: Results) -> Drawing:
     shown = hover(variant="", reviewed="%", found=".0f", change="+.0f", change_low="+.0f", change_high="+.0f")
     chart = alt.layer(_line(base), base.mark_point(size=120, opacity=0).encode(tooltip=shown))
     none, some = "There are too few test groups for an interval.", "Hover for the change and its 95% interval."
-    hint = some if rows["change_low"].is_not_null().any() else none
+    hint = none if rows["change_low"].is_null().all() else some
     return rows, drawn(chart, subtitle=results.subtitle), f"{hint} Means over protocol seeds."
 
 
@@ -139,21 +128,20 @@ def _variants(names: list[str]) -> alt.Color:
     return alt.Color("variant:N", scale=alt.Scale(domain=[*shown], range=[*shown.values()]))
 
 
-def _by_coverage(tone: Any) -> alt.Chart:
-    share = alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions kept")
-    return alt.Chart(ROWS).encode(x=share, color=tone)
-
-
 def _line(base: alt.Chart) -> alt.Chart:
     """A line for each variant, dashed for the confidence."""
     dashed = alt.condition(alt.datum.variant == "confidence", alt.value([5, 4]), alt.value([1, 0]))
     return base.mark_line(strokeWidth=2).encode(strokeDash=dashed)
 
 
-def _banded(base: alt.Chart, rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
-    """The band, where there is one, and what it is."""
+def _by_coverage(rows: pl.DataFrame, tone: Any, axis: alt.Y, shown: list[alt.Tooltip]) -> tuple[list[alt.Chart], str]:
+    """The band, where there is one, the lines and what the pointer meets on them; and what the band is."""
+    share = alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions kept")
+    base = alt.Chart(ROWS).encode(x=share, color=tone)
+    lines = _line(base) if "variant" in rows.columns else base.mark_line(strokeWidth=2)
+    layers = [lines.encode(y=axis), base.mark_point(size=120, opacity=0).encode(y=axis.shorthand, tooltip=shown)]
     if rows["low"].is_null().all():
         none = f"There are fewer than {FEWEST_GROUPS} test groups, too few for a band."
-        return [], f"{none} Means over protocol seeds."
+        return layers, f"{none} Means over protocol seeds."
     what = f"The band is where 95% of {RESAMPLES} draws of test groups fall, given the fits. Means over protocol seeds."
-    return [base.mark_area(opacity=0.18).encode(y="low:Q", y2="high:Q")], what
+    return [base.mark_area(opacity=0.18).encode(y="low:Q", y2="high:Q"), *layers], what

@@ -43,15 +43,15 @@ class Results:
 
     def scored(self, seed: int) -> pl.DataFrame:
         """Return the test rows under `calibrator` and one protocol seed, with `correct`."""
-        mine = (pl.col("calibrator") == self.calibrator) & (pl.col("seed") == seed)
-        return self.scores.filter(mine).with_columns(correct=pl.col("label") == pl.col("decision"))
+        mine = self.scores.filter(calibrator=self.calibrator, seed=seed)
+        return mine.with_columns(correct=pl.col("label") == pl.col("decision"))
 
-    def measured(self, metric: str, variant: str) -> pl.DataFrame:
-        """Return calibrator and `value`, the mean over protocol seeds; undefined ones are left out."""
-        asked_for = pl.col("calibrator").is_in(self.calibrators)
-        rows = self.metrics.filter(asked_for, metric=metric, variant=variant)
-        means = rows.group_by("calibrator", maintain_order=True).agg(pl.col("value").mean())
-        return means.filter(pl.col("value").is_not_nan())
+    def measured(self, variant: str, **metrics: str) -> pl.DataFrame:
+        """Return calibrator and means over seeds of metrics, by the names given; the first of them is never null."""
+        rows = self.metrics.filter(pl.col("calibrator").is_in(self.calibrators), variant=variant)
+        means = {name: pl.col("value").filter(pl.col("metric") == metric).mean() for name, metric in metrics.items()}
+        measured = rows.group_by("calibrator", maintain_order=True).agg(**means).fill_nan(None)
+        return measured.drop_nulls(next(iter(metrics)))
 
     @property
     def subtitle(self) -> str:

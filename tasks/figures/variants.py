@@ -14,9 +14,9 @@ from tasks.protocol.results import SIMPLEX
 
 SHOWN = {key: METRICS[key].title for key in ("nll_correct", "aurc")}
 PANEL = 260
-WAYS = {  # of using labelled rows: calibrator (of `Results.calibrator`, if None), variant, rows of both parts
-    "confidence": (None, "confidence", False, "confidence"),
-    "MRP on it": (None, "mrp", False, "mrp"),
+WAYS = {  # of using labelled rows: calibrator ({}, of `Results.calibrator`, if None), variant, rows of both parts, tone
+    "{}, confidence": (None, "confidence", False, "confidence"),
+    "MRP on {}": (None, "mrp", False, "mrp"),
     "matrix scaling": ("matrix", "confidence", False, "platt"),
     "matrix scaling, the rows of both": ("matrix", "confidence", True, "fifth"),
 }
@@ -65,23 +65,16 @@ def ablation(results: Results) -> Drawing:
 )
 def labelled_rows(results: Results) -> Drawing:
     """Return what more labelled rows buy: MRP on a calibrator, beside a calibrator that sees each label."""
-    frames = []
-    for way, (calibrator, variant, both, _) in WAYS.items():
-        alone = pl.col("projection_fit_rows") == 0
-        mine = results.rivals.filter(
-            alone if both else ~alone,
-            pl.col("metric").is_in([*SHOWN]),
-            calibrator=calibrator or results.calibrator,
-            variant=variant,
-        )
+    tones: dict[str, str] = {}
+    frames, both_parts = [], pl.col("projection_fit_rows") == 0
+    measured = results.rivals.filter(pl.col("metric").is_in([*SHOWN])).with_columns(both=both_parts)
+    for way, (calibrator, variant, both, tone) in WAYS.items():
+        mine = measured.filter(calibrator=calibrator or results.calibrator, variant=variant, both=both)
         cells = mine.group_by("rows", "metric", maintain_order=True).agg(pl.col("value").mean())
-        shown = way.replace("confidence", f"{results.calibrator}, confidence").replace(
-            "on it", f"on {results.calibrator}"
-        )
+        shown = way.format(results.calibrator)
         frames.append(cells.select(pl.lit(shown).alias("way"), pl.col("metric").replace_strict(SHOWN), "rows", "value"))
+        tones |= {shown: colour(tone)} if len(cells) else {}
     rows = pl.concat(frames).filter(pl.col("value").is_not_nan())
-    names = [frame["way"][0] for frame in frames if len(frame)]
-    tones = [colour(tone) for frame, (*_, tone) in zip(frames, WAYS.values(), strict=True) if len(frame)]
     base = alt.Chart(ROWS).encode(
         x=alt.X(
             "rows:Q",
@@ -90,7 +83,7 @@ def labelled_rows(results: Results) -> Drawing:
             axis=alt.Axis(values=sorted(rows["rows"].unique().to_list()), format="~s", grid=False),
         ),
         y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
-        color=alt.Color("way:N", scale=alt.Scale(domain=names, range=tones), sort=names),
+        color=alt.Color("way:N", scale=alt.Scale(domain=[*tones], range=[*tones.values()]), sort=[*tones]),
     )
     told = hover(way="", rows=",", value=".4f")
     panel = alt.layer(

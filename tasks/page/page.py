@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import vl_convert
@@ -13,7 +14,6 @@ from markupsafe import Markup
 
 from tasks.figures.figure import DrawnFigure
 from tasks.figures.style import DARK, FONT, LIGHT
-from tasks.page.words import Expectation
 from tasks.tables import TABLES
 from tasks.tables.display import shown
 
@@ -29,31 +29,24 @@ class DataSet:
 
     name: str
     shown: str  # `wands (simulated)`
-    gates: Sequence[Expectation]
+    gates: Sequence[Mapping[str, Any]]  # of `gates_of`
     advice: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)  # what to know before reading on, by what it is
     figures: Sequence[DrawnFigure] = ()
     failed: str = ""
 
 
-@dataclass(frozen=True)
-class Page:
-    """What a person finds in the report."""
+def html(tables: Mapping[str, pl.DataFrame], data_sets: Sequence[DataSet], **parts: Any) -> str:
+    """Return the page as text: `tables` by key, `data_sets`, and what a person reads before and between them.
 
-    verdict: Sequence[str]  # in words; the first sentence is the answer
-    simulated: Sequence[str]  # data sets of our own making
-    headline: Sequence[DrawnFigure]  # of all data sets
-    tables: Mapping[str, pl.DataFrame]
-    data_sets: Sequence[DataSet]
-    provenance: Mapping[str, str]
-
-
-def html(page: Page) -> str:
-    """Return the page as text."""
+    That is the `verdict` in words, whose first sentence is the answer, the `headline` figures of all data sets, the
+    names of those `simulated`, and the `provenance` by what it is.
+    """
     TEMPLATES.filters |= {"embedded": embedded}
     return TEMPLATES.get_template("page.html.jinja").render(
-        page=page,
-        tables=[(table.place, shown(table, page.tables[key])) for key, table in TABLES.items()],
+        parts,
+        data_sets=data_sets,
+        tables=[(table.place, shown(table, tables[key])) for key, table in TABLES.items()],
         colours={"light": LIGHT, "dark": DARK},
         font=FONT,
         style=(HERE / "page.css").read_text(encoding="utf-8"),

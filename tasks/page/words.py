@@ -1,14 +1,12 @@
 """Numbers and records as sentences, short facts, and rows that a person reads."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
-from tasks.tables.display import display_name
+from tasks.protocol.results import FAILED, display_name
 from tasks.tables.overview import KEEP, MIXED, UNKNOWN, USE
-from tasks.tables.runs import FAILED
 
 ANSWERS = {  # what a group of data sets is told, and in which words
     USE: "Rerank by the reliability on",
@@ -79,25 +77,18 @@ def provenance_in_words(
     return {"Commit": commit} | sources | {"With": libraries}
 
 
-@dataclass
-class Expectation:
-    """One thing that a gate expects, in words, and over all places where it was asked: how often it was met."""
+def gates_of(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the expectations in records of gates.json, in the order in which they were first asked.
 
-    gate: str
-    words: str
-    asked: int = 0
-    failures: list[str] = field(default_factory=list)  # where, and what was there
-
-
-def gates_of(records: Iterable[Mapping[str, Any]]) -> list[Expectation]:
-    """Return the expectations in records of gates.json, in the order in which they were first asked."""
-    rows: dict[tuple[str, str], Expectation] = {}
+    Each has its `gate`, its `words`, how often it was `asked`, and its `failures`: where, and what was there.
+    """
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
     for check in (check for record in records for check in record["checks"]):
         where = ", ".join(str(value) for value in check["coordinates"].values())
         for expected in check["expectations"]:
-            key = check["gate"], expected["description"]
-            row = rows.setdefault(key, Expectation(*key))
-            row.asked += 1
+            key = gate, words = check["gate"], expected["description"]
+            row = rows.setdefault(key, {"gate": gate, "words": words, "asked": 0, "failures": []})
+            row["asked"] += 1
             if not expected["success"]:
-                row.failures.append(f"{where}: {expected['found']} (allowed: {expected['allowed']})")
+                row["failures"].append(f"{where}: {expected['found']} (allowed: {expected['allowed']})")
     return list(rows.values())

@@ -5,10 +5,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 AVERAGE = "average"  # over the calibrators of a data set, or over the data sets: what such results are filed under
 SIMPLEX = "mrc"  # MRP's reliability as the top of a probability vector: what its results are filed under
+FAILED = "failed"  # the source of a data set that did not finish
+_NUMBER = {"variant": pl.String(), "metric": pl.String(), "value": pl.Float64()}
+_ROWS = ("rows", "calibrator_fit_rows", "projection_fit_rows")  # asked for, and there
+METRICS = pl.Schema({"calibrator": pl.String(), "seed": pl.Int64(), **_NUMBER})
+RIVALS = pl.Schema({**dict.fromkeys(("seed", *_ROWS), pl.Int64()), "calibrator": pl.String(), **_NUMBER})
+SENSITIVITY = pl.Schema({"calibrator": pl.String(), "seed": pl.Int64(), "option": pl.String(), **_NUMBER})
 Calibrator = Callable[[np.ndarray], np.ndarray]  # logits (n, K) to log-probabilities (n, K)
+
+
+def display_name(name: str, source: str) -> str:
+    """Return `wands (simulated)` for a twin, `wands (failed)` for a hole, the plain key for everything else."""
+    return f"{name} ({source})" if "simulated" in source or source == FAILED else name
 
 
 @dataclass(frozen=True)

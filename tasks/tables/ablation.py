@@ -9,31 +9,29 @@ from tasks.tables.runs import KEYS, Runs, finished, joined_sources, table
 NOTE = "Variants marked ours are not in the paper."
 METRICS = ("nll_correct", "aupr_error", "aurc", "selacc_50")
 PAPER_VARIANTS, OURS = variants_for("paper"), variants_for("rival", "sensitivity")
+IS_OURS = ~pl.col("variant").is_in(PAPER_VARIANTS)
 
 
 @table("ablation", "Structural ablation, averaged over data sets and calibrators.", NOTE, digits=4)
 def ablation_table(runs: Runs) -> pl.DataFrame:
     """Return unweighted means over (data set, calibrator) of their means over seeds; `ours` marks what we added."""
-    means = _means(runs.rows(), "variant", sources=pl.col("source").unique())
+    means = _means(runs.rows(), "variant", source=joined_sources())
     rows = _variants(means).join(means, on="variant", how="inner", maintain_order="left")
-    source = pl.col("sources").map_elements(joined_sources, return_dtype=pl.String).alias("source")
-    return finished(rows.select("variant", *METRICS, "ours", source))
+    return finished(rows.with_columns(ours=IS_OURS))
 
 
 @table("ablation_by_dataset", "Structural ablation of each data set, averaged over calibrators.", NOTE, digits=4)
 def ablation_by_dataset(runs: Runs) -> pl.DataFrame:
     """Return the same for each data set, one's own too: means over calibrators of means over seeds."""
-    keys = ("dataset", "source", "variant")
-    means = _means(runs.rows(own=True), *keys)
+    means = _means(runs.rows(own=True), "dataset", "source", "variant")
     cells = means.select("dataset", "source").unique(maintain_order=True).join(_variants(means), how="cross")
-    rows = cells.join(means, on=keys, maintain_order="left")
-    return finished(rows.select("dataset", "variant", *METRICS, "ours", "source"))
+    rows = cells.join(means, on=("dataset", "source", "variant"), maintain_order="left")
+    return finished(rows.with_columns(ours=IS_OURS))
 
 
 def _variants(means: pl.DataFrame) -> pl.DataFrame:
     """The paper's variants in its order, ours, and whatever else ran."""
-    names = [*dict.fromkeys([*PAPER_VARIANTS, *OURS, *means["variant"]])]
-    return pl.DataFrame({"variant": names, "ours": [name not in PAPER_VARIANTS for name in names]})
+    return pl.DataFrame({"variant": [*dict.fromkeys([*PAPER_VARIANTS, *OURS, *means["variant"]])]})
 
 
 def _means(rows: pl.DataFrame, *by: str, **others: pl.Expr) -> pl.DataFrame:

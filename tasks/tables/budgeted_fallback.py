@@ -19,8 +19,6 @@ def budgeted_fallback_table(runs: Runs) -> pl.DataFrame:
     deltas = {f"delta_{name}": values("mrp", name).mean() - values("confidence", name).mean() for name in metrics}
     cells = runs.rows().group_by(*KEYS, maintain_order=True).agg(**deltas)
     sets = cells.group_by("dataset", "source", maintain_order=True).agg(pl.col(*deltas).mean())
-    average = sets.select(
-        pl.lit(AVERAGE).alias("dataset"), pl.col(*deltas).mean(), pl.lit(joined_sources(sets["source"])).alias("source")
-    )
-    rows = finished(sets, runs)
-    return rows if sets.is_empty() else pl.concat([rows, finished(average)])
+    whole = sets.with_columns(dataset=pl.lit(AVERAGE)).group_by("dataset")
+    average = whole.agg(pl.col(*deltas).mean(), source=joined_sources())
+    return pl.concat([finished(sets, runs), finished(average)])

@@ -8,8 +8,8 @@ import polars as pl
 from tasks.protocol.results import AVERAGE, SIMPLEX
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 
-PROBABILITY = ("ece", "top_ece", "nll", "brier")
 SHARES = ("infeasible_share", "solved_share")
+OF_SIMPLEX = ("ece", "top_ece", "nll", "brier", *SHARES)  # measured of MRC, all others of MRP
 # What varies: `average` stands for the mean over calibrators, or over data sets; quantity is before, after or delta.
 CELL = ("dataset", "calibrator", "metric", "quantity")
 
@@ -21,23 +21,27 @@ def deviations(runs: Runs) -> pl.DataFrame:
     where `sampled` says; both are null where it was not measured. Within a data set all calibrators share the rows, so
     that their mean varies as much as one; data sets are independent of one another.
     """
-    errors = _bootstrapped(runs)
-    errors = _first_of_each([_of_shares(runs), _over_sets(errors), errors])
+    measured = _in_the_paper(runs.intervals.filter(pl.col("standard_error").is_finite()))
+    members = measured.filter(pl.col("calibrator") != AVERAGE).select(*CELL, value="standard_error")
+    bootstrapped = _first_of_each(
+        _errors(measured, "standard_error", "bootstrap over test groups"),
+        _errors(_averaged(members, "calibrator"), "value", "mean bootstrap error of the calibrators, which share rows"),
+    )
+    errors = _first_of_each(_of_shares(runs), _over_sets(bootstrapped), bootstrapped)
     return _over_seeds(runs).join(errors, on=CELL, how="left", maintain_order="left")
 
 
 def _over_seeds(runs: Runs) -> pl.DataFrame:
     """Deviation over seeds of every cell and of its averages: the values of one seed are averaged first."""
     keys = ("dataset", "calibrator", "seed", "metric")
-    # MRP's, or MRC's where class probabilities are measured.
-    projected = pl.when(pl.col("metric").is_in([*PROBABILITY, *SHARES])).then(pl.lit(SIMPLEX)).otherwise(pl.lit("mrp"))
+    projected = pl.when(pl.col("metric").is_in(OF_SIMPLEX)).then(pl.lit(SIMPLEX)).otherwise(pl.lit("mrp"))
     variants = {"before": pl.lit("confidence"), "after": projected}
     sides = {side: pl.col("value").filter(pl.col("variant") == name).first() for side, name in variants.items()}
     wide = _in_the_paper(runs.metrics).group_by(keys, maintain_order=True).agg(**sides)
-    long = wide.with_columns(delta=pl.col("after") - pl.col("before")).unpivot(
+    cells = wide.with_columns(delta=pl.col("after") - pl.col("before")).unpivot(
         on=[*sides, "delta"], index=keys, variable_name="quantity"
     )
-    cells = long.drop_nulls("value").select(*CELL, "seed", "value")
+    cells = cells.drop_nulls("value").select(*CELL, "seed", "value")
     sets = _averaged(cells, "calibrator")
     whole = pl.concat([cells, sets, _averaged(sets.filter(pl.col("dataset") != BOOSTED), "dataset")])
     return whole.group_by(CELL, maintain_order=True).agg(seeds=pl.col("value").std(ddof=1), n_seeds=pl.len())
@@ -57,41 +61,29 @@ def _averaged(frame: pl.DataFrame, over: str) -> pl.DataFrame:
     return means.with_columns(pl.lit(AVERAGE).alias(over)).select(frame.columns)
 
 
-def _errors(cells: pl.DataFrame, error: str, sampled: str) -> pl.DataFrame:
+def _errors(cells: pl.DataFrame, error: pl.Expr | str, sampled: str) -> pl.DataFrame:
     """The column `error` as the standard errors of the cells, which come from `sampled`."""
     return cells.select(*CELL, standard_error=error, sampled=pl.lit(sampled))
 
 
-def _first_of_each(errors: list[pl.DataFrame]) -> pl.DataFrame:
+def _first_of_each(*errors: pl.DataFrame) -> pl.DataFrame:
     """The first standard error that each cell has in the frames."""
     return pl.concat(errors).unique(CELL, keep="first", maintain_order=True)
-
-
-def _bootstrapped(runs: Runs) -> pl.DataFrame:
-    """Standard errors of cells and of means over calibrators; where the latter's is not known, that of one."""
-    measured = _in_the_paper(runs.intervals.filter(pl.col("standard_error").is_finite()))
-    members = measured.filter(pl.col("calibrator") != AVERAGE).select(*CELL, value="standard_error")
-    of_means = "mean bootstrap error of the calibrators, which share rows"
-    errors = _errors(measured, "standard_error", "bootstrap over test groups")
-    return _first_of_each([errors, _errors(_averaged(members, "calibrator"), "value", of_means)])
 
 
 def _over_sets(errors: pl.DataFrame) -> pl.DataFrame:
     """Standard errors of means over the paper's data sets, where each of them has one."""
     averages = errors.filter(pl.col("dataset").is_in(PAPER_DATASETS), calibrator=AVERAGE)
-    total = averages.group_by("metric", "quantity", maintain_order=True).agg(
-        total=pl.col("standard_error").pow(2).sum().sqrt() / pl.len(), sets=pl.len()
-    )
-    whole = total.filter(sets=len(PAPER_DATASETS))
-    cells = whole.with_columns(dataset=pl.lit(AVERAGE), calibrator=pl.lit(AVERAGE))
-    return _errors(cells, "total", "bootstrap errors of independent data sets")
+    total = pl.col("standard_error").pow(2).sum().sqrt() / pl.len()
+    sets = averages.group_by("metric", "quantity", maintain_order=True).agg(total=total, sets=pl.len())
+    whole = sets.filter(sets=len(PAPER_DATASETS)).with_columns(dataset=pl.lit(AVERAGE), calibrator=pl.lit(AVERAGE))
+    return _errors(whole, "total", "bootstrap errors of independent data sets")
 
 
 def _of_shares(runs: Runs) -> pl.DataFrame:
     """Binomial standard errors of shares of test rows: no bootstrap is made of them."""
     shares = _in_the_paper(runs.metrics.filter(pl.col("metric").is_in(SHARES), variant=SIMPLEX))
     means = shares.group_by("dataset", "calibrator", "metric", maintain_order=True).agg(share=pl.col("value").mean())
-    cells = means.with_columns(quantity=pl.lit("after"), rows=runs.test_rows())
-    known = cells.filter(pl.col("rows") > 0, pl.col("share").is_between(0, 1))
-    error = (pl.col("share") * (1 - pl.col("share")) / pl.col("rows")).sqrt()
-    return _errors(known.with_columns(error=error), "error", "binomial over test rows, blind to groups")
+    share, rows = pl.col("share"), runs.test_rows()
+    known = means.filter(rows > 0, share.is_between(0, 1)).with_columns(quantity=pl.lit("after"))
+    return _errors(known, (share * (1 - share) / rows).sqrt(), "binomial over test rows, blind to groups")

@@ -11,8 +11,8 @@ import polars as pl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tasks.metrics.registry import METRICS, Metric
-from tasks.protocol.results import AVERAGE
-from tasks.tables.runs import BOOSTED, FAILED, PAPER_DATASETS, Table
+from tasks.protocol.results import AVERAGE, display_name
+from tasks.tables.runs import BOOSTED, PAPER_DATASETS, Table
 
 OWN = "Own data sets"
 SIMULATED = (
@@ -38,13 +38,6 @@ class Shown(NamedTuple):
     improved: bool = False
 
 
-class Section(NamedTuple):
-    """Rows under one heading: the paper's data sets have none."""
-
-    heading: str
-    rows: list[list[Shown]]
-
-
 @dataclass(frozen=True)
 class ShownTable:
     """A table as people read it: rounded, with every row of its CSV."""
@@ -53,13 +46,13 @@ class ShownTable:
     caption: str
     note: str
     columns: list[str]
-    sections: list[Section]
+    sections: dict[str, list[list[Shown]]]  # rows by their heading: the paper's data sets have none
     rows: int
 
     @property
     def texts(self) -> list[list[str]]:
         """Return the cells of all rows, without marks or sections."""
-        return [[cell.text for cell in row] for section in self.sections for row in section.rows]
+        return [[cell.text for cell in row] for rows in self.sections.values() for row in rows]
 
     def markdown(self) -> str:
         """Return the table in Markdown: caption, rows, note; improvements are bold."""
@@ -73,20 +66,16 @@ def shown(table: Table, frame: pl.DataFrame) -> ShownTable:
     """
     of_paper = [*PAPER_DATASETS, BOOSTED, AVERAGE, "all"]
     own = ~pl.col("dataset").is_in(of_paper) if "dataset" in frame.columns else pl.lit(value=False)
-    sections = [
-        Section(heading, [list(_row(table, row)) for row in rows.iter_rows(named=True)])
-        for heading, rows in (("", frame.filter(~own)), (OWN, frame.filter(own)))
-    ]
+    parts = {"": frame.filter(~own), OWN: frame.filter(own)}
+    sections = {
+        heading: [list(_row(table, row)) for row in rows.iter_rows(named=True)]
+        for heading, rows in parts.items()
+        if len(rows)
+    }
     simulated = any("simulated" in (source or "") for source in frame["source"])
     columns = [name for name in frame.columns if name != "source" and not name.endswith("_std")]
-    sections = [section for section in sections if section.rows] or [Section("", [])]
     note = f"{table.note} {SIMULATED if simulated else ''}".strip()
-    return ShownTable(table.key, table.caption, note, columns, sections, len(frame))
-
-
-def display_name(name: str, source: str) -> str:
-    """Return `wands (simulated)` for a twin, `wands (failed)` for a hole, the plain key for everything else."""
-    return f"{name} ({source})" if "simulated" in source or source == FAILED else name
+    return ShownTable(table.key, table.caption, note, columns, sections or {"": []}, len(frame))
 
 
 def cell(value: object, digits: int = 3, *, signed: bool = False) -> str:

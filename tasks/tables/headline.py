@@ -6,11 +6,9 @@ import polars as pl
 
 from tasks.metrics.comparison import BETTER, WORSE, sign_of
 from tasks.metrics.registry import COMPARED, METRICS
-from tasks.protocol.results import AVERAGE
-from tasks.tables.display import display_name
-from tasks.tables.intervals import intervals_table
-from tasks.tables.main import main_table
-from tasks.tables.runs import FAILED, PAPER_DATASETS, Runs
+from tasks.protocol.results import AVERAGE, FAILED, display_name
+from tasks.tables import intervals, main
+from tasks.tables.runs import PAPER_DATASETS, Runs
 
 COVERS = (
     "The change is the mean over the calibrators that ran. The interval covers the drawing of test groups, given the "
@@ -24,30 +22,29 @@ def headline(runs: Runs) -> dict[str, Any]:
     Data sets are named as people read them, for `dvc metrics` shows these names; `data_sets` counts, for each metric,
     those with an interval: improved, worsened, and all of them.
     """
-    table = main_table(runs).filter(pl.col("source") != FAILED).group_by("dataset", "source", maintain_order=True)
+    table = main.main_table(runs).filter(pl.col("source") != FAILED).group_by("dataset", "source", maintain_order=True)
     means = table.agg(pl.col(f"{metric}_delta").mean().alias(metric) for metric in COMPARED)
     changes = {display_name(row.pop("dataset"), row.pop("source")): row for row in means.iter_rows(named=True)}
     averages = judged(runs)
-    return changes | {"data_sets": {metric: _counts(averages, metric) for metric in COMPARED}}
+    return changes | {"data_sets": {metric: _counts(averages.filter(metric=metric)) for metric in COMPARED}}
 
 
 def judged(runs: Runs) -> pl.DataFrame:
     """Return the average of each data set with its `sign`, by its 95% interval and by Holm's p over data sets."""
-    averages = intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
+    averages = intervals.intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
     looks = averages.select("metric", "low", "high", "p_holm").iter_rows()
     signs = [sign_of(METRICS[metric].direction, low, high, p) for metric, low, high, p in looks]
     return averages.with_columns(pl.Series("sign", signs, dtype=pl.String))
 
 
-def _counts(averages: pl.DataFrame, metric: str) -> dict[str, int]:
-    rows = averages.filter(pl.col("metric") == metric)
+def _counts(rows: pl.DataFrame) -> dict[str, int]:
     improved, worsened = (rows.filter(sign=sign).height for sign in (BETTER, WORSE))
-    return {"improved": improved, "worsened": worsened, "of": rows["low"].drop_nulls().len()}
+    return {"improved": improved, "worsened": worsened, "of": rows["low"].count()}
 
 
 def headline_sentence(runs: Runs) -> str:
     """Return on how many of the paper's and of one's own sets correctness NLL falls, and what the interval covers."""
-    averages = judged(runs)
+    averages = judged(runs).filter(metric="nll_correct")
     paper = pl.col("dataset").is_in(PAPER_DATASETS)
     families = ((averages.filter(paper), "data sets"), (averages.filter(~paper), "own data sets"))
     sentences = [_sentence(rows, name) for rows, name in families if len(rows)]
@@ -57,9 +54,8 @@ def headline_sentence(runs: Runs) -> str:
     return " ".join([*sentences, *failed, COVERS])
 
 
-def _sentence(averages: pl.DataFrame, name: str) -> str:
-    counts = _counts(averages, "nll_correct")
-    rows = averages.filter(pl.col("metric") == "nll_correct")
+def _sentence(rows: pl.DataFrame, name: str) -> str:
+    counts = _counts(rows)
     sources = rows.group_by("source", maintain_order=True).len().iter_rows()
     named = ", ".join(source if count == len(rows) else f"{count} {source}" for source, count in sources)
     worse = f"; on {counts['worsened']} it raises it" if counts["worsened"] else ""

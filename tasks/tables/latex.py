@@ -7,7 +7,7 @@ from itertools import groupby
 import polars as pl
 
 from tasks.metrics.registry import Metric
-from tasks.tables.display import MEMBERS, TEMPLATES, Section, ShownTable, metric_of
+from tasks.tables.display import MEMBERS, TEMPLATES, Shown, ShownTable, metric_of
 
 SYMBOLS = {"nll_correct": r"\mathrm{NLL}_{\mathrm{correct}}"}
 HEADS = {"ece": "Fixed ECE", "top_ece": "Top ECE", "brier": "Brier"}  # where the paper's are shorter than titles
@@ -40,7 +40,7 @@ def latex(table: ShownTable, schema: pl.Schema) -> str:
         kinds="".join(kinds),
         caption=escaped(f"{table.caption} {table.note}".strip()),
         header=_header(table.columns),
-        sections=[(section.heading, _lines(section, table.columns)) for section in table.sections],
+        sections=[(heading, _lines(rows, table.columns)) for heading, rows in table.sections.items()],
     )
 
 
@@ -63,16 +63,15 @@ def _head(metric: Metric) -> str:
     return f"${symbol}{arrow}$" if symbol else f"{escaped(HEADS.get(metric.key, metric.title))}${arrow}$"
 
 
-def _lines(section: Section, columns: list[str]) -> list[str]:
+def _lines(rows: list[list[Shown]], columns: list[str]) -> list[str]:
     """Rows, with a rule wherever the data set changes in a table of several rows for each."""
     place = columns.index("dataset") if "dataset" in columns else 0
-    groups = groupby(section.rows, lambda row: row[place].text)
     blocks = [
         [_line(rf"\textbf{{{escaped(text)}}}" if improved else escaped(text) for text, improved in row) for row in rows]
-        for _, rows in groups
+        for _, rows in groupby(rows, lambda row: row[place].text)
     ]
-    parted = any(len(rows) > 1 for rows in blocks)
-    return [line for rows in blocks for line in ([r"\midrule", *rows] if parted and rows is not blocks[0] else rows)]
+    parted = [r"\midrule"] if any(len(lines) > 1 for lines in blocks) else []
+    return [line for lines in blocks for line in (lines if lines is blocks[0] else parted + lines)]
 
 
 def _line(cells: Iterable[str]) -> str:

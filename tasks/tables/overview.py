@@ -1,26 +1,24 @@
 """The first table that a person reads: does reranking by reliability help, where, by how much, and what to do."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
 
 import polars as pl
 
 from tasks.metrics.comparison import BETTER, NOT_CERTAIN, WORSE, found_per_1000, together
 from tasks.metrics.registry import METRICS
 from tasks.protocol.results import AVERAGE
-from tasks.tables.ablation import ablation_by_dataset
-from tasks.tables.headline import judged
-from tasks.tables.rivals import rivals_table
-from tasks.tables.runs import KEYS, NUMBER, TEXT, Runs, finished, in_order, table, values
+from tasks.tables import ablation, headline, rivals
+from tasks.tables.runs import KEYS, NUMBER, TEXT, Runs, finished, table, values
 
 KEPT_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
 AS_WELL, OF_THE_GAIN = 0.001, 0.1  # how far behind MRP a cheaper way may be: so much, and that share of what MRP gains
-RECALIBRATED = "matrix"
 BASE = "ts"  # what MRP stands on where it is held against recalibration
 USE, KEEP, MIXED, UNKNOWN = "Use the reliability", "Keep your confidence", "Mixed", "Too few test groups to tell"
-PREDICTS, RANKS = ("nll_correct",), ("aupr_error", "aurc")
+RANKS = ("aupr_error", "aurc")
 JUDGED = {key: METRICS[key].title for key in ("nll_correct", "aurc")}  # what a cheaper way has to reach: lower
-Numbers = Sequence[float | None]  # one for each of JUDGED
-UNMEASURED: Numbers = [None] * len(JUDGED)
+UNMEASURED = [None] * len(JUDGED)
 NUMBERS = (
     *("accuracy", "nll_correct_delta", "low", "high", "aurc_conf", "aurc_mrp"),
     *("found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
@@ -47,8 +45,9 @@ def overview_table(runs: Runs) -> pl.DataFrame:
     95% and not corrected over data sets, as the advice is. The label spread stands beside the 95th percentile of
     shuffled labels, in percentage points.
     """
-    rows = _measured(runs)
-    for bounds in (_bounded(runs, "nll_correct"), _bounded(runs, "selacc_70", "kept_")):
+    rows, changes = _measured(runs), runs.intervals.filter(calibrator=AVERAGE, quantity="delta")
+    for metric, prefix in (("nll_correct", ""), ("selacc_70", "kept_")):
+        bounds = changes.filter(metric=metric).select("dataset", pl.col("value", "low", "high").name.prefix(prefix))
         rows = rows.join(bounds, on="dataset", how="left", maintain_order="left")
     advice = pl.col("dataset").replace_strict(_advice(runs), default=None, return_dtype=TEXT)
     rows = _with_reviews(rows.with_columns(n=runs.test_rows(), advice=advice))
@@ -56,7 +55,8 @@ def overview_table(runs: Runs) -> pl.DataFrame:
     warned = pl.when(pl.col("advice").str.starts_with(USE) & no_more).then(
         pl.col("advice") + pl.lit(" Where 30% are reviewed, it finds no more errors.")
     )
-    return finished(rows.with_columns(advice=warned.otherwise("advice")).select(SCHEMA.names()), runs, own=True)
+    rows = rows.with_columns(advice=warned.otherwise("advice"), nll_correct_delta="value")
+    return finished(rows.select(SCHEMA.names()), runs, own=True)
 
 
 def _measured(runs: Runs) -> pl.DataFrame:
@@ -70,17 +70,9 @@ def _measured(runs: Runs) -> pl.DataFrame:
         "label_spread_pp": 100 * values("confidence", "label_spread"),
         "random_p95_pp": 100 * values("confidence", "label_spread_null_p95"),
     }
-    cells = runs.rows(own=True).group_by(*KEYS, maintain_order=True).agg(**{k: v.mean() for k, v in wanted.items()})
-    numbers = [pl.col(name).fill_nan(None).mean() for name in wanted]
-    return cells.group_by("dataset", "source", maintain_order=True).agg(numbers)
-
-
-def _bounded(runs: Runs, metric: str, prefix: str = "") -> pl.DataFrame:
-    """The change of one metric, meant over calibrators, and its interval."""
-    averages = in_order(runs, runs.intervals, own=True).filter(calibrator=AVERAGE, metric=metric, quantity="delta")
-    return averages.select("dataset", pl.col("value", "low", "high").name.prefix(prefix)).rename(
-        {"value": f"{metric}_delta"}, strict=False
-    )
+    means = {name: of_seeds.mean() for name, of_seeds in wanted.items()}
+    cells = runs.rows(own=True).group_by(*KEYS, maintain_order=True).agg(**means)
+    return cells.group_by("dataset", "source", maintain_order=True).agg(pl.col(*wanted).fill_nan(None).mean())
 
 
 def _with_reviews(rows: pl.DataFrame) -> pl.DataFrame:
@@ -94,21 +86,20 @@ def _with_reviews(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _advice(runs: Runs) -> dict[str, str]:
     """What to do with each data set, by its intervals, and what does as well."""
-    ablation, rivals = ablation_by_dataset(runs), rivals_table(runs)
-    advice = {}
-    for (dataset,), rows in judged(runs).group_by("dataset", maintain_order=True):
+    others, advice = [ablation.ablation_by_dataset(runs), rivals.rivals_table(runs)], {}
+    for (dataset,), rows in headline.judged(runs).group_by("dataset", maintain_order=True):
         answer = _answer(rows.filter(pl.col("low").is_not_null()))
-        mine = [table.filter(dataset=dataset) for table in (ablation, rivals)]
-        advice[str(dataset)] = " ".join([f"{answer}.", *(_as_well(*mine) if answer.startswith((USE, MIXED)) else [])])
+        as_well = _as_well(*(table.filter(dataset=dataset) for table in others))
+        advice[str(dataset)] = " ".join([f"{answer}.", *(as_well if answer.startswith((USE, MIXED)) else [])])
     return advice
 
 
 def _answer(changes: pl.DataFrame) -> str:
     """By the correctness NLL, and by the two metrics that rank, each corrected over data sets."""
     signs = dict(changes.select("metric", "sign").iter_rows())
-    if not signs.keys() & {*PREDICTS}:
+    if "nll_correct" not in signs:
         return UNKNOWN
-    predicts, ranks = (together(signs[metric] for metric in of if metric in signs) for of in (PREDICTS, RANKS))
+    predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS if metric in signs)
     if predicts == ranks == BETTER:
         return f"{USE}: it predicts and ranks better"
     if predicts == ranks == NOT_CERTAIN:
@@ -117,25 +108,24 @@ def _answer(changes: pl.DataFrame) -> str:
     return f"{answer}: the reliability predicts {predicts} and ranks {ranks}"
 
 
-def _as_well(ablation: pl.DataFrame, rivals: pl.DataFrame) -> Iterator[str]:
+def _as_well(variants: pl.DataFrame, calibrators: pl.DataFrame) -> Iterator[str]:
     """Cheaper ways that reach what MRP does on one data set."""
-    variants = {row["variant"]: [row[metric] for metric in JUDGED] for row in ablation.to_dicts()}
-    platt = (variants.get(name, UNMEASURED) for name in ("label_platt", "mrp", "confidence"))
-    yield from _reached("A Platt line for each label", *platt)
-    shared = rivals.filter(pl.col("projection_fit_rows") > 0)
-    most = {row["calibrator"]: row for row in shared.filter(pl.col("rows") == pl.col("rows").max()).to_dicts()}
-    places = ((RECALIBRATED, "conf"), (BASE, "mrp"), (BASE, "conf"))
-    matrix = ([most.get(name, {}).get(f"{metric}_{way}") for metric in JUDGED] for name, way in places)
-    yield from _reached("If probabilities may change, matrix scaling", *matrix)
+    shared = calibrators.filter(pl.col("projection_fit_rows") > 0)
+    most = shared.filter(pl.col("rows") == pl.col("rows").max()).to_dicts()
+    of = {row["variant"]: [row[metric] for metric in JUDGED] for row in variants.to_dicts()}
+    for row, way in product(most, ("conf", "mrp")):
+        of[row["calibrator"], way] = [row[f"{metric}_{way}"] for metric in JUDGED]
+    for words, *places in (
+        ("A Platt line for each label", "label_platt", "mrp", "confidence"),
+        ("If probabilities may change, matrix scaling", ("matrix", "conf"), (BASE, "mrp"), (BASE, "conf")),
+    ):
+        numbers = [*zip(JUDGED.values(), *(of.get(place, UNMEASURED) for place in places), strict=True)]
+        if all(_reached(*columns) for _, *columns in numbers):
+            beside = (f"{name} {at:.3f} beside {mrp:.3f}" for name, at, mrp, _ in numbers)
+            yield f"{words} does as well ({', '.join(beside)})."
 
 
-def _reached(way: str, there: Numbers, ours: Numbers, before: Numbers) -> Iterator[str]:
-    """A sentence if `there` is about as low as MRP in each metric of JUDGED, where `before` is the confidence."""
-    places = [
-        (name, at, mrp, at <= mrp + min(AS_WELL, OF_THE_GAIN * max(confidence - mrp, 0)))
-        for name, at, mrp, confidence in zip(JUDGED.values(), there, ours, before, strict=True)
-        if at is not None and mrp is not None and confidence is not None
-    ]
-    if len(places) == len(JUDGED) and all(reached for *_, reached in places):
-        numbers = (f"{name} {at:.3f} beside {mrp:.3f}" for name, at, mrp, _ in places)
-        yield f"{way} does as well ({', '.join(numbers)})."
+def _reached(at: Any, mrp: Any, confidence: Any) -> bool:
+    """Is a cheaper way's number known, and about as low as MRP's, which stands in place of that of the confidence?"""
+    known = None not in (at, mrp, confidence)
+    return known and at <= mrp + min(AS_WELL, OF_THE_GAIN * max(confidence - mrp, 0))

@@ -4,7 +4,7 @@ import polars as pl
 
 from tasks.tables.runs import BOLD, DEVIATION, Runs, compared, finished, in_order, table
 
-KEYS = ("dataset", "rows", "calibrator")
+FIT_ROWS = ("calibrator_fit_rows", "projection_fit_rows")
 
 
 @table(
@@ -22,8 +22,6 @@ def rivals_table(runs: Runs) -> pl.DataFrame:
     columns = compared()
     frame = runs.rivals.with_columns(alone=pl.col("projection_fit_rows") == 0)
     rows = in_order(runs, frame, own=True, by=("dataset", "rows", "alone", "calibrator", "seed"))
-    counts = {
-        name: pl.col(name).mean().round().cast(pl.Int64) for name in ("calibrator_fit_rows", "projection_fit_rows")
-    }
-    cells = rows.group_by(*KEYS, "alone", "source", maintain_order=True).agg(**counts, **columns)
-    return finished(cells.select("dataset", "rows", *counts, "calibrator", *columns, "source"))
+    cells = rows.group_by("dataset", "rows", "calibrator", "alone", "source", maintain_order=True)
+    means = cells.agg(pl.col(*FIT_ROWS).mean().round().cast(pl.Int64), **columns)
+    return finished(means.select("dataset", "rows", *FIT_ROWS, "calibrator", *columns, "source"))

@@ -1,7 +1,7 @@
 """What a table is, and what it is made from: the results of all data sets, as one frozen value, and their gathering."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -10,24 +10,14 @@ from polars.selectors import float as float_columns
 
 from tasks.calibrators import CALIBRATORS, calibrators_for
 from tasks.metrics.registry import COMPARED
+from tasks.protocol.results import FAILED
 
 PAPER_DATASETS = ("amazon_esci", "mslr_web10k", "alloprof_rerank", "esci_rerank_us", "wands", "scidocs")
 BOOSTED = "mslr_web10k_boosted"  # the same judgements under a LightGBM base: the paper's robustness check
 PAPER_CALIBRATORS = calibrators_for("paper")
 TEXT, WHOLE, NUMBER = pl.String, pl.Int64, pl.Float64
-Columns = dict[str, type[pl.DataType]]
-KEYS: Columns = {"dataset": TEXT, "source": TEXT, "calibrator": TEXT}
-RESULT: Columns = {"variant": TEXT, "metric": TEXT, "value": NUMBER}
-METRICS = pl.Schema(KEYS | {"seed": WHOLE} | RESULT)
-COUNTS: Columns = {"rows": WHOLE, "calibrator_fit_rows": WHOLE, "projection_fit_rows": WHOLE}  # asked for, and there
-RIVALS = pl.Schema(KEYS | {"seed": WHOLE} | COUNTS | RESULT)
-SENSITIVITY = pl.Schema(KEYS | {"seed": WHOLE, "option": TEXT} | RESULT)
-INTERVALS = pl.Schema(
-    KEYS
-    | {"metric": TEXT, "quantity": TEXT, "value": NUMBER, "standard_error": NUMBER}
-    | {"low": NUMBER, "high": NUMBER, "p": NUMBER, "groups": WHOLE}
-)
-FAILED = "failed"  # the source of a data set that did not finish
+KEYS = ("dataset", "source", "calibrator")
+ORDER = ("dataset", "calibrator", "seed")  # of the rows of a table
 Place = Literal["first", "comparison", "list", "beside"]  # on the page; `beside` it are those of thousands of rows
 BOLD = "Bold changes are improvements."
 DEVIATION = (
@@ -44,22 +34,18 @@ class Runs:
     """
 
     metrics: pl.DataFrame
-    intervals: pl.DataFrame = field(default_factory=INTERVALS.to_frame)
-    rivals: pl.DataFrame = field(default_factory=RIVALS.to_frame)
-    sensitivity: pl.DataFrame = field(default_factory=SENSITIVITY.to_frame)
-    facts: tuple[Mapping[str, Any], ...] = ()
-    missing: tuple[str, ...] = ()  # data sets that failed
-    calibrators: tuple[str, ...] = PAPER_CALIBRATORS  # those that were asked for,
-    calibrators_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # and of single data sets instead
+    intervals: pl.DataFrame
+    rivals: pl.DataFrame
+    sensitivity: pl.DataFrame
+    facts: tuple[Mapping[str, Any], ...]
+    missing: tuple[str, ...]  # data sets that failed
+    calibrators: tuple[str, ...]  # those that were asked for,
+    calibrators_of: Mapping[str, tuple[str, ...]]  # and of single data sets instead
 
     def own(self) -> list[str]:
         """Return data sets that are not the paper's, in the order of the facts, then of the results."""
         seen = [fact["dataset"] for fact in self.facts] + [*self.metrics["dataset"].unique(maintain_order=True)]
         return [name for name in dict.fromkeys([*seen, *self.missing]) if name not in (*PAPER_DATASETS, BOOSTED)]
-
-    def sources(self) -> dict[str, str]:
-        """Return where each data set that has results comes from."""
-        return dict(self.metrics.select("dataset", "source").unique(maintain_order=True).iter_rows())
 
     def test_rows(self) -> pl.Expr:
         """Return the number of test rows of the set in the column `dataset`; null where its facts do not say it."""
@@ -107,18 +93,13 @@ def table(
     return partial(Table, key, caption, note, digits, place)
 
 
-def in_order(
-    runs: Runs, frame: pl.DataFrame, *, own: bool, by: Iterable[str] = ("dataset", "calibrator", "seed")
-) -> pl.DataFrame:
+def in_order(runs: Runs, frame: pl.DataFrame, *, own: bool, by: Iterable[str] = ORDER) -> pl.DataFrame:
     """Return rows of the paper's data sets (and one's own), sorted by those columns of `by` that the frame has."""
     datasets = [*PAPER_DATASETS, *(runs.own() if own else [])]
-    calibrators = dict.fromkeys([*CALIBRATORS, *runs.others()])
-    keys = {name: pl.col(name) for name in by if name in frame.columns}
-    for name, order in (("dataset", datasets), ("calibrator", calibrators)):
-        if name in keys:
-            places = {member: place for place, member in enumerate(order)}
-            keys[name] = pl.col(name).replace_strict(places, default=len(places), return_dtype=WHOLE)
-    return frame.filter(pl.col("dataset").is_in(datasets)).sort(*keys.values(), maintain_order=True)
+    kinds = {"dataset": pl.Enum(datasets), "calibrator": pl.Enum([*dict.fromkeys([*CALIBRATORS, *runs.others()])])}
+    columns = (name for name in by if name in frame.columns)
+    keys = [pl.col(name).cast(kinds[name], strict=False) if name in kinds else pl.col(name) for name in columns]
+    return frame.filter(pl.col("dataset").is_in(datasets)).sort(keys, nulls_last=True, maintain_order=True)
 
 
 def values(variant: str, metric: str) -> pl.Expr:
@@ -148,6 +129,6 @@ def finished(table: pl.DataFrame, runs: Runs | None = None, *, own: bool = False
     return table.select(pl.exclude("source"), "source").with_columns(float_columns().fill_nan(None))
 
 
-def joined_sources(sources: Iterable[str]) -> str:
+def joined_sources() -> pl.Expr:
     """Return the source of an average: the one of all its members, or all of theirs."""
-    return "+".join(sorted(set(sources)))
+    return pl.col("source").unique().sort().str.join("+")

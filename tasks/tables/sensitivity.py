@@ -3,7 +3,7 @@
 import polars as pl
 
 from tasks.projection.variants import variants_for
-from tasks.tables.runs import BOOSTED, SENSITIVITY, Runs, finished, in_order, table
+from tasks.tables.runs import BOOSTED, Runs, finished, in_order, table
 
 # An alternative that is a variant or a data set of its own, and the default that it stands beside.
 ALTERNATIVES = (
@@ -22,18 +22,14 @@ def sensitivity_table(runs: Runs) -> pl.DataFrame:
     it stands in its place.
     """
     swaps = [*(("calibrator", other, "ts") for other in runs.others()), *ALTERNATIVES]
-    options = pl.concat([runs.sensitivity, *(_alternatives(runs.metrics, *swap) for swap in swaps)])
-    pairs = options.join(runs.metrics.rename({"value": "default"}), on=KEYS, how="left", maintain_order="left")
+    options = [runs.sensitivity]
+    for column, other, default in swaps:  # the rows of `other` are filed under the default that they stand beside
+        rows = runs.metrics.filter(pl.col(column) == other).with_columns(pl.lit(default).alias(column))
+        options.append(rows.with_columns(option=pl.lit(other)).select(runs.sensitivity.columns))
+    defaults = runs.metrics.rename({"value": "default"})
+    pairs = pl.concat(options).join(defaults, on=KEYS, how="left", maintain_order="left")
     keys = ("dataset", "calibrator", "option", "variant", "metric")
     rows = in_order(runs, pairs, own=True, by=("dataset", "calibrator"))
     cells = rows.sort("seed", maintain_order=True).group_by(*keys, "source", maintain_order=True)
-    means = cells.agg(
-        pl.col("default", "value").mean(), (pl.col("value") - pl.col("default")).mean().alias("difference")
-    )
+    means = cells.agg(pl.col("default", "value").mean(), difference=(pl.col("value") - pl.col("default")).mean())
     return finished(means.select(*keys, "default", "value", "difference", "source"))
-
-
-def _alternatives(metrics: pl.DataFrame, column: str, other: str, default: str) -> pl.DataFrame:
-    """Rows of `other`, filed under the `default` that they stand beside, with `other` as the option."""
-    rows = metrics.filter(pl.col(column) == other)
-    return rows.with_columns(pl.lit(default).alias(column), option=pl.lit(other)).select(*SENSITIVITY)

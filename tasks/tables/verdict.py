@@ -8,31 +8,27 @@ column. `row` is a calibrator, a variant, a base predictor, or `average`; the da
 `average` too.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
-from tasks.protocol.results import AVERAGE
-from tasks.tables.ablation import ablation_table
-from tasks.tables.budgeted_fallback import budgeted_fallback_table
+from tasks.metrics.registry import METRICS
+from tasks.protocol.results import AVERAGE, FAILED
+from tasks.tables import ablation, budgeted_fallback, label_spread, main, robustness, simplex_projection
 from tasks.tables.deviations import CELL, deviations
 from tasks.tables.display import metric_of
-from tasks.tables.label_spread import label_spread_table
-from tasks.tables.main import main_table
-from tasks.tables.robustness import BASES, UNCALIBRATED, robustness_table
-from tasks.tables.runs import BOOSTED, FAILED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs, finished, table
-from tasks.tables.simplex_projection import simplex_projection_table
+from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs, finished, table
 
 FOLDER = Path(__file__).parent / "paper"
 # The paper's tables of results, in its order.
 TABLES = (
-    main_table,
-    budgeted_fallback_table,
-    label_spread_table,
-    ablation_table,
-    simplex_projection_table,
-    robustness_table,
+    main.main_table,
+    budgeted_fallback.budgeted_fallback_table,
+    label_spread.label_spread_table,
+    ablation.ablation_table,
+    simplex_projection.simplex_projection_table,
+    robustness.robustness_table,
 )
 PLACE = ("table", "dataset", "row", "column")  # where a number stands
 ROWS = ("calibrator", "variant", "base")  # columns that name the row, where there is one of them
@@ -44,15 +40,13 @@ SCHEMA = pl.Schema(
 )
 NOT_COMPARABLE = "not comparable"
 OFFICIAL = "hub"  # where the paper's data sets lie, drawn as its authors drew them
-NOT_RUN = "not run"
 # Averages are compared only if all that the paper averages is there, and nothing else.
 OTHER_SETS = "the paper averages its six data sets, and not all of them come from the hub here"
 OTHER_CALIBRATORS = "the paper averages six calibrators, and it was not just these that were run"
 ALL = "all"  # stands for every table, row or data set that a reason holds for
 QUANTITIES = {"conf": "before", "base": "before", "mrp": "after", "mrc": "after", "delta": "delta"}
 MEASURED = {  # metric and quantity of columns that do not say it by their names
-    "accuracy": ("accuracy", "before"),
-    "ece": ("ece", "before"),
+    **{metric: (metric, "before") for metric in METRICS},
     "label_spread_pp": ("label_spread", "before"),
     "q_below_uniform_pct": ("infeasible_share", "after"),
     "solved_pct": ("solved_share", "after"),
@@ -78,12 +72,11 @@ INFERRED = "ts: solved to the optimum"
 )
 def verdict_table(runs: Runs) -> pl.DataFrame:
     """Return a row for each number of the paper, or one that says why a data set, or all, cannot be compared."""
-    sources = dict.fromkeys(runs.missing, FAILED) | runs.sources()
-    if OFFICIAL not in [sources.get(name) for name in PAPER_DATASETS]:
-        named = ", ".join(f"{name} ({sources.get(name, NOT_RUN)})" for name in PAPER_DATASETS)
-        why = f"no data set of the paper comes from the hub: {named}"
-        return finished(pl.DataFrame([_not_comparable(ALL, why, ALL)], schema=SCHEMA))
-    places = {name: sources.get(name, NOT_RUN) for name in (*PAPER_DATASETS, BOOSTED)}
+    sources = dict.fromkeys(runs.missing, FAILED) | dict(runs.metrics.select("dataset", "source").iter_rows())
+    places = {name: sources.get(name, "not run") for name in (*PAPER_DATASETS, BOOSTED)}
+    if OFFICIAL not in [places[name] for name in PAPER_DATASETS]:
+        named = ", ".join(f"{name} ({places[name]})" for name in PAPER_DATASETS)
+        return finished(_not_comparable({ALL: f"no data set of the paper comes from the hub: {named}"}, {ALL: ALL}))
     reasons = {
         name: "" if source == OFFICIAL else f"{name} is {source} here; only the set on the hub can be compared"
         for name, source in places.items()
@@ -92,16 +85,14 @@ def verdict_table(runs: Runs) -> pl.DataFrame:
     unlike = {name for name in PAPER_DATASETS if {*ran.get(name, ())} != {*PAPER_CALIBRATORS}}
     some_missing = any(reasons[name] for name in PAPER_DATASETS)
     reasons[AVERAGE] = OTHER_SETS if some_missing else OTHER_CALIBRATORS if unlike else ""
-    rows = [_not_comparable(name, why, sources.get(name, "")) for name, why in reasons.items() if why]
-    compared = [name for name, why in reasons.items() if not why]
-    numbers = printed().filter(pl.col("dataset").is_in(compared))
-    return finished(pl.concat([_compared(runs, numbers, unlike), pl.DataFrame(rows, schema=SCHEMA)]))
+    numbers = printed().filter(pl.col("dataset").is_in([name for name, why in reasons.items() if not why]))
+    return finished(pl.concat([_compared(runs, numbers, unlike), _not_comparable(reasons, sources)]))
 
 
 def printed() -> pl.DataFrame:
     """Return every number of the paper's six tables by its PLACE: `value`, and half a unit of its last digit."""
-    texts = {table.key: pl.read_csv(FOLDER / f"{table.key}.csv", infer_schema=False) for table in TABLES}
-    return pl.concat([placed(name, table) for name, table in texts.items()])
+    names = [table.key for table in TABLES]
+    return pl.concat([placed(name, pl.read_csv(FOLDER / f"{name}.csv", infer_schema=False)) for name in names])
 
 
 def placed(name: str, table: pl.DataFrame) -> pl.DataFrame:
@@ -112,7 +103,7 @@ def placed(name: str, table: pl.DataFrame) -> pl.DataFrame:
     row = next((pl.col(key) for key in ROWS if key in table.columns), pl.lit(AVERAGE))
     dataset = pl.col("dataset") if "dataset" in table.columns else pl.lit(AVERAGE)
     numbers = table.select(pl.exclude("dataset", "source", "ours", *ROWS).cast(pl.String))
-    keys = table.select(dataset=pl.coalesce(row.replace_strict(BASES, default=None), dataset), row=row)
+    keys = table.select(dataset=pl.coalesce(row.replace_strict(robustness.BASES, default=None), dataset), row=row)
     cells = (
         pl.concat([keys, numbers], how="horizontal")
         .with_row_index("line")
@@ -136,10 +127,9 @@ def _compared(runs: Runs, numbers: pl.DataFrame, unlike: set[str]) -> pl.DataFra
     other_average = (row == AVERAGE) & pl.col("dataset").is_in(unlike)
     averaged = table.is_in(["ablation", "budgeted_fallback", "label_spread"])
     measured = pl.concat([placed(each.key, each(runs)) for each in TABLES]).select(*PLACE, ours="value")
-    compared = (
-        _with_tolerances(numbers.join(measured, on=PLACE, how="left", maintain_order="left"), deviations(runs))
-        .with_columns(ours=pl.when(~other_average).then("ours"))
-        .with_columns(pl.when(ours.is_not_null()).then(pl.col("tolerance", "tolerance_from")))
+    both = numbers.join(measured, on=PLACE, how="left", maintain_order="left")
+    compared = _with_tolerances(both, deviations(runs)).with_columns(
+        pl.when(~other_average, ours.is_not_null()).then(pl.col("ours", "tolerance", "tolerance_from"))
     )
     paper, tolerance, difference = pl.col("value"), pl.col("tolerance"), ours - pl.col("value")
     near = pl.when(difference.abs() <= tolerance).then(pl.lit("near")).otherwise(pl.lit("off"))
@@ -152,42 +142,33 @@ def _compared(runs: Runs, numbers: pl.DataFrame, unlike: set[str]) -> pl.DataFra
         sign_agrees=pl.when(column.str.contains("delta"), paper != 0).then(ours * paper > 0),
         chosen_to_match=pl.when(averaged | (row == "ts")).then(pl.lit(INFERRED)).otherwise(pl.lit("")),
         verdict=verdict,
-        reason=pl.when(other_average)
-        .then(pl.lit(OTHER_CALIBRATORS))
-        .when(ours.is_null())
-        .then(pl.lit("not measured in this run"))
-        .when(verdict == NOT_COMPARABLE)
-        .then(pl.format("differs, and no tolerance can be computed: {}", why)),
+        reason=pl.coalesce(
+            pl.when(other_average).then(pl.lit(OTHER_CALIBRATORS)),
+            pl.when(ours.is_null()).then(pl.lit("not measured in this run")),
+            pl.when(verdict == NOT_COMPARABLE).then(pl.format("differs, and no tolerance can be computed: {}", why)),
+        ),
         source=pl.lit(OFFICIAL),
     ).select(SCHEMA.names())
 
 
 def _with_tolerances(numbers: pl.DataFrame, varying: pl.DataFrame) -> pl.DataFrame:
-    """With the tolerance of each number, null where there is none, and in words where it comes from.
-
-    It is two standard deviations of the difference and half a printed unit. What has no deviation of its own (counts,
-    ratios, shuffles) has none. Variants of the ablation other than confidence borrow MRP's: intervals are made of
-    these two only.
-    """
+    """With the tolerance of each number, null where it has no deviation (counts, ratios, shuffles), and its source."""
     table, row, column = (pl.col(name) for name in ("table", "row", "column"))
-    ablation, of_deviation = table == "ablation", column.str.ends_with("_std")
+    of_ablation, of_deviation = table == "ablation", column.str.ends_with("_std")
     parts = {name: metric_of(name.removesuffix("_std")) for name in numbers["column"].unique()}
-    places = {name: (metric.key, QUANTITIES[member]) for name, (metric, member) in parts.items() if metric}
-    metrics, quantities = (
-        column.replace_strict({name: place[part] for name, place in (MEASURED | places).items()}, default=None)
-        for part in (0, 1)
-    )
-    before = pl.when(row == "confidence").then(pl.lit("before")).otherwise(pl.lit("after"))
+    places = MEASURED | {name: (metric.key, QUANTITIES[member]) for name, (metric, member) in parts.items() if metric}
+    meanings = [(name, *meaning) for name, meaning in places.items()]
+    known = pl.DataFrame(meanings, schema=("column", *CELL[2:]), orient="row")
     theirs = numbers.filter(of_deviation).with_columns(column=column.str.strip_suffix("_std"))
     scale = pl.when(column.str.contains("_(pp|pct)$")).then(100.0).otherwise(1.0)
-    others = pl.when(table == "robustness").then(pl.lit(UNCALIBRATED)).otherwise(row)
-    cells = numbers.with_columns(
-        calibrator=pl.when(ablation).then(pl.lit(AVERAGE)).otherwise(others),
-        metric=pl.when(ablation).then(column).otherwise(metrics),
-        quantity=pl.when(ablation).then(before).otherwise(quantities),
-    )
+    others = pl.when(table == "robustness").then(pl.lit(robustness.UNCALIBRATED)).otherwise(row)
     judged = (
-        cells.join(varying, on=CELL, how="left", maintain_order="left")
+        numbers.join(known, on="column", how="left", maintain_order="left")
+        .with_columns(
+            calibrator=pl.when(of_ablation).then(pl.lit(AVERAGE)).otherwise(others),
+            quantity=pl.when(of_ablation, row != "confidence").then(pl.lit("after")).otherwise("quantity"),
+        )
+        .join(varying, on=CELL, how="left", maintain_order="left")
         .join(theirs.select(*PLACE, paper_seeds="value"), on=PLACE, how="left", maintain_order="left")
         .with_columns(pl.col("standard_error", "seeds") * scale)
     )
@@ -197,7 +178,8 @@ def _with_tolerances(numbers: pl.DataFrame, varying: pl.DataFrame) -> pl.DataFra
     # Of a deviation over n seeds itself: s / sqrt(2 (n - 1)) on each side.
     of_both = pl.col("ours") ** 2 / (2 * (n - 1)) + pl.col("value") ** 2 / (2 * (SEEDS - 1))
     tolerance = 2 * pl.when(of_deviation).then(of_both).otherwise(variance).sqrt() + pl.col("half_unit")
-    borrowed = pl.when(ablation & ~row.is_in(["confidence", "mrp"])).then(pl.lit("; both are MRP's, on the same rows"))
+    of_others = of_ablation & ~row.is_in(["confidence", "mrp"])  # intervals are made of these two only
+    borrowed = pl.when(of_others).then(pl.lit("; both are MRP's, on the same rows"))
     described = pl.format(
         "2 standard deviations and half a printed unit: sampling {} ({}), as much again for the paper; "
         "seeds {}, the paper's {}{}",
@@ -216,6 +198,8 @@ def _digits(number: pl.Expr, digits: int) -> pl.Expr:
     return number.map_elements(lambda value: f"{value:.{digits}g}", return_dtype=pl.String)
 
 
-def _not_comparable(dataset: str, reason: str, source: str) -> dict[str, Any]:
-    everywhere = {"table": ALL, "row": ALL, "column": ALL}
-    return everywhere | {"dataset": dataset, "verdict": NOT_COMPARABLE, "reason": reason, "source": source}
+def _not_comparable(reasons: Mapping[str, str], sources: Mapping[str, str]) -> pl.DataFrame:
+    """A row for each data set that there is a reason for."""
+    same = {"table": ALL, "row": ALL, "column": ALL, "verdict": NOT_COMPARABLE}
+    rows = (same | {"dataset": name, "reason": why, "source": sources.get(name, "")} for name, why in reasons.items())
+    return pl.DataFrame([row for row in rows if row["reason"]], schema=SCHEMA)
