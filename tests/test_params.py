@@ -83,6 +83,7 @@ CONTRADICTIONS = (
     ("datasets.mine", OWN | {"split": {"by": "row", "test": 2}}, "split.test"),
     ("datasets.mine", OWN | {"split": {"by": "row", "validation": 0.6, "test": 0.5}}, "sum to 1.1"),
     ("metrics", {"ties": "expected"}, "ece_bins"),  # a section names each of its choices
+    ("projection", {"knots": 8}, "epochs, learning_rate, minimum_rows, smoothness is missing"),
     *((place, value, rf"^  {place}.*\(found ") for place, values in WRONG.items() for value in values),
 )
 
