@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 from tasks.calibrators.hcalibration import HCalibrationSettings, fit_hcal
 from tasks.calibrators.scale import floored
 from tasks.calibrators.smart import HIDDEN, SmartSettings, first_parameters, fit_smart
 from tasks.calibrators.temperature import fit_temperature
+from tasks.projection.decisions import Decisions
+from tasks.projection.whole_vector import fit_whole_vector
 from tests.bench.conftest import ALL_CORES
 from tests.fits import descended, logits_and_labels
 
@@ -41,6 +43,20 @@ def test_temperature(race):
     )
     np.testing.assert_allclose(ours.beta, scikit_learns, rtol=1e-6)
     np.testing.assert_allclose(ours.beta, netcals, rtol=1e-4)  # it stops earlier
+
+
+def test_whole_vector(race):
+    from probmetrics.calibrators import SMSCalibrator  # of the method's authors
+
+    logits, labels = logits_and_labels(ROWS, K)
+    few, probabilities = logits_and_labels(ROWS // 10, K), softmax(logits, axis=1)
+    race.beside("probmetrics", lambda: SMSCalibrator().fit(probabilities, labels).predict_proba(probabilities), aim=2)
+    race.growth(lambda: fit_whole_vector(*few))
+    race.floor(lambda: np.exp(logits).sum())  # one exponential of each logit
+    fitted, theirs, _ = race.run("whole vector", ROWS, lambda: fit_whole_vector(logits, labels))
+    decision, row = logits.argmax(axis=1), np.arange(ROWS)
+    reliability = expit(fitted(Decisions(np.zeros(ROWS), decision, None, logits)))
+    assert np.abs(reliability - theirs[row, decision]).mean() < 0.005  # they read log-probabilities, we logits
 
 
 def beside_autograd(race, operation: str, fit: Callable, autograd: Callable, **of_few: object):
