@@ -1,20 +1,39 @@
-"""A map is applied to a file row by row: the input untouched, ranks and routes exact, in memory or beyond it."""
+"""A map is applied to a file row by row, untouched, ranks and routes exact, however long; and as SQL, in DuckDB."""
 
-from math import inf, nan
+import re
+from fractions import Fraction
+from math import floor, inf, nan
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import polars as pl
 import pytest
+import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlglot import expressions as exp
 
 from tasks.maps.apply import SCORES, apply_map, ranked
+from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import ReliabilityMap
+from tasks.maps.sql import sql_expression
 from tasks.predictions import files
 from tasks.predictions.files import columns_of, opened
+from tasks.projection.curves import Curves, SharedCurve
+from tasks.projection.labelwise import Lines, WithFallbacks
 from tasks.protocol.errors import BadInput
-from tests.maps import NAMES, checked, confidence_only, document, predictions, write
+from tests.maps import (
+    AGREEMENT,
+    NAMES,
+    checked,
+    confidence_only,
+    document,
+    documents_for_sql,
+    predictions,
+    rows_for_sql,
+    write,
+)
 
 ADDED = ["decision", "decision_name", "confidence", "reliability", "review_rank", "route"]
 
@@ -60,37 +79,17 @@ def test_the_input_comes_first_and_what_the_map_says_after_it(path):
     assert path.with_name("scored.parquet").read_bytes() == once
 
 
-COVERAGES = {
-    "0.7": 63,
-    "0": 0,
-    "1": 90,
-    ".1": 9,
-    "0.2999999999999999999": 26,
-    "0.3": 27,
-    "7e-1": 63,
-    None: 63,
-}
-
-
-@pytest.mark.parametrize(("coverage", "automatic"), COVERAGES.items())
-def test_automatic_rows_are_the_exact_floor_of_coverage(coverage, automatic, path):
+@pytest.mark.parametrize("coverage", ["0.7", "0", "1", ".1", "0.2999999999999999999", "0.3", "7e-1", None])
+def test_automatic_rows_are_the_exact_floor_of_coverage_or_those_from_a_cut_on(coverage, path):
     assert 0.7 * 90 < 63  # in floats
-    out = path.with_name("scored.parquet")
+    out, automatic = path.with_name("scored.parquet"), floor(Fraction(coverage or "0.7") * 90)
     applied = apply_map(document(), path, out, coverage=coverage)
-    table = pl.read_parquet(out)
-    used = table.filter(pl.col("route") == "automatic")
-    assert applied.automatic == len(used) == automatic
-    assert applied.lowest_automatic == used["reliability"].min()
+    used = pl.read_parquet(out).filter(pl.col("route") == "automatic")
+    assert (applied.automatic, applied.lowest_automatic) == (automatic, used["reliability"].min())
     assert set(used["review_rank"]) == set(range(91 - automatic, 91))
-    assert set(table["route"]) <= {"automatic", "review"}
-
-
-def test_a_cut_makes_rows_automatic_from_there_on(path):
-    cut = scored(path)["reliability"].sort()[40]
-    applied = apply_map(document(), path, path.with_name("scored.parquet"), cut=cut)
-    table = pl.read_parquet(path.with_name("scored.parquet"))
-    assert ((table["route"] == "automatic") == (table["reliability"] >= cut)).all()
-    assert (applied.automatic, applied.lowest_automatic) == (50, cut)
+    if applied.lowest_automatic is not None:
+        assert apply_map(document(), path, path.with_name("cut.parquet"), cut=applied.lowest_automatic) == applied
+        assert pl.read_parquet(path.with_name("cut.parquet")).equals(pl.read_parquet(out))
 
 
 def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
@@ -143,34 +142,31 @@ def test_no_rows_give_no_rows_and_every_column(origin, suffix, tmp_path):
     path, out = write(confidence_only(10).clear(), tmp_path / f"new{origin}"), tmp_path / f"out{suffix}"
     applied = apply_map(document(confidence_only=True), path, out)
     assert (applied.rows, applied.automatic, applied.lowest_automatic) == (0, 0, None)
-    if suffix == ".jsonl":  # without a line it has no columns
-        assert out.read_bytes() == b""
-    else:
-        assert columns_of(opened(out), [*confidence_only(10).columns, "calibrated_confidence", "route"]).height == 0
-
-
-LOGITS = st.lists(
-    st.one_of(st.sampled_from([-inf, -1.0, -0.0, 0.0, 5e-324, 1.0, inf]), st.floats(allow_nan=False)), max_size=40
-)
+    columns = [*confidence_only(10).columns, "calibrated_confidence", "route"]
+    # JSON lines without a line have no columns
+    assert out.read_bytes() == b"" if suffix == ".jsonl" else columns_of(opened(out), columns).height == 0
 
 
 def ranks(logit: list[float], folder: Path, size: int, in_memory: int) -> list[int]:
     """Ranks of logits that come `size` at a time."""
-    whole = pl.DataFrame(
-        {"decision": [1] * len(logit), "confidence": [0.5] * len(logit), "logit": logit}, schema=SCORES
-    )
+    whole = pl.DataFrame([(1, 0.5, value) for value in logit], schema=SCORES, orient="row")
     with ranked(whole.iter_slices(size), folder / "out.parquet", in_memory=in_memory) as ranking:
         assert ranking.n_rows == len(logit)
         pieces = [ranking.rows(first, size) for first in range(0, len(logit), size)]
     assert not list(folder.iterdir())
-    together = pl.concat([pl.DataFrame(schema={**SCORES, "rank": pl.Int64}), *pieces])
+    together = pl.concat([whole.with_columns(rank=pl.lit(0, pl.Int64)).clear(), *pieces])
     assert together.drop("rank").equals(whole)
     return together["rank"].to_list()
 
 
 @pytest.mark.parametrize("in_memory", [2**23, -1])
 @settings(deadline=None, max_examples=20)
-@given(logit=LOGITS, size=st.integers(1, 7))
+@given(
+    logit=st.lists(
+        st.sampled_from([-inf, -1.0, -0.0, 0.0, 5e-324, 1.0, inf]) | st.floats(allow_nan=False), max_size=40
+    ),
+    size=st.integers(1, 7),
+)
 def test_ranks_in_memory_and_out_of_core_are_those_of_a_plain_sort(in_memory, logit, size, tmp_path_factory):
     assert ranks(logit, tmp_path_factory.mktemp("ranks"), size, in_memory=in_memory) == naive_ranks(logit)
 
@@ -183,19 +179,15 @@ def test_ranks_out_of_core_over_many_row_groups(tmp_path):
     assert (in_order == np.arange(1, len(logit) + 1)).all()
 
 
-def spoilt() -> pl.DataFrame:
-    """The 90 predictions with a NaN in row 50."""
-    logits = pl.when(pl.int_range(pl.len()) == 50).then([0.0, nan, 1.0]).otherwise("logits")
-    return predictions(90).with_columns(logits=logits)
-
-
+SPOILT = pl.when(pl.int_range(pl.len()) == 50).then([0.0, nan, 1.0]).otherwise("logits")
 MISTAKES = {  # columns, options, what is said
-    "a NaN": (spoilt(), {}, r"new.parquet, row 50 .from 0.: logits 1 is nan"),
+    "a NaN": (predictions(90).with_columns(logits=SPOILT), {}, r"new.parquet, row 50 .from 0.: logits 1 is nan"),
     "another K": (predictions(90, 4), {}, r"new.parquet has 4 logits a row, where there are 3 labels"),
-    "no logits": (
-        confidence_only(90),
-        {},
-        r"needs logits or probabilities .* as the rows had that the map was fitted on",
+    "no logits": (confidence_only(90), {}, "needs logits or probabilities .* as the rows had that the map"),
+    "a format without lists": (
+        predictions(90),
+        {"out": "out.csv"},
+        "column logits is .*, which a .csv file cannot hold",
     ),
     "columns of ours": (
         predictions(90).with_columns(route=1, reliability=0.5),
@@ -217,26 +209,119 @@ MISTAKES = {  # columns, options, what is said
 def test_a_mistake_is_named_and_nothing_is_left_behind(made, options, message, in_memory, tmp_path, monkeypatch):
     small_pieces(monkeypatch)
     made.write_parquet(tmp_path / "new.parquet")
-    (tmp_path / "out.parquet").write_text("what was there")
+    options = {"out": "out.parquet", "in_memory": in_memory} | options
+    out = tmp_path / options.pop("out")
+    out.write_text("what was there")
     with pytest.raises(BadInput, match=message):
-        apply_map(document(), tmp_path / "new.parquet", tmp_path / "out.parquet", in_memory=in_memory, **options)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["new.parquet", "out.parquet"]
-    assert (tmp_path / "out.parquet").read_text() == "what was there"
-
-
-def test_an_output_that_cannot_hold_the_columns_is_refused(path):
-    with pytest.raises(BadInput, match=r"the column logits is .*, which a .csv file cannot hold"):
-        scored(path, ".csv")
+        apply_map(document(), tmp_path / "new.parquet", out, **options)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["new.parquet", out.name]
+    assert out.read_text() == "what was there"
 
 
 def test_predictions_without_checksums_are_said_to_have_none(path):
-    def warned(predictions: Path) -> bool:
-        applied = apply_map(document(), predictions, path.with_name("out.parquet"))
-        return "no page checksums" in applied.in_words(["a", "b", "c"])[-1]
+    safe, text = path.with_name("safe.parquet"), path.with_suffix(".csv")
+    predictions(90).write_parquet(safe, use_pyarrow=True, pyarrow_options={"write_page_checksum": True})
+    predictions(90).select(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(text)
+    for file, warned in ((path, True), (safe, False), (text, False)):
+        applied = apply_map(document(), file, path.with_name("out.parquet"))
+        assert ("no page checksums" in applied.in_words(NAMES)[-1]) == warned
 
-    made = pl.read_parquet(path)
-    assert warned(path)
-    made.write_parquet(path, use_pyarrow=True, pyarrow_options={"write_page_checksum": True})
-    assert not warned(path)
-    made.select(logits_0=1.0, logits_1=2.0, logits_2=3.0).write_csv(path.with_suffix(".csv"))
-    assert not warned(path.with_suffix(".csv"))
+
+DOCUMENTS = documents_for_sql(thresholds=500)
+SMALL = [name for name in DOCUMENTS if "thresholds" not in name]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    with duckdb.connect(config={"threads": 1}) as connection:
+        yield connection
+
+
+def answers(engine: duckdb.DuckDBPyConnection, expression: str, frame: pl.DataFrame) -> np.ndarray:
+    """What DuckDB makes of an expression of the columns of a frame, `(n,)` float64, and NaN for NULL."""
+    engine.register("predictions", frame.to_arrow())
+    answered = engine.sql(f"SELECT {expression} AS answer FROM predictions ORDER BY place").pl()["answer"]
+    assert answered.dtype == pl.Float64
+    assert not answered.is_nan().any()
+    return answered.to_numpy()
+
+
+def check_answers(engine: duckdb.DuckDBPyConnection, made: MapDocument, dialect: str, n: int) -> None:
+    """The expression gives what `apply` does, a share, and NULL where there is no answer."""
+    text, (frame, reliability) = sql_expression(made, dialect), rows_for_sql(made, n)
+    if dialect != "duckdb":
+        text = sqlglot.parse_one(text, read=dialect).sql(dialect="duckdb")
+    answered = answers(engine, text, frame)
+    np.testing.assert_allclose(answered, reliability, rtol=0, atol=AGREEMENT)
+    assert np.nanmin(answered) >= 0
+    assert np.nanmax(answered) <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect"),
+    [
+        *((name, "duckdb") for name in DOCUMENTS),
+        *((name, dialect) for name in SMALL for dialect in ("postgres", "bigquery", "spark")),
+    ],
+)
+def test_every_dialect_agrees_with_apply_and_is_the_same_for_a_map_that_was_written_and_read(engine, name, dialect):
+    check_answers(engine, DOCUMENTS[name], dialect, n=3000 if dialect == "duckdb" else 500)
+    again = MapDocument.model_validate_json(DOCUMENTS[name].model_dump_json())
+    assert sql_expression(again, dialect) == sql_expression(DOCUMENTS[name], dialect)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_no_exponential_overflows_or_vanishes_nor_does_a_quotient(engine, name):
+    frame, _ = rows_for_sql(DOCUMENTS[name], n=500, unanswered=False)
+    tree = sqlglot.parse_one(sql_expression(DOCUMENTS[name], "duckdb"), read="duckdb")
+    for quotient in tree.find_all(exp.Div):
+        whole, dividend = (answers(engine, f"({x.sql('duckdb')})::DOUBLE", frame) for x in (quotient, quotient.this))
+        assert ((whole != 0) | (dividend == 0)).all()
+    for power in tree.find_all(exp.Exp):
+        powers = answers(engine, power.sql(dialect="duckdb"), frame)
+        assert ((powers > 1e-307) & (powers < np.inf)).all()
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_literal_is_read_as_the_double_that_was_written(engine, name):
+    numbers = re.findall(r"[\d.]+e(?:-?\d+)|\d+\.\d+", sql_expression(DOCUMENTS[name], "duckdb"))
+    for number in set(numbers):
+        assert engine.sql(f"SELECT typeof({number}), {number}").fetchall() == [("DOUBLE", float(number))]
+    for number in sqlglot.parse_one(sql_expression(DOCUMENTS[name], "postgres"), read="postgres").find_all(exp.Literal):
+        assert number.is_int or number.parent.is_type("double")  # to PostgreSQL it would be a decimal
+
+
+@st.composite
+def maps(draw: st.DrawFn) -> MapDocument:
+    """Curves and lines of 2 to 4 labels, flat and steep, with every fallback."""
+    n_labels, n_knots = draw(st.integers(2, 4)), draw(st.integers(2, 9))
+    knots = np.linspace(0, 1, n_knots)
+    value = st.floats(-1000, 1000) | st.floats(-3, 3) | st.sampled_from([-1000.0, 0.0, 1000.0])
+    heights = st.lists(value, min_size=n_knots, max_size=n_knots).map(sorted)
+    values = np.array(draw(st.lists(heights, min_size=n_labels, max_size=n_labels)))
+    fallback = tuple(draw(st.sampled_from(("none", "shared", "identity"))) for _ in range(n_labels))
+    counts = np.full(n_labels, 500)
+    if draw(st.booleans()):
+        return document("mrp", Curves(knots, values, counts, fallback), n_labels=n_labels)
+    line = st.tuples(st.floats(0, 50), st.floats(-1000, 1000) | st.floats(-3, 3))
+    slopes, heights_at_0 = np.array([draw(line) for _ in range(n_labels)]).T
+    shared = SharedCurve(Curves(knots, values[:1], counts[:1], ("none",)))
+    own = WithFallbacks(Lines(slopes, heights_at_0), shared, fallback, counts)
+    return document("label_platt", own, n_labels=n_labels)
+
+
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(made=maps())
+def test_any_map_agrees_with_apply(engine, made):
+    check_answers(engine, made, "duckdb", n=300)
+
+
+def test_labels_of_one_curve_share_its_text():
+    few, many = (sql_expression(document("shared_1d", n_labels=n_labels), "duckdb") for n_labels in (2, 500))
+    assert len(many) - len(few) <= 3
+
+
+def test_postgres_has_two_names_and_an_unknown_dialect_is_told_all_names():
+    assert sql_expression(document(), "postgres") == sql_expression(document(), "postgresql")
+    with pytest.raises(BadInput, match=r"'mysql'.*duckdb, postgres, postgresql, bigquery, spark"):
+        sql_expression(document(), "mysql")

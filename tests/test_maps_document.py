@@ -24,19 +24,19 @@ VARIANTS = sorted(maps.variants())
 SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
 
 
-@pytest.fixture
-def saved(tmp_path) -> Path:
-    """A sound map with the curves of three labels."""
-    save_map(maps.document("mrp"), tmp_path / "map.json")
-    return tmp_path / "map.json"
-
-
 def edited(path: Path, place: tuple[str | int, ...], value: object) -> Path:
     """The same file with another value at one place."""
     content = json.loads(path.read_text())
     reduce(getitem, place[:-1], content)[place[-1]] = value
     path.write_text(json.dumps(content))
     return path
+
+
+@pytest.fixture
+def saved(tmp_path) -> Path:
+    """A sound map with the curves of three labels."""
+    save_map(maps.document("mrp"), tmp_path / "map.json")
+    return tmp_path / "map.json"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -75,7 +75,8 @@ def test_a_map_is_readable_with_a_curve_on_one_line_and_names_in_any_script(save
 CALIBRATOR, PROJECTION = ("calibrator", "fitted"), ("projection", "fitted")
 CELL = {"label": 3, "half": "upper", "rows": 9, "mean_reliability": 0.5, "mean_residual": 0.0, "variance": 0.1}
 NETWORK = {"kind": "smart", "mean": 0.0, "deviation": 1.0, "parameters": [0.0] * 7}
-SPLINE = {"kind": "spline", "knots": [0.5, 0.5], "coefficients": [[0.0] * 4]}
+CUBIC = [[0.0] * 4]
+SPLINE = {"kind": "spline", "knots": [0.5, 0.6], "coefficients": CUBIC}
 SHIFTS = {"kind": "intercepts", "alpha": [0.0, 13.0, 0.0]}
 CURVE = {"kind": "lattice", "knots": [0.0, 1.0], "values": [[0.0, 1.0]], "rows": [9], "fallback": ["none"]}
 SHARED = {"kind": "shared", "curves": CURVE}
@@ -89,21 +90,13 @@ REFUSED = {
     "an unknown field": ((*PROJECTION, "surprise"), 1, "lattice.surprise"),
     "a shift too far": (PROJECTION, BESIDE | {"own": SHIFTS}, "alpha.1"),
     "steps without their reliability": (PROJECTION, BESIDE | {"own": STEPS}, "label 1 has 1 thresholds and 2 values"),
-    "steps of other labels": (
-        PROJECTION,
-        BESIDE | {"own": {**STEPS, "confidence": [[0.5]]}},
-        "confidence is of shape (1,), where (3,) is due",
-    ),
+    "steps of other labels": (PROJECTION, BESIDE | {"own": STEPS | {"confidence": [[0.5]]}}, "(1,), where (3,) is due"),
     "factors of other labels": (CALIBRATOR, {"kind": "diagonal", "factors": [1.0] * 3}, "(3,), where (2,) is due"),
-    "a spline with a cubic too many": (
-        CALIBRATOR,
-        {**SPLINE, "knots": [0.5, 0.6], "coefficients": [[0.0] * 4] * 2},
-        "(2, 4), where (1, 4) is due",
-    ),
+    "a spline with a cubic too many": (CALIBRATOR, SPLINE | {"coefficients": CUBIC * 2}, "(2, 4), where (1, 4) is due"),
+    "a spline of equal confidences": (CALIBRATOR, SPLINE | {"knots": [0.5, 0.5]}, "do not rise"),
     "a name twice": (("label_names",), ["a", "a", "b"], "2 differ"),
     "another number of labels": (("n_labels",), 4, "than 0..3"),
     "a name of two lines": (("label_names", 1), "a\nb", "cannot be shown"),
-    "a name that steers the terminal": (("label_names", 1), "\x1b[2J", "cannot be shown"),
     "a group that steers the terminal": (("source", "group"), "\x9b2J", "source.group"),
     "another format": (("format",), "pmml", "no reliability map"),
     "an older version": (
@@ -117,46 +110,43 @@ REFUSED = {
     "halves of other labels": (("held_out", "halves"), [0.5], "other labels"),
     "a cell of no label": (("held_out", "cells"), [CELL], "other labels"),
     "a network cut off": (CALIBRATOR, NETWORK, "7 parameters, which is not H^2 + 4 H + 1"),
-    "a spline of equal confidences": (CALIBRATOR, SPLINE, "do not rise"),
 }
 
 
-@pytest.mark.parametrize(("place", "value", "told"), REFUSED.values(), ids=REFUSED)
-def test_what_is_not_sound_is_refused_by_its_place(saved, place, value, told):
+@pytest.mark.parametrize(("place", "value", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_sound_is_refused_by_its_place(saved, place, value, message):
     with pytest.raises(BadInput, match=r"map\.json") as refused:
         load_map(edited(saved, place, value))
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e999"])
-def test_numbers_that_json_does_not_have_are_refused(saved, number):
-    saved.write_text(saved.read_text().replace('"beta": 0.8', f'"beta": {number}'))
-    with pytest.raises(BadInput, match=r"beta|JSON"):
-        load_map(saved)
+WHOLE = maps.document("label_platt").model_dump_json()
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         *(
             (lambda path, text=text: path.write_text(text), r"map\.json is no")
-            for text in ("", "[]", "null", "42", '"map"', "[" * 100_000, "\x00", "{}")
+            for text in ("", "[]", "null", "42", '"map"', "[" * 100_000, "\x00", "{}", WHOLE[:-1], WHOLE[:999])
+        ),
+        *(
+            (lambda path, number=number: path.write_text(WHOLE.replace('"beta":0.8', f'"beta":{number}')), "beta|JSON")
+            for number in ("NaN", "-Infinity", "1e999")
         ),
         (lambda path: path.write_text(" " * 2**26 + "{}"), "a reliability map is far smaller"),
         (os.mkfifo, r"map\.json is a pipe or a device"),
         (lambda _: None, "no such file"),
     ],
 )
-def test_what_is_no_map_is_refused_and_a_pipe_keeps_nobody_waiting(make, told, tmp_path):
+def test_what_is_no_map_is_refused_and_a_pipe_keeps_nobody_waiting(make, message, tmp_path):
     make(tmp_path / "map.json")
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         load_map(tmp_path / "map.json")
 
 
-SPOILT = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 2**70), st.floats(), st.text(max_size=5), st.just([]), st.just({}),
-    st.lists(st.floats(-2, 2), max_size=9),
-)  # fmt: skip
+PLAIN = st.none() | st.booleans() | st.integers(-3, 2**70) | st.floats() | st.text(max_size=5)
+SPOILT = PLAIN | st.just({}) | st.lists(st.floats(-2, 2), max_size=9)
 
 
 def places(content: object, place: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
@@ -181,14 +171,3 @@ def test_a_spoilt_map_is_refused_or_still_a_sound_one(tmp_path_factory, variant,
         scored = ReliabilityMap.of(document)(rows)
         assert ((scored.reliability >= 0) & (scored.reliability <= 1)).all()
         assert document.projection.fitted.violations(3) == []
-
-
-@settings(max_examples=30, deadline=None)
-@given(data=st.data())
-def test_a_map_cut_off_anywhere_is_refused(tmp_path_factory, data):
-    path = tmp_path_factory.getbasetemp() / "cut.json"
-    save_map(maps.document("label_platt"), path)
-    whole = path.read_bytes().rstrip()
-    path.write_bytes(whole[: data.draw(st.integers(0, len(whole) - 1))])
-    with pytest.raises(BadInput, match=r"cut\.json"):
-        load_map(path)

@@ -1,4 +1,4 @@
-"""Evaluation of a map: each number has another way to it, intervals obey their laws, the verdict says what they say."""
+"""Evaluation: each number has another way to it, intervals obey their laws, the verdict says so; rows to label next."""
 
 import copy
 import dataclasses
@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.special import logit, ndtri
+from scipy.special import expit, logit, ndtri
+from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
 from tasks.calibrators.identity import Identity
+from tasks.maps.agreement import AllRows, agreement
 from tasks.maps.document import MapDocument
 from tasks.maps.evaluate import METRICS, evaluate
+from tasks.maps.label import EVENLY, chances, draw
 from tasks.maps.reliability_map import ReliabilityMap, Scored, calibrated_confidence
+from tasks.maps.thresholds import independent_rows
 from tasks.maps.verdict import verdict
 from tasks.metrics.intervals import interval, two_sided_p
 from tasks.metrics.probability import ece
@@ -28,6 +32,8 @@ from tasks.projection.labelwise import WithFallbacks, fit_platt
 from tests import maps
 from tests.fits import batch
 from tests.maps import checked
+
+MAP = maps.document("confidence", confidence_only=True)
 
 
 def fitted(shift: float = 1.5, n: int = 6000, rows: tuple[int, ...] | None = None, fallback=("none",) * 3):
@@ -139,7 +145,7 @@ def test_a_row_that_stands_for_others_counts_as_they_would(helpful, group):
 def test_a_share_has_the_interval_of_wilson(right):
     """By its definition: the shares from which the one that was seen is 1.96 standard errors away."""
     rows = judge([0] * 25, np.arange(25) < right, [0.8] * 25, [1.0] * 25)
-    made = evaluate(maps.document("confidence", confidence_only=True), *rows)
+    made = evaluate(MAP, *rows)
     for share in (made["accuracy"], made["labels"][0]["correct"]):
         assert share["value"] == right / 25
         for bound in (share["low"], share["high"]):
@@ -151,11 +157,9 @@ def test_a_share_has_the_interval_of_wilson(right):
 @example(right=[True] * 20, copies=5)
 @settings(max_examples=8, deadline=None)
 def test_copies_of_a_row_in_its_group_teach_nothing(right, copies):
-    n = len(right)
-    document, at = maps.document("confidence", confidence_only=True), np.repeat(np.arange(n), copies)
-    alone = evaluate(document, *judge(np.arange(n) % 3, right, [0.5] * n, np.zeros(n)))
-    group = np.array([f"q{row}" for row in at])
-    copied = evaluate(document, *judge(at % 3, np.array(right)[at], [0.5] * len(at), np.zeros(len(at)), group))
+    n, at = len(right), np.arange(len(right)).repeat(copies)
+    alone = evaluate(MAP, *judge(np.arange(n) % 3, right, [0.5] * n, np.zeros(n)))
+    copied = evaluate(MAP, *judge(at % 3, np.array(right)[at], [0.5] * len(at), np.zeros(len(at)), at.astype(str)))
     assert copied["accuracy"] == pytest.approx(alone["accuracy"], abs=1e-9)
     for by_group, by_row in zip(copied["labels"], alone["labels"], strict=True):
         assert by_group["correct"] == pytest.approx(by_row["correct"], abs=1e-9)
@@ -163,8 +167,7 @@ def test_copies_of_a_row_in_its_group_teach_nothing(right, copies):
 
 def test_groups_of_a_right_and_a_wrong_row_count_for_no_more_than_their_rows():
     rows, pairs = ([0] * 40, [True, False] * 20, [0.5] * 40, np.zeros(40)), np.arange(40).astype(str)[::2].repeat(2)
-    document = maps.document("confidence", confidence_only=True)
-    alone, paired = (evaluate(document, *judge(*rows, group)) for group in (None, pairs))
+    alone, paired = (evaluate(MAP, *judge(*rows, group)) for group in (None, pairs))
     assert paired["accuracy"] == pytest.approx(alone["accuracy"])
 
 
@@ -303,7 +306,7 @@ def test_a_map_that_leaves_the_order_of_the_confidence_says_so(variant, said, gr
     assert re.search(said, " ".join(verdict(evaluated(document, grouped), document)))
 
 
-def told(evaluation: dict, signs: dict[str, int]) -> dict:
+def seeming(evaluation: dict, signs: dict[str, int]) -> dict:
     """The same evaluation, whose intervals say -1 (worse), 0 or 1 (better) of nll_correct, aurc and review budgets."""
     evaluation = copy.deepcopy(evaluation)
     looks = {"nll_correct": evaluation["metrics"]["nll_correct"], "aurc": evaluation["metrics"]["aurc"]}
@@ -317,24 +320,107 @@ def told(evaluation: dict, signs: dict[str, int]) -> dict:
 
 @pytest.mark.parametrize("signs", list(product((-1, 0, 1), repeat=4)))
 def test_the_first_sentence_never_claims_more_than_the_intervals(helpful, helps, signs):
-    said = verdict(told(helps, dict(zip(("nll_correct", "aurc", "30", "90"), signs, strict=True))), helpful)
+    said = verdict(seeming(helps, dict(zip(("nll_correct", "aurc", "30", "90"), signs, strict=True))), helpful)
     predicts, ranks = signs[0], set(signs[1:]) - {0}
     assert said[0].startswith("Use the reliability") == (predicts == 1 and ranks == {1})
     assert said[0].startswith("Keep your confidence") == (predicts == 0 and not ranks)
-    assert said[0].startswith("The reliability is worse") == (
-        (predicts < 0 or ranks == {-1}) and predicts <= 0 and ranks <= {-1}
-    )
+    worse = (predicts < 0 or ranks == {-1}) and predicts <= 0 and ranks <= {-1}
+    assert said[0].startswith("The reliability is worse") == worse
     assert ("worse by another" in said[0]) == (ranks == {-1, 1})
     assert len(said) <= 10
     assert not said[0].startswith("Use") or signs[2] == 1 or f"{90 if signs[3] == 1 else 'AURC'}" in said[0]
 
 
 def test_one_look_of_five_is_not_enough_by_itself(helpful, helps):
-    evaluation = told(helps, {"nll_correct": 1, "30": 1})
+    evaluation = seeming(helps, {"nll_correct": 1, "30": 1})
     evaluation["reviews"][1]["p"] = 0.02
     lines = verdict(evaluation, helpful)
-    mixed = (
+    words = (
         "Mixed: as a probability the reliability is better, and to choose what to review it is not certainly better."
     )
-    assert lines[0] == mixed
+    assert lines[0] == words
     assert lines[2].endswith("which as one of five looks may be chance.")
+
+
+def judged(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[PredictedRows, Scored]:
+    """Rows of three labels, and a reliability that is off by so many logits."""
+    generator = np.random.default_rng(seed)
+    decision, t = generator.choice(3, n, p=[0.6, 0.3, 0.1]), generator.normal(1, 1.5, n)
+    label = np.where(generator.random(n) < expit(t), decision, (decision + 1) % 3)
+    rows = PredictedRows(None, expit(t), decision, label, None)
+    return rows, Scored(rows.confidence, t + wrong_by)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.5, 0.999, 1.0]), st.integers(0, 3)), min_size=1), st.data())
+def test_chances_sum_to_the_rows_that_are_asked_for_and_so_many_are_drawn(rows, data):
+    reliability, decision = (np.array(column) for column in zip(*rows, strict=True))
+    asked = data.draw(st.integers(1, len(rows)))
+    chance = chances(reliability, decision, asked)
+    assert ((chance > 0) & (chance <= 1)).all()
+    assert chance.sum() == pytest.approx(asked)
+    assert chance.min() >= EVENLY * asked / len(rows) * (1 - 1e-9)
+    assert len(np.unique(draw(chance, asked, seed=0))) == asked
+
+
+def test_a_row_is_the_likelier_drawn_the_less_sure_and_the_rarer_it_is():
+    reliability, decision = np.array([0.5, 0.9, 0.9, 0.9]), np.array([0, 0, 0, 1])
+    unsure, sure, _, rare = chances(reliability, decision, 1)
+    assert (unsure > sure, rare > sure) == (True, True)
+    no_floor = [(chance - EVENLY / 4 * 1) for chance in (unsure, sure, rare)]
+    assert no_floor[0] / no_floor[1] == pytest.approx(np.sqrt(0.25 / 0.09))
+    assert no_floor[2] / no_floor[1] == pytest.approx(np.sqrt(3))
+
+
+def test_rows_are_drawn_and_kept_as_often_as_is_said():
+    chance, runs = chances(np.linspace(0.5, 0.99, 30), np.arange(30) % 3, 10), 4000
+    drawn = np.bincount(np.concatenate([draw(chance, 10, seed) for seed in range(runs)]), minlength=30)
+    assert drawn / runs == pytest.approx(chance, abs=5 * np.sqrt(0.25 / runs))
+    rows = PredictedRows(None, None, np.zeros(30, dtype=int), None, None, weight=1 / chance)
+    kept = np.concatenate([independent_rows(rows, seed)[0] for seed in range(runs)])
+    alike = np.bincount(kept, minlength=30) / runs * chance  # of all rows, by both draws
+    assert alike == pytest.approx(np.full(30, chance.min()), abs=5 * np.sqrt(0.25 / runs))
+
+
+def test_precision_recall_and_kappa_are_those_of_scikit_learn():
+    rows, scored = judged(400)
+    agreed = agreement(MAP, rows, scored, None, 1000)
+    truth = rows.label, rows.decision
+    for name, reference in (("precision", precision_score), ("recall", recall_score)):
+        values = [label[name]["value"] for label in agreed["labels"]]
+        assert values == pytest.approx(reference(*truth, average=None).tolist())
+    assert agreed["kappa"]["value"] == pytest.approx(cohen_kappa_score(*truth))
+    assert (agreed["rows"], agreed["accuracy"]["value"]) == (400, pytest.approx(rows.correct.mean()))
+    few = agreement(MAP, rows.take(slice(9)), Scored(scored.confidence[:9], scored.logit[:9]), None, 1000)
+    assert few["kappa"]["low"] is few["accuracy"]["high"] is None
+
+
+@pytest.mark.parametrize("wrong_by", [0.0, -2.0])
+def test_labels_that_were_drawn_by_chance_tell_the_accuracy_of_all_rows(wrong_by):
+    """However wrong the map is: it draws, and helps, the worse, and the interval knows it."""
+    rows, scored = judged(4000, wrong_by=wrong_by)
+    known, chance = AllRows.of(rows.decision, scored.logit, 3), chances(scored.reliability, rows.decision, 250)
+    rare = recall_score(rows.label, rows.decision, average=None)[2]
+    inside, widths, values = [], [], []
+    for seed in range(60):
+        at = draw(chance, 250, seed)
+        drawn, said = (
+            dataclasses.replace(rows.take(at), weight=1 / chance[at]),
+            Scored(scored.confidence[at], scored.logit[at]),
+        )
+        helped, alone = (agreement(MAP, drawn, said, all_rows, 300) for all_rows in (known, None))
+        shares = (helped["accuracy"], rows.correct.mean()), (helped["labels"][2]["recall"], rare)
+        inside.append([share["low"] <= true <= share["high"] for share, true in shares])
+        widths.append([each["accuracy"]["high"] - each["accuracy"]["low"] for each in (helped, alone)])
+        values.append(helped["accuracy"]["value"])
+    assert np.mean(inside, axis=0).min() >= 0.88
+    assert np.mean(values) == pytest.approx(rows.correct.mean(), abs=4 * np.std(values) / np.sqrt(60))
+    assert np.divide(*np.mean(widths, axis=0)) < 0.97
+
+
+def test_a_map_that_tells_nothing_leaves_the_accuracy_as_it_was():
+    rows, scored = judged(300)
+    flat = Scored(scored.confidence, np.zeros(300))
+    known = AllRows.of(np.arange(3000) % 3, np.zeros(3000), 3)
+    helped, alone = (agreement(MAP, rows, flat, all_rows, 300)["accuracy"] for all_rows in (known, None))
+    assert helped == pytest.approx(alone)

@@ -1,22 +1,18 @@
 """Fitting a reliability map: the pipeline's numbers, folds that see nothing of each other, and honest advice."""
 
 import dataclasses
-import os
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 
 import maps
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from tasks.calibrate import calibrate
-from tasks.datasets import dataset_named
 from tasks.maps import choose
 from tasks.maps.choose import AUTO, DEPLOYABLE, Difference
 from tasks.maps.cross_fit import fit_calibrator
@@ -26,38 +22,14 @@ from tasks.maps.reliability_map import ReliabilityMap
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.metrics.spread import label_spread
 from tasks.predictions.rows import PredictedRows
-from tasks.predictors import fit_predictor
 from tasks.project import project
 from tasks.projection.decisions import Decisions
-from tasks.protocol.decisions import FixedDecisions, decide
-from tasks.protocol.params import DatasetParams
-from tasks.protocol.splits import draw_splits, validation_rows
+from tasks.protocol.decisions import FixedDecisions
+from tasks.protocol.splits import validation_rows
 from tests.maps import PARAMS, checked, learned
 
 SMALLEST = PARAMS.metrics.smallest_reliability
 QUICK = PARAMS.model_copy(update={"projection": PARAMS.projection.model_copy(update={"epochs": 40})})
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def check_against_the_pipeline(validation, test, calibrators, variants, split, *, grouped) -> None:
-    """On the same rows a map under the paper's protocol has the confidences and reliabilities of the pipeline."""
-    parts, seed = validation_rows(validation, 2, split), 2
-    fits = [calibrate.fn(parts, calibrator, seed) for calibrator in calibrators]
-    group = validation.group if grouped else None
-    rows = PredictedRows(validation.logits, None, validation.decision, validation.labels, group)
-    new = PredictedRows(test.logits, None, test.decision, None, None)
-    alone = QUICK.projection.model_copy(update={"minimum_rows": 0})  # as the flow has it for the paper's sets
-    projected = project.fn(fits, parts, test, QUICK.model_copy(update={"projection": alone}), "cpu")
-    for pipeline, variant in product(projected.rows, variants):
-        document = learned(rows, variant, pipeline.calibrator, seed, split, names=None, params=QUICK).document
-        scored = ReliabilityMap.of(document)(new)
-        np.testing.assert_allclose(scored.reliability, expit(pipeline.reliability_logits[variant]), rtol=0, atol=1e-12)
-        confidence = np.exp(pipeline.log_probabilities[np.arange(len(new)), new.decision])
-        np.testing.assert_allclose(scored.confidence, confidence, rtol=0, atol=1e-12)
-        fitted_on = len(validation) if pipeline.calibrator == "ts" else len(parts.calibrator_fit)
-        assert document.calibrator.rows == fitted_on
-        assert len(parts.projection_selection) == document.held_out.rows
-        assert document.folds == ()
 
 
 @pytest.mark.parametrize(
@@ -68,43 +40,24 @@ def check_against_the_pipeline(validation, test, calibrators, variants, split, *
     ],
 )
 def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(calibrators, variants, split):
-    made = [maps.predictions(n, seed=seed) for seed, n in enumerate((900, 500))]
-    rows = [checked(frame, "group") for frame in made]
-    validation, test = (FixedDecisions(one.logits, one.label, one.decision, one.group) for one in rows)
-    protocol = PARAMS.protocol.model_copy(update=split)
-    check_against_the_pipeline(validation, test, calibrators, variants, protocol, grouped="split" in split)
-
-
-def decided(name: str) -> tuple[dict[str, FixedDecisions], DatasetParams]:
-    """Fixed decisions on validation and test rows of a real set, as the pipeline makes them."""
-    sets = yaml.safe_load((ROOT / "flows/real_sets.yaml").read_text().replace("REAL_DATA", os.environ["REAL_DATA"]))
-    entry = DatasetParams.model_validate(sets[name])
-    path, split = Path(entry.path), entry.split
-    frame = dataset_named(name, "files", entry.options).read(path.parent if path.is_file() else path).pairs
-    if frame["split"].null_count():
-        frame = draw_splits(frame, by=split.by, shares=split.shares, seed=entry.seed)
-    parts = {part: frame.filter(pl.col("split") == part) for part in ("train", "validation", "test")}
-    settings = {
-        "n_labels": len(entry.options["labels"]),
-        "class_weight": entry.class_weight,
-        "settings": entry.settings,
-    }
-    predictor = fit_predictor(entry.predictor, parts.pop("train"), parts["validation"], **settings, seed=0)
-    decisions = {}
-    for part, rows in parts.items():
-        logits = predictor(rows)
-        labels = rows["label"].to_numpy().astype(np.int64)
-        decisions[part] = FixedDecisions(logits, labels, decide(logits), rows["group"].to_numpy())
-    return decisions, entry
-
-
-@pytest.mark.real_data
-@pytest.mark.skipif("REAL_DATA" not in os.environ, reason="REAL_DATA names no folder")
-@pytest.mark.parametrize("name", ["mq2008", "science", "wikiqa"])
-def test_a_map_of_real_predictions_says_what_the_pipeline_says(name):
-    parts, entry = decided(name)
-    grouped = entry.split.by == "group"
-    check_against_the_pipeline(*parts.values(), PARAMS.calibrators, ["mrp"], PARAMS.protocol, grouped=grouped)
+    behind, new = (checked(maps.predictions(n, seed=seed), "group") for seed, n in enumerate((900, 500)))
+    validation, test = (FixedDecisions(rows.logits, rows.label, rows.decision, rows.group) for rows in (behind, new))
+    protocol, seed = PARAMS.protocol.model_copy(update=split), 2
+    parts = validation_rows(validation, 2, protocol)
+    fits = [calibrate.fn(parts, calibrator, seed) for calibrator in calibrators]
+    behind = behind if split else dataclasses.replace(behind, group=None)
+    alone = QUICK.projection.model_copy(update={"minimum_rows": 0})  # as the flow has it for the paper's sets
+    projected = project.fn(fits, parts, test, QUICK.model_copy(update={"projection": alone}), "cpu")
+    for pipeline, variant in product(projected.rows, variants):
+        document = learned(behind, variant, pipeline.calibrator, seed, protocol, names=None, params=QUICK).document
+        scored = ReliabilityMap.of(document)(new)
+        np.testing.assert_allclose(scored.reliability, expit(pipeline.reliability_logits[variant]), rtol=0, atol=1e-12)
+        confidence = np.exp(pipeline.log_probabilities[np.arange(len(new)), new.decision])
+        np.testing.assert_allclose(scored.confidence, confidence, rtol=0, atol=1e-12)
+        fitted_on = len(validation) if pipeline.calibrator == "ts" else len(parts.calibrator_fit)
+        assert document.calibrator.rows == fitted_on
+        assert len(parts.projection_selection) == document.held_out.rows
+        assert document.folds == ()
 
 
 @pytest.mark.parametrize("variant", [name for name in DEPLOYABLE if name != "label_signals"])
@@ -238,16 +191,16 @@ def simulated(sets: int, shift: float, n: int) -> Iterator[tuple[Candidate, floa
 @pytest.mark.parametrize("sets", [3, pytest.param(200, marks=pytest.mark.study)])
 @pytest.mark.parametrize("n", [300, 1000])
 def test_without_a_label_spread_hardly_a_gain_is_claimed_and_what_is_chosen_costs_next_to_nothing(sets, n):
-    found = list(simulated(sets, 0.0, n))
-    assert np.mean([chosen.high < 0 for chosen, _ in found]) <= 0.05
-    assert np.mean([change for _, change in found]) <= (0.001 if sets == 200 else 0.003)
+    chosen, change = zip(*simulated(sets, 0.0, n), strict=True)
+    assert np.mean([candidate.high < 0 for candidate in chosen]) <= 0.05
+    assert np.mean(change) <= (0.001 if sets == 200 else 0.003)
 
 
 @pytest.mark.parametrize("sets", [3, pytest.param(200, marks=pytest.mark.study)])
 def test_with_a_label_spread_the_gain_is_had_and_lies_in_its_interval(sets):
-    found = list(simulated(sets, 1.5, 600))
-    assert np.mean([change for _, change in found]) < -0.03
-    assert np.mean([chosen.low <= change <= chosen.high for chosen, change in found]) >= (0.92 if sets == 200 else 0.5)
+    pairs = list(simulated(sets, 1.5, 600))
+    assert np.mean([change for _, change in pairs]) < -0.03
+    assert np.mean([chosen.low <= change <= chosen.high for chosen, change in pairs]) >= (0.92 if sets == 200 else 0.5)
 
 
 def test_the_gain_is_told_for_fewer_rows_and_shrinks_with_them():
@@ -297,3 +250,13 @@ def test_a_single_label_wise_shift_is_found(decisions):
     assert np.ptp(line.slope) == 0
     spread = label_spread(judged.confidence, rows.decision, rows.correct)
     assert document.held_out.label_spread == pytest.approx(spread)
+
+
+def test_weights_move_the_choice_as_repeated_rows_would():
+    """The rows of the label that is off count ten times as much as the others."""
+    frame = maps.predictions(1200, shift=2.0)
+    plain = learned(checked(frame)).document.choice.candidates
+    weight = pl.when(pl.col("logits").list.arg_max() == 1).then(10.0).otherwise(1.0)
+    weighted = learned(checked(frame.with_columns(inverse_probability=weight))).document.choice.candidates
+    gain, more = (next(each.change for each in all_ if each.variant == "label_platt") for all_ in (plain, weighted))
+    assert more < 1.5 * gain < 0

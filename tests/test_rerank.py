@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def run(*arguments: object) -> object:
     """A command as it is typed, in this process."""
-    return rerank.app([str(one) for one in arguments], standalone_mode=False)
+    return rerank.app([str(argument) for argument in arguments], standalone_mode=False)
 
 
 def fit(frame: pl.DataFrame, folder: Path, *options: object, name: str = "p.parquet", out: str = "map.json") -> dict:
@@ -41,6 +41,7 @@ def folder(tmp_path_factory) -> Path:
     for seed, name in enumerate(("validation", "test", "new")):
         maps.predictions(3000, shift=2.0, seed=seed).write_parquet(place / f"{name}.parquet")
         maps.confidence_only(3000, shift=2.0, seed=seed).write_csv(place / f"{name}.csv")
+    pl.read_parquet(place / "new.parquet").drop("label").write_parquet(place / "unlabelled.parquet")
     by_group = "--group", "group", "--variant", "mrp"
     fit(pl.read_parquet(place / "validation.parquet"), place, *by_group, name="validation.parquet")
     fit(pl.read_csv(place / "validation.csv"), place, name="validation.csv", out="stated.json")
@@ -79,7 +80,7 @@ JUDGE = ("--map", "map.json", "--predictions", "test.parquet")
 
 
 @pytest.mark.parametrize(
-    ("command", "out", "told"),
+    ("command", "out", "message"),
     [
         (("fit", "--predictions", "validation.csv"), "validation.csv", "a file that is read"),
         (("evaluate", *JUDGE), "map.json", "a file that is read"),
@@ -88,10 +89,10 @@ JUDGE = ("--map", "map.json", "--predictions", "test.parquet")
         (("fit", "--predictions", "validation.csv"), "test.csv/map.json", "no folder that you may write to"),
     ],
 )
-def test_nothing_that_is_read_is_overwritten(folder, monkeypatch, command, out, told):
+def test_nothing_that_is_read_is_overwritten(folder, monkeypatch, command, out, message):
     monkeypatch.chdir(folder)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(BadInput, match=told):
+    with pytest.raises(BadInput, match=message):
         run(*command, "--out", out)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -138,6 +139,46 @@ def test_apply_touches_no_column_and_the_sql_of_a_map_says_the_same(folder, map_
     np.testing.assert_allclose(again, after["reliability"].cast(pl.Float64), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
+def test_rows_to_label_come_back_labelled_through_every_command(suffix, folder, tmp_path, capsys):
+    drawn, known = tmp_path / f"to_label.{suffix}", ("--map", folder / "map.json", "--predictions")
+    run("label", *known, folder / "unlabelled.parquet", "--rows", 300, "--out", drawn)
+    assert "300 of 3,000 rows are drawn" in capsys.readouterr().err
+    read = {"csv": pl.read_csv, "parquet": pl.read_parquet, "jsonl": pl.read_ndjson}[suffix](drawn)
+    assert (len(read), read["label"].null_count()) == (300, 300)
+    assert "decision" not in read.columns  # it must not sway who labels
+    truth = pl.read_parquet(folder / "new.parquet").with_columns(first=pl.col("logits").list.first())
+    given = read["logits_0"] if suffix == "csv" else read["logits"].list.first()
+    places = [truth["first"].index_of(value) for value in given]
+    maps.write(read.with_columns(label=truth["label"].gather(places)), drawn)
+    run("fit", "--predictions", drawn, "--out", tmp_path / "again.json")
+    run("evaluate", *known, drawn, "--unlabelled", folder / "unlabelled.parquet", "--out", tmp_path / "e.json")
+    run("thresholds", *known, drawn, "--target-accuracy", 0.6)
+    said, agreed = capsys.readouterr().err, json.loads((tmp_path / "e.json").read_text())["agreement"]
+    right = float((truth["logits"].list.arg_max() == truth["label"]).mean())
+    assert agreed["rows"] == 3000
+    assert agreed["accuracy"]["low"] < right < agreed["accuracy"]["high"]
+    assert "Of all 3,000 rows" in said
+    assert "drawn so that all rows were as likely" in said
+
+
+@pytest.mark.parametrize(
+    ("column", "rows", "message"),
+    [
+        ({"label": 1}, 5, "has the column label already"),
+        ({}, 3001, "--rows is 3,001, and .* has 3,000 rows"),
+        ({"more": [[1, 2]]}, 5, "the column more is large_list.*, which a .csv file cannot hold"),
+    ],
+)
+def test_what_label_cannot_draw_from_is_told(column, rows, message, folder, tmp_path):
+    columns = [pl.Series(name, [value] * 3000) for name, value in column.items()]
+    pl.read_parquet(folder / "unlabelled.parquet").with_columns(*columns).write_parquet(tmp_path / "all.parquet")
+    asked = "--map", folder / "map.json", "--predictions", tmp_path / "all.parquet", "--out", tmp_path / "o.csv"
+    with pytest.raises(BadInput, match=message):
+        run("label", *asked, "--rows", rows)
+    assert not (tmp_path / "o.csv").exists()
+
+
 @pytest.mark.parametrize(("map_file", "test"), [("map.json", "test.parquet"), ("stated.json", "test.csv")])
 def test_evaluate_gives_a_verdict_in_words_and_the_metrics_as_json(folder, map_file, test, capsys):
     run("evaluate", "--map", folder / map_file, "--predictions", folder / test)
@@ -159,7 +200,8 @@ def test_evaluate_gives_a_verdict_in_words_and_the_metrics_as_json(folder, map_f
 def test_rows_that_the_map_was_fitted_on_are_judged_by_fits_that_have_not_seen_them(
     options, note, left, guaranteed, tmp_path, capsys
 ):
-    fit(maps.predictions(900), tmp_path, "--variant", "label_intercept", *options)
+    written = fit(maps.predictions(900), tmp_path, "--variant", "label_intercept", *options)
+    assert (written["source"]["protocol"] is None) == ("paper" not in options)
     files = "--map", tmp_path / "map.json", "--predictions", tmp_path / "p.parquet"
     for command in (("evaluate",), ("thresholds", "--coverage", "0.5")):
         capsys.readouterr()
@@ -211,6 +253,14 @@ ROWS, SAID = maps.predictions(300), maps.confidence_only(300)
 IDS = pl.DataFrame({"decision": [0, 10**8] * 50, "confidence": [0.5] * 100, "label": [0, 10**8] * 50})
 SMALL = ROWS.with_columns(logits=pl.col("logits") * 1e-300)
 NO_FITS = [
+    *(
+        (
+            ROWS.with_columns(inverse_probability=pl.Series([1.0, weight] * 150)),
+            (),
+            "row 1 .*ability is .*must be above 0",
+        )
+        for weight in (0.0, -1.0, np.inf, np.nan)
+    ),
     (ROWS.with_columns(**{"gr\u200bup": pl.lit("a")}), ("--group", "gr\u200bup"), "--group names"),
     *((SMALL, ("--calibrator", name), r"beyond what a map .*the calibrator ts") for name in ("vector", "matrix")),
     *((ROWS, ("--labels", names), "--labels is") for names in ("one", "a,a", "a,,b", "", *LINES)),
@@ -264,10 +314,10 @@ def test_the_guarantee_takes_one_row_of_each_group_and_a_file_without_the_groups
     folder, tmp_path, capsys
 ):
     pl.read_parquet(folder / "test.parquet").drop("group").write_parquet(tmp_path / "test.parquet")
-    for place, told in ((folder, "300 rows"), (tmp_path, "taken as independent")):
+    for place, words in ((folder, "300 rows"), (tmp_path, "taken as independent")):
         run("thresholds", "--map", folder / "map.json", "--predictions", place / "test.parquet", "--coverage", "0.5")
         printed = capsys.readouterr()
-        assert told in printed.err
+        assert words in printed.err
         assert json.loads(printed.out)["overall"]["rows"] == (300 if place == folder else 3000)
     with pytest.raises(BadInput, match="say the same here"):
         run("evaluate", "--map", folder / "map.json", "--predictions", folder / "validation.parquet", "--group", "x")
@@ -285,10 +335,11 @@ CLAIMS = '"x\nrerank: all is well \u202e\x1b[2J"\n1\n'
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(None, r"rerank: new\.csv"), (STEERS, r"rerank: .*\\u001b"), (CLAIMS, r"rerank: .*\\u001b")]
+    ("content", "message"),
+    [(None, r"rerank: new\.csv"), (STEERS, r"rerank: .*\\u001b"), (CLAIMS, r"rerank: .*\\u001b")],
 )
 def test_a_mistake_is_one_line_without_a_traceback_that_cannot_steer_the_terminal(
-    content, told, folder, tmp_path, monkeypatch
+    content, message, folder, tmp_path, monkeypatch
 ):
     if content is not None:
         (tmp_path / "new.csv").write_text(content)
@@ -296,7 +347,7 @@ def test_a_mistake_is_one_line_without_a_traceback_that_cannot_steer_the_termina
     typed = "apply", "--map", str(folder / "map.json"), "--predictions", "new.csv", "--out", "out.csv"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["rerank", *typed])
-    with pytest.raises(SystemExit, match=told) as ended:
+    with pytest.raises(SystemExit, match=message) as ended:
         runpy.run_path(rerank.__file__, run_name="__main__")
     assert ended.value.code.isprintable()
     assert list(tmp_path.iterdir()) == before
@@ -308,13 +359,6 @@ def test_json_that_is_printed_is_printable_and_means_the_same(capsys):
     printed = capsys.readouterr().out
     assert printed.replace("\n", "").isprintable()
     assert json.loads(printed) == content
-
-
-def test_a_map_under_the_papers_protocol_has_its_parts(tmp_path):
-    for protocol, rows in (("own", [600, 600, 600]), ("paper", [600, 150, 150])):
-        written = fit(maps.predictions(600), tmp_path, "--variant", "mrp", "--protocol", protocol)
-        assert [written[part]["rows"] for part in ("calibrator", "projection", "held_out")] == rows
-        assert (written["source"]["protocol"] is None) == (protocol == "own")
 
 
 @pytest.mark.parametrize(("calibrator", "slow"), [("hcal", True), ("ts", False)])
@@ -377,13 +421,13 @@ SURE = {"label": pl.col("logits").list.arg_max()}
 
 
 @pytest.mark.parametrize(
-    ("columns", "options", "told", "variant"),
+    ("columns", "options", "words", "variant"),
     [
         (SURE, (), "keep your confidence, calibrated by ts: 0 of 900", "confidence"),  # too few errors to choose by
         ({"label": 2 - pl.col("label")}, ("--variant", "mrp"), "Are the labels numbered as they should be?", "mrp"),
     ],
 )
-def test_what_speaks_against_a_map_is_told(columns, options, told, variant, tmp_path, capsys):
+def test_what_speaks_against_a_map_is_told(columns, options, words, variant, tmp_path, capsys):
     written = fit(maps.predictions(900).with_columns(**columns), tmp_path, *options)
-    assert told in capsys.readouterr().err
+    assert words in capsys.readouterr().err
     assert written["projection"]["name"] == variant

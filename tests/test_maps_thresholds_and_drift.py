@@ -1,0 +1,423 @@
+"""Cuts on reliability and drift: by hand, against other people's tests, and their guarantees in simulation."""
+
+import json
+import re
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import expit, ndtri
+from scipy.stats import binomtest, ttest_ind
+from scipy.stats import t as student
+
+from tasks.maps.document import Cell, MapDocument
+from tasks.maps.drift import drift, reference
+from tasks.maps.thresholds import Cut, Thresholds, cut_at_coverage, find_cuts, grid, independent_rows
+from tasks.metrics.intervals import holm
+from tasks.predictions.rows import PredictedRows
+from tasks.protocol.errors import BadInput
+from tests.maps import NAMES, document, held_out
+
+DRAWS, PAIRS = 400, 300
+SHARE, WORST = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])  # rows, and wrong ones at rank 0, of each label
+EVENLY = np.linspace(0, 1, 101)
+LEVELS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2), st.booleans()), min_size=1, max_size=60)
+SHARES = st.sampled_from(["0.05", ".3", "0.5", "0.7", "1", "1.0"])
+
+
+def with_quantiles(quantiles: np.ndarray) -> MapDocument:
+    return held_out(quantiles=tuple(np.maximum.accumulate(quantiles).tolist()))
+
+
+def at_most(chance: float, times: int) -> float:
+    """How often something of at most this chance may be seen."""
+    return times * chance + 3 * np.sqrt(times * chance * (1 - chance))
+
+
+def rows_of(reliability, right, decision=None):
+    """Reliability, decision and correct, as the functions take them."""
+    r, z = np.array(reliability, dtype=float), np.array(right, dtype=bool)
+    return r, np.zeros(len(r), dtype=int) if decision is None else np.array(decision), z
+
+
+@settings(deadline=None, max_examples=30)
+@given(LEVELS, st.sampled_from([0.5, 0.7, 0.9]), st.sampled_from([0.6, 0.8, 0.95]))
+def test_cuts_are_those_of_a_loop_of_binomial_tests(rows, target, confidence):
+    level, decision, right = (np.array(column) for column in zip(*rows, strict=True))
+    r, _, z = rows_of(level / 20, right)
+    doc = with_quantiles(np.round(EVENLY * 20) / 20)  # five quantiles in one place
+    thresholds = find_cuts(doc, r, decision, z, target=target, confidence=confidence)
+    able = [k for k in set(decision) if target ** np.count_nonzero(decision == k) <= 1 - confidence + 1e-12]
+    for cut in (thresholds.overall, *thresholds.labels):
+        own = np.full(len(r), True) if cut.label is None else decision == cut.label
+        own_level = (1 - confidence) / (1 if cut.label is None else max(1, len(able)))
+        best, before = (None, 0.0), 0.0
+        for place, share in zip(*grid(doc, target), strict=True):
+            kept = z[own & (r >= place)]
+            p = binomtest(int(kept.sum()), len(kept), target, alternative="greater").pvalue if len(kept) else 1.0
+            before = before + share * own_level
+            before = before if p <= before and (cut.label is None or cut.label in able) else 0.0
+            best = (place, before) if before else best
+        assert cut.cut == best[0]
+        assert (cut.why is None) == (cut.cut is not None)
+        if cut.cut is not None:
+            kept = z[own & (r >= cut.cut)]
+            assert (cut.automatic, cut.accuracy) == (len(kept), kept.mean())
+            test = binomtest(int(kept.sum()), len(kept), alternative="greater")
+            assert cut.lower_bound == pytest.approx(test.proportion_ci(1 - best[1], method="exact").low, abs=1e-9)
+            assert cut.lower_bound >= target - 1e-9
+
+
+@settings(deadline=None, max_examples=30)
+@given(LEVELS, SHARES)
+def test_a_cut_at_a_coverage_takes_no_more_and_bounds_exactly(rows, coverage):
+    level, decision, right = (np.array(column) for column in zip(*rows, strict=True))
+    r, _, z = rows_of(level / 20, right)
+    most = int(round(float(coverage) * 1000) * len(r) // 1000)
+    if most == 0:
+        with pytest.raises(BadInput, match="less than one"):
+            cut_at_coverage(r, decision, z, coverage=coverage)
+        return
+    thresholds = cut_at_coverage(r, decision, z, coverage=coverage)
+    overall, labels = thresholds.overall, thresholds.labels
+    whole = [value for value in np.unique(r) if np.count_nonzero(r >= value) <= most]  # ties are not parted
+    assert overall.automatic == (np.count_nonzero(r >= min(whole)) if whole else 0)
+    with_rows = [cut for cut in labels if cut.cut is not None]
+    assert sum(cut.automatic for cut in labels) == overall.automatic
+    for cut in [overall, *with_rows] if overall.automatic else []:
+        kept = z[(r >= overall.cut) & ((decision == cut.label) if cut.label is not None else True)]
+        level = 0.05 / (1 if cut.label is None else len(with_rows))
+        test = binomtest(int(kept.sum()), len(kept), alternative="greater")
+        assert cut.lower_bound == pytest.approx(test.proportion_ci(1 - level, method="exact").low, abs=1e-9)
+
+
+# The guarantee, in simulation: a row of rank 0 to 1 is wrong with WORST * (1 - rank), and the map says something else
+WORLDS = {  # what the map says at a rank, and the rank from which it says so much
+    "the map is not sure enough": (np.square, np.sqrt),
+    "the map is too sure": (np.sqrt, np.square),
+    "round numbers": (lambda rank: np.round(rank * 20) / 20, lambda cut: max(np.ceil(cut * 20) - 0.5, 0) / 20),
+}
+
+
+def ranked_rows(says, n, generator):
+    """Reliability, decision and correct of `n` rows."""
+    decision, rank = generator.choice(3, n, p=SHARE), generator.random(n)
+    return says(rank), decision, generator.random(n) < 1 - WORST[decision] * (1 - rank)
+
+
+def accuracy(rank_of, cut: Cut) -> float:
+    """The true accuracy of the decisions at or above a cut."""
+    return 1 - (WORST @ SHARE if cut.label is None else WORST[cut.label]) * (1 - rank_of(cut.cut)) / 2
+
+
+def misses(thresholds: Thresholds, wrong) -> np.ndarray:
+    """Whether there is an overall cut, whether it is `wrong`, and whether that of any label is."""
+    labels = [cut for cut in thresholds.labels if cut.cut is not None]
+    overall = thresholds.overall.cut is not None
+    return np.array([overall, overall and wrong(thresholds.overall), any(map(wrong, labels))])
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_the_target_is_missed_no_more_often_than_stated(name):
+    generator, delta, target, (says, rank_of) = np.random.default_rng(1), 0.1, 0.9, WORLDS[name]
+    doc, counts = with_quantiles(np.quantile(ranked_rows(says, 2000, generator)[0], EVENLY)), np.zeros(3)
+    for _ in range(DRAWS):
+        thresholds = find_cuts(doc, *ranked_rows(says, 1000, generator), target=target, confidence=1 - delta)
+        counts += misses(thresholds, lambda cut: accuracy(rank_of, cut) < target)
+    assert (counts[1:] <= at_most(delta, DRAWS)).all()
+    assert counts[0] > 0.9 * DRAWS  # it is not by silence that the target is met
+
+
+def test_the_target_is_missed_no_more_often_where_every_cut_just_misses_it():
+    generator, delta, target = np.random.default_rng(2), 0.1, 0.9
+    doc, counts = with_quantiles(EVENLY), np.zeros(3)
+    for _ in range(DRAWS):
+        decision, right = generator.choice(3, 800, p=SHARE), generator.random(800) < target - 1e-9
+        thresholds = find_cuts(doc, generator.random(800), decision, right, target=target, confidence=1 - delta)
+        counts += misses(thresholds, lambda _: True)
+    assert (counts > 0).all()
+    assert (counts <= at_most(delta, DRAWS)).all()
+
+
+@pytest.mark.parametrize("name", ["the map is too sure", "round numbers"])
+def test_the_bound_at_a_coverage_is_wrong_no_more_often_than_stated(name):
+    generator, delta, (says, rank_of), counts = np.random.default_rng(3), 0.1, WORLDS[name], np.zeros(3)
+    for _ in range(DRAWS):
+        thresholds = cut_at_coverage(*ranked_rows(says, 600, generator), coverage="0.6", confidence=1 - delta)
+        counts += misses(thresholds, lambda cut: accuracy(rank_of, cut) < cut.lower_bound)
+    assert (counts[1:] <= at_most(delta, DRAWS)).all()
+    assert name == "round numbers" or counts[1] > delta * DRAWS / 3  # the bound is no wider than it has to be
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 20), min_size=101, max_size=101), st.sampled_from([0.2, 0.9, 0.999]))
+def test_the_grid_shares_the_whole_level_over_falling_cuts(levels, target):
+    quantiles = np.sort(levels) / 20
+    cuts, shares = grid(with_quantiles(quantiles), target)
+    assert (np.diff(cuts) < 0).all()
+    assert cuts[-1] == 0
+    assert shares.sum() == pytest.approx(1)
+    # whoever computes a tied reliability with other roundings is on the same side of the cut
+    assert np.abs(cuts[:-1, None] - quantiles).min(initial=1) > 1e-10
+
+
+def test_half_of_the_level_starts_where_the_map_is_surest_and_half_at_every_twentieth():
+    quantiles = np.sqrt(EVENLY)
+    cuts, shares = grid(with_quantiles(quantiles), 0.8)
+    above = quantiles >= cuts[:, None]
+    surest = (np.mean(quantiles * above, axis=1) / above.mean(axis=1) - 0.8) * np.sqrt(above.sum(axis=1) - 1)
+    evenly = shares - 0.5 * (np.arange(101) == surest.argmax())
+    assert evenly == pytest.approx(0.025 * (np.arange(101) % 5 == 0) * (np.arange(101) > 0))
+
+
+def test_rows_that_all_tie_cannot_be_parted():
+    assert "tie" in cut_at_coverage(*rows_of([0.9] * 30, [True] * 30), coverage="0.5").in_words()[0]
+    certain = find_cuts(with_quantiles(np.full(101, 0.9)), *rows_of([0.9] * 300, [True] * 300), target=0.9)
+    assert certain.overall.automatic == 300
+
+
+@pytest.mark.parametrize(
+    ("r", "right", "asked", "why"),
+    [
+        ([0.9] * 20, [True] * 20, {"target": 0.95}, "20 rows are too few; it takes 59 even if all are correct"),
+        (np.linspace(0, 1, 500), np.arange(500) % 2, {"target": 0.95}, "less than 95%"),
+        (EVENLY, np.arange(101) != 50, {"target": 0.985, "confidence": 0.75}, "not enough to be sure of"),
+        ([0.5] * 90, [False] * 90, {"target": 0.95}, "0.0% of 90 rows"),
+    ],
+)
+def test_where_there_is_no_cut_it_is_said_why(r, right, asked, why):
+    assert why in find_cuts(with_quantiles(EVENLY), *rows_of(r, right), **asked).overall.why
+
+
+def test_words_and_json_say_it_plainly():
+    generator = np.random.default_rng(0)
+    r = generator.random(4000)
+    rows = rows_of(r, generator.random(4000) < r**0.05, generator.integers(0, 9, 4000))
+    target = find_cuts(with_quantiles(EVENLY), *rows, target=0.95)
+    for thresholds in (target, cut_at_coverage(*rows, coverage="0.62")):
+        lines = thresholds.in_words([f"name {k}" for k in range(9)])
+        assert len(lines) <= 10
+        assert "as they are: those with a reliability of at least" in lines[0]
+        assert "With 95% confidence at least 9" in lines[1]
+        promised = float(re.search(r"at least ([\d.]+)% of such", lines[1])[1])
+        assert promised <= 100 * thresholds.overall.lower_bound < promised + 5
+        most = sorted(np.argsort(-np.bincount(rows[1]), kind="stable")[:5])
+        assert [line.split(":")[0] for line in lines if line.startswith("  name ")] == [f"  name {k}" for k in most]
+        assert lines[-1] == "  and 4 more labels"
+        assert str(thresholds.overall.cut) in lines[0]  # a cut that is copied is the cut that was tested
+        plain = json.loads(json.dumps(thresholds.as_json(), allow_nan=False))
+        assert plain["overall"]["cut"] == thresholds.overall.cut
+        assert [cut["label"] for cut in plain["labels"]] == list(range(9))
+
+
+def test_one_row_of_each_group_is_drawn_by_the_seed():
+    group = np.array(["b", "a", "b", "c", "a", "b"])
+    rows = PredictedRows(None, None, np.zeros(6, dtype=int), None, group)
+    draws = [independent_rows(rows, seed)[0] for seed in range(300)]
+    assert all(sorted(group[kept]) == ["a", "b", "c"] and (np.diff(kept) > 0).all() for kept in draws)
+    assert (independent_rows(rows, 7)[0] == draws[7]).all()
+    taken = np.bincount(np.concatenate(draws), minlength=6) / 300
+    assert taken == pytest.approx(np.array([1 / 3, 1 / 2, 1 / 3, 1, 1 / 2, 1 / 3]), abs=0.1)
+
+
+def fitted_on(rows) -> MapDocument:
+    halves, cells = reference(*rows, 3)
+    return held_out(halves=halves, cells=cells)
+
+
+def drawn(generator, n, *, per_group=1, worse=0.0, centre=2.5):
+    """Reliability, decision, correct and group; the map is a bit wrong, rows of a group err together."""
+    decision = generator.integers(0, 3, n)
+    logit = centre + 1.5 * generator.normal(size=n)
+    right = expit(0.9 * logit + 0.1 * (decision - 1)) - worse * (decision == 1)
+    if per_group == 1:
+        return expit(logit), decision, generator.random(n) < right, None
+    group = np.arange(n) // per_group
+    shared = generator.normal(size=n)[group]
+    luck = np.sqrt(0.3) * shared + np.sqrt(0.7) * generator.normal(size=n)
+    return expit(logit), decision, luck < ndtri(np.maximum(right, 0)), group
+
+
+def test_drift_by_hand():
+    # 100 held-out rows of residual 0 and variance 0.09; 25 new ones that say 0.9, of which 15 are correct
+    then = Cell(label=1, half="upper", rows=100, mean_reliability=0.9, mean_residual=0.0, variance=0.09)
+    often = then.model_copy(update={"rows": 500, "variance": 0.45})  # each row five times
+    separate, pooled = 0.09 / 100 + 0.01, (100 * 0.09 + 25 * 0.25) / 125 * (1 / 100 + 1 / 25)
+    for cell, times in ((then, 1), (often, 5)):
+        right, group = np.repeat(np.arange(25) < 15, times), np.repeat(np.arange(25), times)
+        made, n = held_out(halves=(0.5,) * 3, cells=(cell,)), len(right)
+        drifted = drift(made, np.full(n, 0.9), np.ones(n, dtype=int), right, None if times == 1 else group)
+        (new,) = drifted.cells
+        assert separate > pooled
+        assert new.p == pytest.approx(2 * student.sf(0.3 / np.sqrt(separate), 24))
+        assert (new.rows, new.says, new.correct, new.expected) == pytest.approx((n, 0.9, 0.6, 0.9))
+        assert not drifted.holds
+        assert drifted.in_words(NAMES)[:2] == [
+            f"The map no longer holds for partial at reliability 0.5 and above: says 0.90, correct 0.60 ({n} rows, "
+            f"0.90 expected, p {new.p:.2g}).",
+            "Fit it again.",
+        ]
+
+
+@pytest.mark.parametrize(("says", "right", "p"), [(0.9, True, 1.0), (0.95, False, 0.0), (1.0, True, 1.0)])
+def test_rows_without_variance_are_judged_exactly(says, right, p):
+    r, d, all_right = np.full(30, says), np.zeros(30, dtype=int), np.full(30, True)
+    drifted = drift(fitted_on((r, d, all_right, None)), r[:21], d[:21], np.full(21, right), None)
+    assert [cell.p for cell in drifted.cells] == [p]
+
+
+def test_one_error_after_none_is_no_alarm():
+    r, d = np.full(1000, 0.98), np.zeros(1000, dtype=int)
+    assert drift(fitted_on((r, d, r > 0, None)), r[:50], d[:50], np.arange(50) > 0, None, level=0.05).holds
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 99), st.integers(1, 900), st.sampled_from([None, 9, 14, 40]), st.booleans())
+def test_cells_are_those_of_a_loop_over_groups(seed, n, groups, tied):
+    generator = np.random.default_rng(seed)
+    r, d, z, _ = drawn(generator, n)
+    r = np.round(r, 1) if tied else r
+    group = np.arange(n) if groups is None else generator.integers(0, groups, n)
+    halves, cells = reference(r, d, z, None if groups is None else group, 3)
+    expected = []
+    for label, half in product(range(3), ("lower", "upper")):
+        of_label = r[d == label]
+        assert halves[label] == (np.median(of_label) if len(of_label) else 0.5)
+        kept = (d == label) & ((r < halves[label]) if half == "lower" else (r >= halves[label]))
+        names = set(group[kept].tolist())
+        if names and (groups is None or len(names) >= 10):
+            residual = z[kept] - r[kept]
+            sums = [(residual[group[kept] == name] - residual.mean()).sum() for name in names]
+            variance = np.sum(np.square(sums)) / kept.sum() * len(names) / max(1, len(names) - 1)
+            expected.append(((label, half, kept.sum()), (r[kept].mean(), residual.mean(), variance)))
+    assert [(cell.label, cell.half, cell.rows) for cell in cells] == [facts for facts, _ in expected]
+    numbers = [(cell.mean_reliability, cell.mean_residual, cell.variance) for cell in cells]
+    np.testing.assert_allclose(np.array(numbers), np.array([means for _, means in expected]), atol=1e-12)
+
+
+def test_p_values_are_those_of_other_peoples_t_tests():
+    generator = np.random.default_rng(3)
+    before, now = drawn(generator, 4000), drawn(generator, 2000, worse=0.03)
+    cells, naive = drift(fitted_on(before), *now).cells, []
+    for cell in cells:
+        samples = []
+        for r, d, z, _ in (before, now):
+            kept = (d == cell.label) & ((r < cell.border) if cell.half == "lower" else (r >= cell.border))
+            samples.append((z - r)[kept])
+        naive.append(max(ttest_ind(*samples, equal_var=equal).pvalue for equal in (True, False)))
+    # they count degrees of freedom otherwise, which hardly matters for so many rows
+    assert [cell.p for cell in cells] == pytest.approx(holm(np.array(naive)), rel=0.1, abs=1e-4)
+
+
+@pytest.mark.parametrize("per_group", [1, 10])
+def test_an_unchanged_stream_raises_no_more_alarms_than_stated(per_group):
+    generator, level, alarms = np.random.default_rng(per_group), 0.05, 0
+    for pair in range(PAIRS):
+        doc = fitted_on(drawn(generator, 2000, per_group=per_group))
+        new = drawn(generator, (500, 1000, 500, 2000, 1000, 5000)[pair % 6], per_group=per_group)
+        alarms += not drift(doc, *new, level=level).holds
+    assert 0 < alarms <= at_most(level, PAIRS)  # the test can speak
+
+
+@pytest.mark.parametrize(("per_group", "level"), [(1, 0.01), (10, 0.05)])
+def test_ten_points_less_on_one_label_are_found(per_group, level):
+    generator, noticed, wrong = np.random.default_rng(0), 0, 0
+    for _ in range(60):
+        doc = fitted_on(drawn(generator, 2000, per_group=per_group))
+        new = drawn(generator, 2000, per_group=per_group, worse=0.1)
+        labels = {cell.label for cell in drift(doc, *new, level=level).changed}
+        noticed += 1 in labels
+        wrong += bool(labels - {1})
+    assert noticed >= 54
+    assert wrong <= at_most(level, 60)
+
+
+def test_a_map_that_was_a_bit_wrong_from_the_start_raises_none_with_many_rows():
+    generator = np.random.default_rng(4)
+    doc, new = fitted_on(drawn(generator, 3000, worse=0.08)), drawn(generator, 100_000, worse=0.08)
+    assert drift(doc, *new).holds
+    exact = [cell.model_copy(update={"mean_residual": 0.0}) for cell in doc.held_out.cells]
+    assert not drift(held_out(halves=doc.held_out.halves, cells=exact), *new).holds  # held against 0 it would
+
+
+def test_another_mix_of_labels_is_no_alarm():
+    generator = np.random.default_rng(5)
+    r, d, z, _ = drawn(generator, 6000)
+    kept = (d != 2) | (generator.random(6000) < 0.1)
+    assert drift(fitted_on(drawn(generator, 3000)), r[kept], d[kept], z[kept], None).holds
+
+
+@pytest.mark.parametrize("per_group", [1, 10])
+def test_neither_the_order_of_rows_nor_the_names_of_groups_matter(per_group):
+    generator = np.random.default_rng(6)
+    rows = r, d, z, group = drawn(generator, 1500, per_group=per_group)
+    order = generator.permutation(1500)
+    again = tuple(None if column is None else column[order] for column in rows)
+    assert reference(*rows, 3) == reference(*again, 3)
+    doc = fitted_on(drawn(generator, 800, per_group=per_group))
+    assert drift(doc, *rows) == drift(doc, *again)
+    names = None if group is None else np.array([f"q{number}" for number in group])
+    before, after = ([cell.p for cell in drift(doc, r, d, z, each).cells] for each in (group, names))
+    assert before == pytest.approx(after)
+
+
+def test_what_could_not_be_tested_is_said():
+    generator = np.random.default_rng(8)
+    doc = fitted_on(drawn(generator, 2000))
+    r, d, z, _ = drawn(generator, 900)
+    rare = tuple(cell.model_copy(update={"rows": 19}) for cell in doc.held_out.cells)
+    few, every = held_out(halves=doc.held_out.halves, cells=rare), slice(None)
+    nine_of_a_label, nine_groups = (d != 2) | (np.cumsum(d == 2) <= 9), np.arange(900) // 100
+    for made, rows, group, tested, first in (
+        (doc, nine_of_a_label, None, [0, 0, 1, 1], "The map still holds"),
+        (doc, slice(15), None, [], "It cannot be said"),
+        (few, every, None, [], "It cannot be said"),
+        (doc, every, nine_groups, [], "It cannot be said"),
+    ):
+        drifted = drift(made, r[rows], d[rows], z[rows], group)
+        words = drifted.in_words(NAMES)
+        assert drifted.holds
+        assert [cell.label for cell in drifted.cells if cell.p is not None] == tested
+        assert words[0].startswith(first)
+        if tested:
+            assert words[1].count("exact at reliability") == 2
+            assert "at most 1% of evaluations" in words[-1]
+
+
+def test_every_label_changed_still_takes_ten_lines_or_fewer():
+    generator = np.random.default_rng(9)
+    r, d, z, _ = drawn(generator, 3000)
+    drifted = drift(fitted_on((r, d, z, None)), r, d, ~z, None)
+    lines = drifted.in_words()
+    assert len(drifted.changed) == 6
+    assert len(lines) <= 10
+    assert any("Nor for 1 more" in line for line in lines)
+    plain = json.loads(json.dumps(drifted.as_json(), allow_nan=False))
+    assert plain["holds"] is False
+    assert [cell["label"] for cell in plain["cells"]] == [0, 0, 1, 1, 2, 2]
+
+
+BOTH = {"target": 0.9}, {"coverage": "1"}
+REFUSED = [
+    *((1, {"target": target}, r"such as 0\.95") for target in (0.0, 1.0, -0.1, np.nan)),
+    *((1, asked | {"confidence": share}, "confidence") for share in (0.0, 1.0, np.nan) for asked in BOTH),
+    *((1, {"coverage": text}, r"such as 0\.7") for text in ("0.0", "1.1", "-0.5", "70%", "", "nan", "1e-9", ".")),
+    *((1, {"level": level}, r"such as 0\.01") for level in (0.0, 1.0, 5.0, np.nan)),
+    *((0, asked, "no labelled row") for asked in (*BOTH, {"level": 0.01})),
+]
+
+
+@pytest.mark.parametrize(("rows", "asked", "message"), REFUSED)
+def test_what_neither_a_cut_nor_a_test_can_be_made_of_is_refused(rows, asked, message):
+    some, made = rows_of([0.5] * rows, [True] * rows), document()
+    judges = {
+        "target": partial(find_cuts, made),
+        "coverage": cut_at_coverage,
+        "level": partial(drift, made, group=None),
+    }
+    assert rows or reference(*some, None, 3) == ((0.5, 0.5, 0.5), ())
+    with pytest.raises(BadInput, match=message):
+        judges[next(iter(asked))](*some, **asked)
