@@ -4,12 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
 from scipy.special import expit, logit, softmax
 
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.temperature import Temperature
 from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from tasks.maps.learn import Learned, learn_map
+from tasks.predictions import files
 from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
 from tasks.projection.curves import Confidence, Curves, SharedCurve
 from tasks.projection.decisions import Decisions
@@ -39,6 +41,12 @@ def write(frame: pl.DataFrame, path: Path) -> Path:
     """The file of a frame, in the format that its name says."""
     WRITE[path.suffix](frame, path)
     return path
+
+
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of a hundred rows are read in many pieces."""
+    monkeypatch.setattr(files, "BLOCK", 256)
+    monkeypatch.setattr(files, "PIECE_ROWS", 7)
 
 
 def checked(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) -> PredictedRows:
@@ -184,7 +192,7 @@ def documents_for_sql(thresholds: int) -> dict[str, MapDocument]:
     return made
 
 
-def rows_for_sql(made: MapDocument, n: int = 3000, *, unanswered: bool = True) -> tuple[pl.DataFrame, np.ndarray]:
+def rows_for_sql(made: MapDocument, n: int = 3000) -> tuple[pl.DataFrame, np.ndarray]:
     """Columns `place`, `decision`, `confidence`, `logits_0` ..., and the reliability of `apply` `(m,)`, or NaN.
 
     `n` rows at random, then every label at the edges and about every knot, then those without an answer.
@@ -195,20 +203,15 @@ def rows_for_sql(made: MapDocument, n: int = 3000, *, unanswered: bool = True) -
     edges = np.unique(np.r_[EDGES, knots, np.nextafter(knots, 0), np.nextafter(knots, 1)])
     decision = np.r_[generator.integers(0, made.n_labels, n), np.repeat(np.arange(made.n_labels), len(edges))]
     confidence = np.r_[random, np.tile(edges, made.n_labels)]
-    logits = generator.normal(size=(len(decision), made.n_labels)) * 10.0 ** generator.integers(
-        -1, 3, (len(decision), 1)
-    )
+    scale = 10.0 ** generator.integers(-1, 3, (len(decision), 1))
+    logits = generator.normal(size=(len(decision), made.n_labels)) * scale
     with np.errstate(divide="ignore"):
-        seen = Decisions(logit(confidence), decision, None, logits)
-    reliability = expit(made.projection.fitted(seen))
+        reliability = expit(made.projection.fitted(Decisions(logit(confidence), decision, None, logits)))
     schema = {"decision": pl.Int32, "confidence": pl.Float64}
     frame = pl.DataFrame([decision.astype(np.int32), confidence], schema=schema)
     frame = frame.with_columns(**{f"logits_{label}": column for label, column in enumerate(logits.T)})
-    if unanswered:
-        without = pl.DataFrame(WITHOUT_ANSWER, schema=schema, orient="row")
-        frame = pl.concat([frame, without], how="diagonal")
-        reliability = np.r_[reliability, np.full(len(WITHOUT_ANSWER), np.nan)]
-    return frame.with_row_index("place"), reliability
+    frame = pl.concat([frame, pl.DataFrame(WITHOUT_ANSWER, schema=schema, orient="row")], how="diagonal")
+    return frame.with_row_index("place"), np.r_[reliability, np.full(len(WITHOUT_ANSWER), np.nan)]
 
 
 def _knots(fitted: object) -> list[np.ndarray]:

@@ -2,6 +2,7 @@
 
 import re
 from fractions import Fraction
+from itertools import product
 from math import floor, inf, nan
 from pathlib import Path
 
@@ -18,22 +19,12 @@ from tasks.maps.apply import SCORES, apply_map, ranked
 from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import ReliabilityMap
 from tasks.maps.sql import sql_expression
-from tasks.predictions import files
 from tasks.predictions.files import columns_of, opened
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.labelwise import Lines, WithFallbacks
 from tasks.protocol.errors import BadInput
-from tests.maps import (
-    AGREEMENT,
-    NAMES,
-    checked,
-    confidence_only,
-    document,
-    documents_for_sql,
-    predictions,
-    rows_for_sql,
-    write,
-)
+from tests import maps
+from tests.maps import NAMES, checked, confidence_only, document, predictions, small_pieces, write
 
 ADDED = ["decision", "decision_name", "confidence", "reliability", "review_rank", "route"]
 
@@ -55,11 +46,6 @@ def naive_ranks(logit: list[float]) -> list[int]:
     """1 for the lowest; ties by row order."""
     order = sorted(range(len(logit)), key=lambda row: (logit[row], row))
     return [order.index(row) + 1 for row in range(len(logit))]
-
-
-def small_pieces(monkeypatch) -> None:
-    monkeypatch.setattr(files, "BLOCK", 512)
-    monkeypatch.setattr(files, "PIECE_ROWS", 7)
 
 
 def test_the_input_comes_first_and_what_the_map_says_after_it(path):
@@ -133,18 +119,6 @@ def test_a_decision_or_a_confidence_that_is_there_stays_beside_ours(made, column
     if "decision_code" in columns:  # the decision that is there is the fixed one
         assert set(table["decision_name"]) == {"exact"}
         assert set(table["decision_code"]) == {2}
-    else:
-        assert table["calibrated_confidence"].dtype == pl.Float64
-
-
-@pytest.mark.parametrize(("origin", "suffix"), [(".parquet", ".csv"), (".csv", ".parquet"), (".parquet", ".jsonl")])
-def test_no_rows_give_no_rows_and_every_column(origin, suffix, tmp_path):
-    path, out = write(confidence_only(10).clear(), tmp_path / f"new{origin}"), tmp_path / f"out{suffix}"
-    applied = apply_map(document(confidence_only=True), path, out)
-    assert (applied.rows, applied.automatic, applied.lowest_automatic) == (0, 0, None)
-    columns = [*confidence_only(10).columns, "calibrated_confidence", "route"]
-    # JSON lines without a line have no columns
-    assert out.read_bytes() == b"" if suffix == ".jsonl" else columns_of(opened(out), columns).height == 0
 
 
 def ranks(logit: list[float], folder: Path, size: int, in_memory: int) -> list[int]:
@@ -183,7 +157,6 @@ SPOILT = pl.when(pl.int_range(pl.len()) == 50).then([0.0, nan, 1.0]).otherwise("
 MISTAKES = {  # columns, options, what is said
     "a NaN": (predictions(90).with_columns(logits=SPOILT), {}, r"new.parquet, row 50 .from 0.: logits 1 is nan"),
     "another K": (predictions(90, 4), {}, r"new.parquet has 4 logits a row, where there are 3 labels"),
-    "no logits": (confidence_only(90), {}, "needs logits or probabilities .* as the rows had that the map"),
     "a format without lists": (
         predictions(90),
         {"out": "out.csv"},
@@ -194,6 +167,7 @@ MISTAKES = {  # columns, options, what is said
         {},
         r"new.parquet has the column reliability, route already.*drop it or rename it.*was this file scored before",
     ),
+    "another suffix": (predictions(90), {"out": "out.xlsx"}, "out.xlsx: predictions are read and written as"),
     "a cut beyond 1": (predictions(90), {"cut": 1.5}, r"the cut is 1.5"),
     "a cut that is no number": (predictions(90), {"cut": nan}, r"the cut is nan"),
     "a coverage and a cut": (predictions(90), {"cut": 0.5, "coverage": "0.5"}, r"both a coverage"),
@@ -227,8 +201,9 @@ def test_predictions_without_checksums_are_said_to_have_none(path):
         assert ("no page checksums" in applied.in_words(NAMES)[-1]) == warned
 
 
-DOCUMENTS = documents_for_sql(thresholds=500)
+DOCUMENTS = maps.documents_for_sql(thresholds=500)
 SMALL = [name for name in DOCUMENTS if "thresholds" not in name]
+PAIRS = [*product(DOCUMENTS, ["duckdb"]), *product(SMALL, ["postgres", "bigquery", "spark"])]
 
 
 @pytest.fixture(scope="module")
@@ -248,22 +223,16 @@ def answers(engine: duckdb.DuckDBPyConnection, expression: str, frame: pl.DataFr
 
 def check_answers(engine: duckdb.DuckDBPyConnection, made: MapDocument, dialect: str, n: int) -> None:
     """The expression gives what `apply` does, a share, and NULL where there is no answer."""
-    text, (frame, reliability) = sql_expression(made, dialect), rows_for_sql(made, n)
+    text, (frame, reliability) = sql_expression(made, dialect), maps.rows_for_sql(made, n)
     if dialect != "duckdb":
         text = sqlglot.parse_one(text, read=dialect).sql(dialect="duckdb")
     answered = answers(engine, text, frame)
-    np.testing.assert_allclose(answered, reliability, rtol=0, atol=AGREEMENT)
+    np.testing.assert_allclose(answered, reliability, rtol=0, atol=maps.AGREEMENT)
     assert np.nanmin(answered) >= 0
     assert np.nanmax(answered) <= 1
 
 
-@pytest.mark.parametrize(
-    ("name", "dialect"),
-    [
-        *((name, "duckdb") for name in DOCUMENTS),
-        *((name, dialect) for name in SMALL for dialect in ("postgres", "bigquery", "spark")),
-    ],
-)
+@pytest.mark.parametrize(("name", "dialect"), PAIRS)
 def test_every_dialect_agrees_with_apply_and_is_the_same_for_a_map_that_was_written_and_read(engine, name, dialect):
     check_answers(engine, DOCUMENTS[name], dialect, n=3000 if dialect == "duckdb" else 500)
     again = MapDocument.model_validate_json(DOCUMENTS[name].model_dump_json())
@@ -272,7 +241,8 @@ def test_every_dialect_agrees_with_apply_and_is_the_same_for_a_map_that_was_writ
 
 @pytest.mark.parametrize("name", SMALL)
 def test_no_exponential_overflows_or_vanishes_nor_does_a_quotient(engine, name):
-    frame, _ = rows_for_sql(DOCUMENTS[name], n=500, unanswered=False)
+    frame, reliability = maps.rows_for_sql(DOCUMENTS[name], n=500)
+    frame = frame.filter(~np.isnan(reliability))
     tree = sqlglot.parse_one(sql_expression(DOCUMENTS[name], "duckdb"), read="duckdb")
     for quotient in tree.find_all(exp.Div):
         whole, dividend = (answers(engine, f"({x.sql('duckdb')})::DOUBLE", frame) for x in (quotient, quotient.this))
@@ -291,29 +261,18 @@ def test_a_literal_is_read_as_the_double_that_was_written(engine, name):
         assert number.is_int or number.parent.is_type("double")  # to PostgreSQL it would be a decimal
 
 
-@st.composite
-def maps(draw: st.DrawFn) -> MapDocument:
-    """Curves and lines of 2 to 4 labels, flat and steep, with every fallback."""
-    n_labels, n_knots = draw(st.integers(2, 4)), draw(st.integers(2, 9))
-    knots = np.linspace(0, 1, n_knots)
-    value = st.floats(-1000, 1000) | st.floats(-3, 3) | st.sampled_from([-1000.0, 0.0, 1000.0])
-    heights = st.lists(value, min_size=n_knots, max_size=n_knots).map(sorted)
-    values = np.array(draw(st.lists(heights, min_size=n_labels, max_size=n_labels)))
-    fallback = tuple(draw(st.sampled_from(("none", "shared", "identity"))) for _ in range(n_labels))
-    counts = np.full(n_labels, 500)
-    if draw(st.booleans()):
-        return document("mrp", Curves(knots, values, counts, fallback), n_labels=n_labels)
-    line = st.tuples(st.floats(0, 50), st.floats(-1000, 1000) | st.floats(-3, 3))
-    slopes, heights_at_0 = np.array([draw(line) for _ in range(n_labels)]).T
-    shared = SharedCurve(Curves(knots, values[:1], counts[:1], ("none",)))
-    own = WithFallbacks(Lines(slopes, heights_at_0), shared, fallback, counts)
-    return document("label_platt", own, n_labels=n_labels)
-
-
 @settings(max_examples=20, deadline=None, derandomize=True)
-@given(made=maps())
-def test_any_map_agrees_with_apply(engine, made):
-    check_answers(engine, made, "duckdb", n=300)
+@given(n_labels=st.integers(2, 4), n_knots=st.integers(2, 9), seed=st.integers(0, 99))
+def test_curves_and_lines_flat_and_steep_with_any_fallback_agree_with_apply(engine, n_labels, n_knots, seed):
+    generator, knots, behind = np.random.default_rng(seed), np.linspace(0, 1, n_knots), np.full(n_labels, 500)
+    values = np.round(generator.normal(size=(n_labels, n_knots)) * 10.0 ** generator.integers(0, 4, (n_labels, 1)))
+    values = np.sort(values, axis=1).clip(-1000, 1000)
+    fallback = tuple(generator.choice(("none", "shared", "identity"), n_labels).tolist())
+    lines = Lines(generator.random(n_labels) * 50, values[:, 0])
+    shared = SharedCurve(Curves(knots, values[:1], behind[:1], ("none",)))
+    curves, beside = Curves(knots, values, behind, fallback), WithFallbacks(lines, shared, fallback, behind)
+    for variant, fitted in (("mrp", curves), ("label_platt", beside)):
+        check_answers(engine, document(variant, fitted, n_labels=n_labels), "duckdb", n=300)
 
 
 def test_labels_of_one_curve_share_its_text():

@@ -18,7 +18,7 @@ from tasks.maps.agreement import AllRows, agreement
 from tasks.maps.document import MapDocument
 from tasks.maps.evaluate import METRICS, evaluate
 from tasks.maps.label import EVENLY, chances, draw
-from tasks.maps.reliability_map import ReliabilityMap, Scored, calibrated_confidence
+from tasks.maps.reliability_map import ReliabilityMap, Scored
 from tasks.maps.thresholds import independent_rows
 from tasks.maps.verdict import verdict
 from tasks.metrics.intervals import interval, two_sided_p
@@ -27,23 +27,14 @@ from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_spread, label_spread_null
 from tasks.predictions.rows import PredictedRows
-from tasks.projection.curves import Curves, SharedCurve
-from tasks.projection.labelwise import WithFallbacks, fit_platt
 from tests import maps
-from tests.fits import batch
-from tests.maps import checked
 
 MAP = maps.document("confidence", confidence_only=True)
 
 
-def fitted(shift: float = 1.5, n: int = 6000, rows: tuple[int, ...] | None = None, fallback=("none",) * 3):
+def fitted(shift: float = 1.5, n: int = 6000) -> MapDocument:
     """A map with a good curve for each label, where label 1 is off by `shift`."""
-    behind = checked(maps.predictions(n, shift=shift, seed=1))
-    logits = logit(calibrated_confidence(Identity(), behind))
-    lines = fit_platt(batch((logits[None], behind.decision, behind.correct), 3))[0]
-    shared = SharedCurve(Curves(maps.KNOTS, logit(np.clip(maps.KNOTS, 0.01, 0.99))[None], np.array([n]), ("none",)))
-    counts = np.bincount(behind.decision, minlength=3) if rows is None else np.array(rows)
-    return maps.document("label_platt", WithFallbacks(lines, shared, fallback, counts), calibrator=Identity())
+    return maps.learned(maps.checked(maps.predictions(n, shift=shift, seed=1)), "label_platt", "uncal").document
 
 
 def evaluated(document: MapDocument, rows: PredictedRows) -> dict:
@@ -65,7 +56,7 @@ def helpful() -> MapDocument:
 
 @pytest.fixture(scope="module")
 def grouped() -> PredictedRows:
-    return checked(maps.predictions(3000), "group")
+    return maps.checked(maps.predictions(3000), "group")
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +81,8 @@ def test_metrics_are_those_of_the_whole_set(views, grouped, helps):
     assert (helps["rows"], helps["groups"]) == (3000, 300)
     assert helps["accuracy"]["value"] == grouped.correct.mean()
     assert helps["errors"] == (~grouped.correct).sum()
+    rows = views["confidence"][1], grouped.decision, grouped.correct
+    assert helps["label_spread"] == {"value": label_spread(*rows), "shuffled_p95": label_spread_null(*rows, seed=0)}
     for compared in helps["metrics"].values():
         assert compared["change"] == compared["reliability"] - compared["confidence"]
         assert compared["low"] < compared["change"] < compared["high"]
@@ -121,17 +114,12 @@ def test_labels_have_their_rows_and_what_the_map_has_behind_them(grouped):
     assert (row["name"], row["fit_rows"], row["fallback"]) == ("label 2", None, None)
 
 
-def test_label_spread_is_of_the_confidence(helpful, grouped, helps):
-    rows = ReliabilityMap.of(helpful)(grouped).confidence, grouped.decision, grouped.correct
-    assert helps["label_spread"] == {"value": label_spread(*rows), "shuffled_p95": label_spread_null(*rows, seed=0)}
-
-
 @pytest.mark.parametrize("group", [None, "group"])
 def test_a_row_that_stands_for_others_counts_as_they_would(helpful, group):
     weight = np.arange(400) % 4 + 0.5  # 2 on the average, and a hundredth of that is the unit
     frame, times = maps.predictions(400), np.rint(100 * weight / 2).astype(int)
     names = frame["group"].to_numpy() if group else np.array([f"{row:03}" for row in range(400)])
-    rows = checked(frame, group)
+    rows = maps.checked(frame, group)
     weighted = evaluated(helpful, dataclasses.replace(rows, weight=weight))
     repeated = evaluated(helpful, dataclasses.replace(rows, group=names).take(np.arange(400).repeat(times)))
     assert (weighted["rows"], weighted["groups"], weighted["weighted"]) == (400, 40 if group else 400, True)
@@ -188,7 +176,7 @@ def test_intervals_are_those_of_the_paired_bootstrap(views, grouped, helps):
 def test_a_map_that_keeps_the_confidence_changes_nothing(confidence_only):
     """0.6 is a bin edge and 1.0 has no finite logit; both stay where they are."""
     frame = maps.confidence_only(2000) if confidence_only else maps.predictions(2000)
-    evaluation = evaluated(maps.document("confidence", confidence_only=confidence_only), checked(frame))
+    evaluation = evaluated(maps.document("confidence", confidence_only=confidence_only), maps.checked(frame))
     assert evaluation["resamples"] == 1000
     for compared in (*evaluation["metrics"].values(), *evaluation["reviews"]):
         assert compared["confidence"] == compared["reliability"]
@@ -210,13 +198,13 @@ def flat(value: object) -> list:
 
 
 def test_fewer_than_ten_groups_have_no_intervals(helpful):
-    rows = checked(maps.predictions(90, per_group=10), "group")
+    rows = maps.checked(maps.predictions(90, per_group=10), "group")
     evaluation = evaluated(helpful, rows)
     assert evaluation["groups"] == 9
     assert evaluation["resamples"] == 0
     for compared in (*evaluation["metrics"].values(), *evaluation["reviews"], evaluation["accuracy"]):
         assert compared["low"] is compared["high"] is compared.get("p") is None
-    assert evaluated(helpful, checked(maps.predictions(90)))["metrics"]["aurc"]["low"] is not None
+    assert evaluated(helpful, maps.checked(maps.predictions(90)))["metrics"]["aurc"]["low"] is not None
 
 
 SPREAD_OUT = maps.confidence_only(200)
@@ -271,7 +259,7 @@ def test_use_the_reliability_where_it_helps(helpful, helps):
 
 def test_keep_your_confidence_where_labels_do_not_differ():
     document = fitted(shift=0, n=20_000)
-    evaluation = evaluated(document, checked(maps.predictions(2000, shift=0)))
+    evaluation = evaluated(document, maps.checked(maps.predictions(2000, shift=0)))
     first, *others = verdict(evaluation, document)
     assert first.startswith("Keep your confidence: the reliability does not rank or predict better on these rows")
     assert "spans zero" in first
@@ -279,13 +267,15 @@ def test_keep_your_confidence_where_labels_do_not_differ():
 
 
 def test_worse_where_the_labels_no_longer_differ(helpful):
-    first, *_ = verdict(evaluated(helpful, checked(maps.predictions(3000, shift=0))), helpful)
+    first, *_ = verdict(evaluated(helpful, maps.checked(maps.predictions(3000, shift=0))), helpful)
     assert re.match("The reliability is worse than the confidence here: it finds .* fewer errors", first)
 
 
 def test_the_reasons_are_those_that_are_seen():
-    document = fitted(0, rows=(100, 300, 7), fallback=("none", "none", "shared"))
-    said = " ".join(verdict(evaluated(document, checked(maps.predictions(150, shift=0))), document))
+    rows, fallback = np.array([100, 300, 7]), ("none", "none", "shared")
+    leaning = dataclasses.replace(maps.variants()["label_platt"], rows=rows, fallback=fallback)
+    document = maps.document("label_platt", leaning, calibrator=Identity())
+    said = " ".join(verdict(evaluated(document, maps.checked(maps.predictions(150, shift=0))), document))
     assert "Too few rows for a curve of their own in the fit: exact (7)." in said
     assert "Fewer than 200 rows behind the curve in the fit: irrelevant (100)." in said
     assert "Few decisions are wrong" in said
@@ -298,12 +288,10 @@ def test_few_groups_are_said(helpful, grouped):
     assert not verdict(evaluated(helpful, grouped.take(slice(300))), helpful)[0].startswith("No verdict")
 
 
-@pytest.mark.parametrize(
-    ("variant", "said"), [("confidence", "by choice.*made up for a test"), ("shared_1d", "one curve for all labels")]
-)
-def test_a_map_that_leaves_the_order_of_the_confidence_says_so(variant, said, grouped):
-    document = maps.document(variant)
-    assert re.search(said, " ".join(verdict(evaluated(document, grouped), document)))
+def test_a_map_that_leaves_the_order_of_the_confidence_says_so(grouped):
+    for variant, said in (("confidence", "by choice.*made up for a test"), ("shared_1d", "one curve for all labels")):
+        document = maps.document(variant)
+        assert re.search(said, " ".join(verdict(evaluated(document, grouped), document)))
 
 
 def seeming(evaluation: dict, signs: dict[str, int]) -> dict:
@@ -335,10 +323,8 @@ def test_one_look_of_five_is_not_enough_by_itself(helpful, helps):
     evaluation = seeming(helps, {"nll_correct": 1, "30": 1})
     evaluation["reviews"][1]["p"] = 0.02
     lines = verdict(evaluation, helpful)
-    words = (
-        "Mixed: as a probability the reliability is better, and to choose what to review it is not certainly better."
-    )
-    assert lines[0] == words
+    mixed = "Mixed: as a probability the reliability is better, and to choose what to review it is not certainly "
+    assert lines[0] == f"{mixed}better."
     assert lines[2].endswith("which as one of five looks may be chance.")
 
 
@@ -346,9 +332,7 @@ def judged(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[PredictedRows,
     """Rows of three labels, and a reliability that is off by so many logits."""
     generator = np.random.default_rng(seed)
     decision, t = generator.choice(3, n, p=[0.6, 0.3, 0.1]), generator.normal(1, 1.5, n)
-    label = np.where(generator.random(n) < expit(t), decision, (decision + 1) % 3)
-    rows = PredictedRows(None, expit(t), decision, label, None)
-    return rows, Scored(rows.confidence, t + wrong_by)
+    return judge(decision, generator.random(n) < expit(t), expit(t), t + wrong_by)
 
 
 @settings(max_examples=60, deadline=None)

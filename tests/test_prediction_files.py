@@ -7,37 +7,31 @@ import json
 import os
 import re
 from itertools import product
-from math import inf, nan
+from math import nan
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tasks.predictions import files
 from tasks.predictions.files import columns_of, opened
-from tasks.predictions.output import check_output, in_order, write_beside
-from tasks.predictions.rows import FileRows, PredictedRows, checked_rows, find_layout, labels_in
-from tasks.predictions.rows import numbers as numbers_in
+from tasks.predictions.output import in_order, write_beside
+from tasks.predictions.rows import FileRows, PredictedRows, checked_rows, find_layout, labels_in, numbers
 from tasks.protocol.errors import BadInput
-from tests.maps import WRITE, write
+from tests.maps import NAMES, WRITE, small_pieces, write
 
 ROWS = 100
 NUMBER = pa.array(range(ROWS))
 
 
 def plain() -> pl.DataFrame:
-    return pl.DataFrame(
-        {
-            "id": [f"{row:03}" for row in range(ROWS)],
-            "logits_0": [row / 7 for row in range(ROWS)],
-            "text": ['a, "b"\nc', "", None, "ü"] * 25,
-        }
-    )
+    text = ['a, "b"\nc', "", None, "ü"] * 25
+    return pl.DataFrame({"id": [f"{row:03}" for row in range(ROWS)], "logits_0": np.arange(ROWS) / 7, "text": text})
 
 
 def odd() -> pa.Table:
@@ -66,14 +60,9 @@ def read_rows(path: Path, columns: list[str]) -> pl.DataFrame:
     return columns_of(opened(path), columns)
 
 
-def numbers(first: int, count: int) -> pa.RecordBatch:
+def ranks(first: int, count: int) -> pa.RecordBatch:
     """The columns that a row is written with beside its own."""
     return pa.record_batch({"rank": NUMBER.slice(first, count), "route": pa.array(["review"] * count, pa.string())})
-
-
-def small_pieces(monkeypatch) -> None:
-    monkeypatch.setattr(files, "BLOCK", 256)
-    monkeypatch.setattr(files, "PIECE_ROWS", 7)
 
 
 @pytest.mark.parametrize("suffix", WRITE)
@@ -92,14 +81,12 @@ def test_a_field_of_csv_stays_the_text_that_it_is(tmp_path):
     path = tmp_path / "p.csv"
     path.write_bytes(b'\xef\xbb\xbfid,x,,at\r\n007,1.10,,2020-01-01\r\n\r\n1e5,"","a ""b"", c"," NA"\r\n')
     assert opened(path).schema.names == ["id", "x", "", "at"]
-    assert read_rows(path, ["id", "x", "", "at"]).rows() == [
-        ("007", "1.10", None, "2020-01-01"),
-        ("1e5", "", 'a "b", c', " NA"),
-    ]
+    rows = [("007", "1.10", None, "2020-01-01"), ("1e5", "", 'a "b", c', " NA")]
+    assert read_rows(path, ["id", "x", "", "at"]).rows() == rows
 
 
 def test_columns_are_read_as_what_they_say():
-    assert numbers_in(pl.Series("x", [" 0.5", "1 "]), FileRows("file")).tolist() == [0.5, 1]
+    assert numbers(pl.Series("x", [" 0.5", "1 "]), FileRows("file")).tolist() == [0.5, 1]
     assert labels_in(pl.DataFrame({"label": [0, 0]}), ["label"], "file") == 2
     both = ["logits", "probabilities", "decision", "confidence"]
     assert find_layout(both, "file", labelled=False, reads="confidence_only").kind == "confidence_only"
@@ -107,11 +94,9 @@ def test_columns_are_read_as_what_they_say():
     np.testing.assert_allclose(np.exp(logits), [[0.334, 0.333, 0.32], [1e-12, 0.5, 0.51]])
 
 
-NAMES = ("irrelevant", "partial", "exact")
 HALVES, SURE = [[0.5, 0.5]], {"decision": [1], "confidence": [1.0]}
 REFUSED_ROWS = {  # columns, of which the last row is wrong; what is known; what is said
     "a NaN": ({"logits": [[0.0, 1.0], [0.0, nan]]}, {}, "file, row 41 (from 0): logits 1 is nan"),
-    "an infinite logit": ({"logits_0": [0.0], "logits_1": [inf]}, {}, "row 40 (from 0): logits 1 is inf"),
     "a row without logits": ({"logits": [[0.0, 1.0], None]}, {}, "row 41 (from 0): logits is missing"),
     "a row of another length": ({"logits": [[0.0, 1.0], [0.0]]}, {}, "row 41 (from 0): logits has 1 numbers"),
     "another K": ({"logits": [[0.0, 1.0]]}, {"n_labels": 3}, "file has 2 logits a row, where there are 3 labels"),
@@ -130,11 +115,7 @@ REFUSED_ROWS = {  # columns, of which the last row is wrong; what is known; what
     "a missing label": ({"logits": HALVES, "label": [None]}, {}, "label is missing"),
     "no label": ({"logits": HALVES, "label": None}, {}, "file has no column label"),
     "no predictions": ({"score": [1.0]}, {}, "it needs logits or probabilities"),
-    "no logits where the map had them": (
-        SURE,
-        {"reads": "logits"},
-        "as the rows had that the map was fitted on",
-    ),
+    "no logits where the map had them": (SURE, {"reads": "logits"}, "as the rows had that the map was fitted on"),
     "predictions twice": ({"logits": HALVES, "probabilities": HALVES}, {}, "gives its predictions twice"),
     "a gap in the columns": ({"logits_0": [0.0], "logits_2": [0.0]}, {}, "with none left out"),
     "a group that is NaN": ({"logits": HALVES * 2, "site": [1.0, nan]}, {"group": "site"}, "41 (from 0): site is miss"),
@@ -178,7 +159,7 @@ def test_parquet_keeps_every_bit_and_type(codec, tmp_path, monkeypatch):
     source, out = tmp_path / "in.parquet", tmp_path / "out.parquet"
     parquet.write_table(odd(), source, compression="none" if codec == "UNCOMPRESSED" else codec)
     small_pieces(monkeypatch)
-    write_beside(opened(source), numbers, out)
+    write_beside(opened(source), ranks, out)
     before, after = parquet.read_table(source), parquet.read_table(out)
     assert after.select(before.column_names).schema.equals(before.schema, check_metadata=True)
     for name in before.column_names:
@@ -201,7 +182,7 @@ def test_parquet_keeps_every_bit_and_type(codec, tmp_path, monkeypatch):
 def test_csv_and_json_lines_keep_their_text(suffix, text, added, tmp_path):
     source, out = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     source.write_text(text)
-    write_beside(opened(source), numbers, out)
+    write_beside(opened(source), ranks, out)
     lines = [line.strip().removesuffix("}") for line in text.split("\n") if line.strip()]
     assert out.read_text() == "".join(map("".join, zip(lines, added, strict=True)))
 
@@ -248,18 +229,6 @@ def test_a_column_that_is_not_there_or_that_nothing_can_be_made_of_is_named(name
         read_rows(tmp_path / "p.parquet", [name])
 
 
-def test_an_output_that_cannot_be_is_refused_before_any_work(tmp_path):
-    parquet.write_table(odd().select(["tiny", "logits"]), tmp_path / "p.parquet")
-    check_output(opened(tmp_path / "p.parquet"), tmp_path / "out.jsonl")
-    for out, message in (
-        ("p.parquet", "p.parquet is a file that is read here"),
-        ("out.xlsx", "out.xlsx: predictions are read and written as"),
-        ("out.csv", "the column logits is list<element: float>, which a .csv file cannot hold"),
-    ):
-        with pytest.raises(BadInput, match=message):
-            check_output(opened(tmp_path / "p.parquet"), tmp_path / out)
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(), max_size=20), st.integers(1, 4))
 def test_work_on_threads_keeps_its_order_and_what_a_thread_raises_comes_through(items, threads):
@@ -274,14 +243,16 @@ KEYS = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 @pytest.mark.parametrize("origin", WRITE)
 @settings(max_examples=8, deadline=None)
-@given(st.lists(st.tuples(st.none() | KEYS, st.floats(allow_nan=False, allow_infinity=False)), min_size=1, max_size=20))
+@given(st.lists(st.tuples(st.none() | KEYS, st.floats(allow_nan=False, allow_infinity=False)), max_size=20))
+@example([])
 def test_one_format_becomes_another_and_any_text_survives(origin, suffix, tmp_path_factory, rows):
+    assume(rows or ".jsonl" not in (origin, suffix))  # without a line it has no columns
     folder = tmp_path_factory.mktemp("files")
     frame = pl.DataFrame(rows, schema={"text, \n": pl.String, "x": pl.Float64}, orient="row")
     path, out = write(frame, folder / f"in{origin}"), folder / f"out{suffix}"
     with pytest.MonkeyPatch.context() as patch:
         small_pieces(patch)
-        write_beside(opened(path), numbers, out)
+        write_beside(opened(path), ranks, out)
     read = read_rows(out, [*frame.columns, "rank"]).with_columns(pl.col("x", "rank").cast(pl.Float64))
     assert read.equals(frame.with_columns(rank=pl.int_range(pl.len()).cast(pl.Float64)))
 

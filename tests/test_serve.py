@@ -84,30 +84,21 @@ def test_what_the_server_checks_before_a_run_exists_knows_the_data_sets(wrong):
         validate(wrong, schema, raise_on_error=True)
 
 
-@pytest.fixture
-def asked(monkeypatch) -> list[tuple]:
-    """What the flow of one data set is asked for, in whose place this stands: it fails, but for scidocs."""
-    calls = []
+def test_where_a_data_set_fails_the_others_finish_with_the_seeds_of_the_form_and_every_reason_is_told(monkeypatch):
+    asked = []
 
     def reliability_of(*arguments):
-        calls.append(arguments)
+        asked.append(arguments)
         if arguments[0] != "scidocs":
             raise RunFailed(f"no luck with {arguments[0]}")
 
     monkeypatch.setattr(reliability, "reliability", SimpleNamespace(with_options=lambda **_: reliability_of))
     monkeypatch.setattr(serve, "alive", nullcontext)  # there is no flow run
-    return calls
-
-
-def test_where_a_data_set_fails_the_others_finish_and_every_reason_is_told(asked):
     with pytest.raises(RunFailed, match=r"no luck with wands(.|\n)*no luck with mine"):
         serve.reliabilities.fn(["wands", "scidocs", "mine", "wands"], [4], ["ts"])
-    assert asked == [(name, [4], ["ts"]) for name in ("wands", "scidocs", "mine")]
-
-
-def test_a_run_of_the_form_has_seeds_and_so_never_writes_where_dvc_does(asked):
     serve.reliabilities.fn(["scidocs"])
-    assert asked == [("scidocs", list(load_params().seeds), None)]
+    of_params = list(load_params().seeds)  # so no run of the form writes where DVC does
+    assert asked == [*((name, [4], ["ts"]) for name in ("wands", "scidocs", "mine")), ("scidocs", of_params, None)]
 
 
 def test_a_port_that_is_taken_and_a_project_that_is_served_are_told_before_anything_starts(monkeypatch, tmp_path):
@@ -206,9 +197,8 @@ def test_every_form_that_writes_asks_where_it_may(folder, monkeypatch):
     monkeypatch.setattr(serve, "alive", nullcontext)  # there is no flow run
     wrong = {"map_file": folder / "map.json", "predictions": folder / "rows.csv", "out": "/etc/x.json"}
     writing = [form for form in serve.RERANK if "out" in form.parameters.properties]
-    assert [form.name for form in writing] == [
-        f"rerank-{name}" for name in ("fit", "apply", "evaluate", "label", "thresholds")
-    ]
+    names = [f"rerank-{name}" for name in ("fit", "apply", "evaluate", "label", "thresholds")]
+    assert [form.name for form in writing] == names
     for form in writing:
         with pytest.raises(BadInput, match="the only folder"):
             form.fn(**{name: wrong[name] for name in form.parameters.properties if name in wrong})

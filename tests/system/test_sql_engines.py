@@ -1,8 +1,6 @@
 """SQL of a reliability map, executed in PostgreSQL and Spark. `make test-system` runs it; what is missing fails it."""
 
-import getpass
 import os
-import pwd
 import shutil
 import subprocess
 import tempfile
@@ -32,16 +30,6 @@ def postgres_program(name: str) -> str:
     return program
 
 
-def as_other_user() -> tuple[list[str], str]:
-    """What to put before a command of the server, which root may not run, and the user's name."""
-    if os.geteuid() != 0:
-        return [], getpass.getuser()
-    if shutil.which("runuser") is None:
-        pytest.fail("root may not run PostgreSQL; install the Debian package util-linux for runuser")
-    name = "postgres" if "postgres" in {entry.pw_name for entry in pwd.getpwall()} else "nobody"
-    return ["runuser", "-u", name, "--"], name
-
-
 def run(command: list[str], folder: Path, text: str | None = None) -> str:
     done = subprocess.run(command, cwd=folder, input=text, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"{command[0]} ... failed: {done.stderr[:2000]}"
@@ -52,12 +40,13 @@ def run(command: list[str], folder: Path, text: str | None = None) -> str:
 def postgres() -> Iterator[Answers]:
     """A server of its own on a socket in a temporary folder, stopped at the end."""
     initdb, server, psql = (postgres_program(name) for name in ("initdb", "pg_ctl", "psql"))
-    before, user = as_other_user()
+    # the server refuses to run as root, and so runs as nobody
+    before = ["runuser", "-u", "nobody", "--"] if os.geteuid() == 0 else []
     # not below pytest's own folder, which no other user may enter; a socket's path has to be short
     with tempfile.TemporaryDirectory(prefix="mrp-sql-", ignore_cleanup_errors=True) as place:
         folder = Path(place)
         if before:
-            shutil.chown(folder, user)
+            shutil.chown(folder, "nobody")
         data = str(folder / "data")
         run([*before, initdb, "-D", data, "-U", "mrp", "--auth=trust", "--encoding=UTF8", "--no-sync"], folder)
         options = f"-c listen_addresses='' -c unix_socket_directories='{folder}' -c fsync=off"
@@ -70,23 +59,15 @@ def postgres() -> Iterator[Answers]:
 
 
 def postgres_answers(psql: list[str], folder: Path, expression: str, given: pl.DataFrame) -> np.ndarray:
-    columns = ", ".join(
-        f"{name} {'double precision' if kind.is_float() else 'int'}" for name, kind in given.schema.items()
-    )
-    numbers = (["" if number is None else f"{number:.17g}" for number in row] for row in given.iter_rows())
-    lines = map(",".join, numbers)
-    script = "\n".join(
-        [
-            f"CREATE TEMP TABLE predictions ({columns});",
-            "COPY predictions FROM STDIN (FORMAT csv);",
-            *lines,
-            "\\.",
-            f"COPY (SELECT {expression} AS reliability FROM predictions ORDER BY place) TO STDOUT (FORMAT csv);",
-        ]
-    )
+    given.write_csv(folder / "rows.csv")
+    kinds = {name: "double precision" if kind.is_float() else "int" for name, kind in given.schema.items()}
+    script = f"""
+        CREATE TEMP TABLE predictions ({", ".join(map(" ".join, kinds.items()))});
+        \\copy predictions FROM 'rows.csv' (FORMAT csv, HEADER)
+        COPY (SELECT {expression} AS reliability FROM predictions ORDER BY place) TO STDOUT (FORMAT csv);
+    """
     command = [*psql, "-U", "mrp", "-d", "postgres", "-X", "-q", "-v", "ON_ERROR_STOP=1", "-f", "-"]
-    lines = run(command, folder, script + "\n").splitlines()
-    return np.array([float(line) if line else np.nan for line in lines])
+    return np.array([float(line or "nan") for line in run(command, folder, script).splitlines()])
 
 
 @pytest.fixture(scope="module")
@@ -119,8 +100,7 @@ def spark_answers(session, folder: Path, expression: str, given: pl.DataFrame) -
     given.write_parquet(file)
     asked = session.read.parquet(str(file)).selectExpr("place", f"{expression} AS reliability").orderBy("place")
     assert dict(asked.dtypes)["reliability"] == "double"
-    answered = [row["reliability"] for row in asked.collect()]
-    return np.array([np.nan if value is None else value for value in answered])
+    return np.array([row["reliability"] for row in asked.collect()], dtype=float)  # NaN for None
 
 
 @pytest.fixture(scope="module", params=["postgres", "spark"])
