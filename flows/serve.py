@@ -191,7 +191,7 @@ def hand_over(made: list[RunnerDeployment], pool: str) -> None:
     for deployment in made:
         deployment.storage = LocalStorage(str(ROOT))
         deployment.apply(work_pool_name=pool)
-    print(f"{', '.join(one.name for one in made)} now wait for a worker: `prefect worker start --pool {pool}`")
+    print(f"{', '.join(each.name for each in made)} now wait for a worker: `prefect worker start --pool {pool}`")
 
 
 def serve(made: list[RunnerDeployment], port: int, open_to_all: bool) -> None:
@@ -201,7 +201,9 @@ def serve(made: list[RunnerDeployment], port: int, open_to_all: bool) -> None:
     with api_server(port, open_to_all) as url:
         if lost := mark_crashed():
             print(f"runs that were left as running by a killed process, and are now marked as crashed: {lost}")
-        print(f"Prefect UI: {url.removesuffix('/api')}, serving {', '.join(one.name for one in made)}; Ctrl-C ends it")
+        print(
+            f"Prefect UI: {url.removesuffix('/api')}, serving {', '.join(each.name for each in made)}; Ctrl-C ends it"
+        )
         if SECRET.exists():
             print(f"the page asks once for the secret in {SECRET.absolute()}, which nobody but you can read")
         asyncio.run(run_until_ended(made))

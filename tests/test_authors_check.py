@@ -60,7 +60,7 @@ def differences(request) -> Found:
     validation, test = (FixedDecisions(z, y, decide(z), at) for (z, y), at in zip(both, rows_of, strict=True))
     with (CHECK / request.param / "rows.csv").open() as file:
         theirs = {(int(row["Run"]) + 1, row["Base"], row["Variant"]): row for row in csv.DictReader(file)}
-    found = {}
+    measured = {}
     alone = PARAMS.projection.model_copy(update={"minimum_rows": 0})  # as the flow runs the paper's sets
     for seed in (1, 2, 3):
         parts = validation_rows(validation, seed, PARAMS.protocol)
@@ -75,8 +75,8 @@ def differences(request) -> Found:
                 ours = of_reliability(logit, test.correct, PARAMS.metrics) | {"ece": ece(expit(logit), test.correct)}
                 row = theirs[seed, CALLED[calibrator], VARIANTS[variant]]
                 for metric, column in METRICS.items():
-                    found[seed, calibrator, variant, metric] = ours[metric] - float(row[column])
-    return found
+                    measured[seed, calibrator, variant, metric] = ours[metric] - float(row[column])
+    return measured
 
 
 SAME, DRAWN = ("uncal", "ts", "spline", "diag"), ("hcal", "smart")

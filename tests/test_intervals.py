@@ -49,13 +49,13 @@ def test_a_weight_is_that_many_tied_rows(rows):
     order = order_by_risk(t, correct)
     weights = np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)])
     sums = np.stack([np.bincount(order.cell, of[order.row], 3 * order.groups) for of in weights], axis=1)
-    found = ranking_metrics(order, sums)
+    measured = ranking_metrics(order, sums)
     retained = errors_retained(order, COVERAGE, sums)
     for at, times in enumerate(weights):
         repeated = np.repeat(t, times), np.repeat(correct, times)
         expected = of_reliability(*repeated)
-        assert {name: expected[name] for name in found} == pytest.approx(
-            {name: values[at] for name, values in found.items()}, abs=1e-10, nan_ok=True
+        assert {name: expected[name] for name in measured} == pytest.approx(
+            {name: values[at] for name, values in measured.items()}, abs=1e-10, nan_ok=True
         )
         assert retained[at] == pytest.approx(errors_retained(order_by_risk(*repeated), COVERAGE)[0], abs=1e-12)
 
@@ -70,12 +70,12 @@ def test_a_metric_of_a_resample_is_that_of_its_repeated_rows(key, decisions):
     }[metric.view]
     draws = resample(rows.group, resamples=5, seed=3)
     params = METRIC_DEFAULTS.model_copy(update={"ece_bins": 7})
-    found = metric.function(metric.view(rows.correct, params, draws, *arrays))
+    measured = metric.function(metric.view(rows.correct, params, draws, *arrays))
     repeated = [
         metric.view(*(np.repeat(rows.correct, times), params, None), *(np.repeat(x, times, axis=0) for x in arrays))
         for times in times_drawn(draws)
     ]
-    assert found == pytest.approx([metric.function(view) for view in repeated], abs=1e-10)
+    assert measured == pytest.approx([metric.function(view) for view in repeated], abs=1e-10)
 
 
 def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
@@ -83,12 +83,12 @@ def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
     confidence, decision = generator.uniform(0.4, 1, 90), generator.choice([0, 2, 5], 90, p=[0.5, 0.35, 0.15])
     correct = generator.random(90) < confidence
     draws = resample(np.arange(90) // 3, resamples=40, seed=1)
-    found = draws.label_spread(confidence, decision, correct, groups=4, minimum_cell=4)
+    measured = draws.label_spread(confidence, decision, correct, groups=4, minimum_cell=4)
     rows = pl.DataFrame({"g": confidence_groups(confidence, 4), "d": decision, "r": correct - confidence})
     counts = rows.group_by("g", "d").len()["len"]
     assert counts.min() < 4 < counts.max()  # some are too small to count
     emptied = 0
-    for times, value in zip(times_drawn(draws), found, strict=True):
+    for times, value in zip(times_drawn(draws), measured, strict=True):
         counted = rows.with_columns(n=times).filter(pl.len().over("g", "d") >= 4).group_by("g", "d")
         cells = counted.agg(pl.col("r").dot("n") / pl.col("n").sum(), pl.col("n").sum())
         emptied += (cells["n"] == 0).sum()
@@ -116,15 +116,15 @@ def test_a_cluster_is_drawn_as_a_whole_by_a_seed():
 def test_the_order_of_rows_changes_no_bit():
     t, correct, group = scored(900, levels=20)
     t[:40], t[40:80] = np.inf, -np.inf
-    found = []
+    measured = []
     for order in (np.arange(900), np.random.default_rng(4).permutation(900)):
         rows, draws = (t[order], correct[order]), resample(group[order], resamples=30, seed=1)
         metrics = of_reliability(*rows), of_reliability(*rows, draws=draws)
         losses = np.hstack([by_name.pop("nll_correct") for by_name in metrics])
         retained = errors_retained(order_by_risk(*rows), COVERAGE), draws.errors_retained(*rows, COVERAGE)
         ranked = [values for by_name in metrics for values in by_name.values()]
-        found.append((losses, np.hstack([*ranked, *map(np.ravel, retained)])))
-    (losses, ranked), (other_losses, other_ranked) = found
+        measured.append((losses, np.hstack([*ranked, *map(np.ravel, retained)])))
+    (losses, ranked), (other_losses, other_ranked) = measured
     assert losses == pytest.approx(other_losses, abs=1e-12)
     assert (ranked == other_ranked).all()
 
@@ -146,11 +146,11 @@ def test_bags_of_many_groups_vary_as_the_groups_do(monkeypatch):
 @pytest.mark.parametrize("most", [2, 7, 100])
 def test_tying_neighbours_keeps_the_order_of_rows(most):
     t, correct, _ = scored(900)
-    found = order_by_risk(t, correct).coarse(most)
-    kind, group = np.divmod(found.cell[:900], found.groups)
-    assert most // 2 < found.groups <= most
+    measured = order_by_risk(t, correct).coarse(most)
+    kind, group = np.divmod(measured.cell[:900], measured.groups)
+    assert most // 2 < measured.groups <= most
     assert (np.diff(2 * group + kind) >= 0).all()
-    assert found.sums[2 * found.groups :].sum() == (~correct).sum()
+    assert measured.sums[2 * measured.groups :].sum() == (~correct).sum()
 
 
 def test_tying_neighbours_moves_no_end_of_an_interval_by_more_than_the_resamples_do(monkeypatch):
@@ -160,8 +160,8 @@ def test_tying_neighbours_moves_no_end_of_an_interval_by_more_than_the_resamples
 
     def ends() -> np.ndarray:
         before, change = (of_reliability(at, correct, draws=draws) for at in (t, after))
-        found = [interval(of) for key in before for of in (before[key], change[key] - before[key])]
-        return np.array([[of.low, of.high, of.standard_error] for of in found])
+        measured = [interval(of) for key in before for of in (before[key], change[key] - before[key])]
+        return np.array([[of.low, of.high, of.standard_error] for of in measured])
 
     exact = ends()
     monkeypatch.setattr(resampling, "MOST_GROUPS", 1000)  # of about 4,000
@@ -193,9 +193,9 @@ def test_nothing_to_draw_and_rows_that_were_not_drawn_from_are_errors():
 
 
 def test_an_interval_by_hand_to_a_level_that_is_one():
-    found = interval(np.arange(101.0), level=0.9)
-    assert [found.low, found.high] == pytest.approx([5, 95])
-    assert found.standard_error == pytest.approx(np.sqrt(101 * 102 / 12))
+    measured = interval(np.arange(101.0), level=0.9)
+    assert [measured.low, measured.high] == pytest.approx([5, 95])
+    assert measured.standard_error == pytest.approx(np.sqrt(101 * 102 / 12))
     for level in (0.0, 1.0, 95.0):
         with pytest.raises(ValueError, match="level"):
             interval(np.zeros(10), level)
@@ -226,8 +226,8 @@ def simulated(runs: int, whole: bool) -> tuple[np.ndarray, np.ndarray]:
         values = generator.normal(size=60)[cluster] + generator.normal(size=len(cluster)) / 2
         draws = resample(cluster if whole else np.arange(len(cluster)), resamples=199, seed=seed)
         replicates = draws.mean(values)
-        found = interval(replicates)
-        inside.append(found.low <= 0 <= found.high)
+        measured = interval(replicates)
+        inside.append(measured.low <= 0 <= measured.high)
         p_values.append(two_sided_p(replicates))
     return np.array(inside), np.array(p_values)
 
@@ -258,8 +258,8 @@ def test_a_resample_without_errors_is_left_out_and_too_many_leave_no_interval():
     five, six = (np.append(np.full(n, np.nan), np.arange(1.0, 101 - n)) for n in (5, 6))
     assert interval(five) == interval(five[5:])
     assert two_sided_p(five) == 2 / 96
-    found = interval(six)
-    assert np.isnan([found.low, found.high, found.standard_error, two_sided_p(six)]).all()
+    measured = interval(six)
+    assert np.isnan([measured.low, measured.high, measured.standard_error, two_sided_p(six)]).all()
 
 
 @settings(deadline=None, max_examples=60)

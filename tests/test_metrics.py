@@ -127,9 +127,9 @@ def test_ties_are_the_mean_over_every_order_of_the_tied_rows(rows):
     t, correct = np.array([score for score, _ in rows]), np.array([right for _, right in rows])
     orders = np.array(list(permutations(range(len(rows)))))  # a stable sort of every order is every tie order
     ranked = correct[np.take_along_axis(orders, np.argsort(-t[orders], axis=1, kind="stable"), axis=1)]
-    found = of_reliability(t, correct)
+    measured = of_reliability(t, correct)
     for name, values in of_ranked(ranked).items():
-        assert found[name] == pytest.approx(values.mean(), abs=1e-12, nan_ok=True)
+        assert measured[name] == pytest.approx(values.mean(), abs=1e-12, nan_ok=True)
     at_places = np.append(0, np.cumsum(~ranked, axis=1).mean(axis=0)) / len(rows)
     halves = np.arange(2 * len(rows) + 1) / 2  # between two places the line is straight
     retained = errors_retained(order_by_risk(t, correct), halves / len(rows))[0]
@@ -139,24 +139,24 @@ def test_ties_are_the_mean_over_every_order_of_the_tied_rows(rows):
 @pytest.mark.parametrize("n", [1237, 50_000])
 def test_untied_rows_give_the_sums_of_the_paper(n):
     t, correct = scored(n)
-    found, expected = of_reliability(t, correct), of_ranked(correct[np.argsort(-t)])
-    assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-10)
-    assert found["aupr_error"] == pytest.approx(average_precision_score(~correct, -t), abs=1e-10)
-    assert found["nll_correct"] == pytest.approx(log_loss(correct, expit(t)), abs=1e-10)
+    measured, expected = of_reliability(t, correct), of_ranked(correct[np.argsort(-t)])
+    assert {name: measured[name] for name in expected} == pytest.approx(expected, abs=1e-10)
+    assert measured["aupr_error"] == pytest.approx(average_precision_score(~correct, -t), abs=1e-10)
+    assert measured["nll_correct"] == pytest.approx(log_loss(correct, expit(t)), abs=1e-10)
 
 
 def test_many_tied_rows_give_the_sums_over_their_places():
     # all rows are one tie: of E errors, place j finds E/n (1 + (j-1) (E-1)/(n-1))
     correct, place = scored(50_000)[1], np.arange(1, 50_001)
-    found, rate, others = of_reliability(np.zeros(50_000), correct), 1 - correct.mean(), (~correct).sum() - 1
-    assert found["aurc"] == pytest.approx(rate, abs=1e-12)
-    assert found["augrc"] == pytest.approx(rate * 50_001 / 100_000, abs=1e-12)
-    assert [found[f"selacc_{tenths}0"] for tenths in (1, 5, 7, 9)] == pytest.approx([1 - rate] * 4)
-    assert found["aupr_error"] == pytest.approx(((1 + (place - 1) * others / 49_999) / place).mean(), rel=1e-9)
+    measured, rate, others = of_reliability(np.zeros(50_000), correct), 1 - correct.mean(), (~correct).sum() - 1
+    assert measured["aurc"] == pytest.approx(rate, abs=1e-12)
+    assert measured["augrc"] == pytest.approx(rate * 50_001 / 100_000, abs=1e-12)
+    assert [measured[f"selacc_{tenths}0"] for tenths in (1, 5, 7, 9)] == pytest.approx([1 - rate] * 4)
+    assert measured["aupr_error"] == pytest.approx(((1 + (place - 1) * others / 49_999) / place).mean(), rel=1e-9)
     # an error of lowest risk, found last, and one in the tie of the three rows before it
-    found = of_reliability(-np.arange(30_000.0) // 3, np.arange(30_000) >= 2)
+    measured = of_reliability(-np.arange(30_000.0) // 3, np.arange(30_000) >= 2)
     in_tie = (1 / 29_997 + 1 / 29_998 + 1 / 29_999) / 3
-    assert found["aupr_error"] == pytest.approx((in_tie + 2 / 30_000) / 2, rel=1e-9)
+    assert measured["aupr_error"] == pytest.approx((in_tie + 2 / 30_000) / 2, rel=1e-9)
 
 
 def test_all_ranking_metrics_share_one_sort(monkeypatch):
@@ -171,10 +171,10 @@ def test_all_ranking_metrics_share_one_sort(monkeypatch):
 @pytest.mark.parametrize("levels", [None, 2, 9])
 def test_one_threshold_for_a_tie_group_is_the_reading_of_scikit_learn(levels):
     t, correct = scored(700, levels=levels)
-    found = of_reliability(t, correct, MetricParams(ties="threshold"))
-    assert found.pop("aupr_error") == pytest.approx(average_precision_score(~correct, -t), abs=1e-12)
+    measured = of_reliability(t, correct, MetricParams(ties="threshold"))
+    assert measured.pop("aupr_error") == pytest.approx(average_precision_score(~correct, -t), abs=1e-12)
     expected = of_reliability(t, correct)
-    assert found == {name: expected[name] for name in found}  # and of no other metric
+    assert measured == {name: expected[name] for name in measured}  # and of no other metric
     all_right = of_reliability(t, np.full(700, True), MetricParams(ties="threshold"))
     assert np.isnan(all_right["aupr_error"])
 

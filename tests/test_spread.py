@@ -32,22 +32,22 @@ def test_spread_equals_a_query_over_sorted_rows(groups, more):
     minimum_cell = int(cells.rows.min()) + more  # of the smallest cell all rows are enough, and one more is too many
     counted = expected.filter(pl.col("n") >= minimum_cell).filter(pl.len().over("g") > 1).group_by("g")
     several = counted.agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
-    found = label_spread(confidence, decision, correct, groups=groups, minimum_cell=minimum_cell)
-    assert found == pytest.approx(np.average(several["r"], weights=several["n"]), abs=1e-12)
-    assert mean_spread(cells, minimum_cell) == found
+    measured = label_spread(confidence, decision, correct, groups=groups, minimum_cell=minimum_cell)
+    assert measured == pytest.approx(np.average(several["r"], weights=several["n"]), abs=1e-12)
+    assert mean_spread(cells, minimum_cell) == measured
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.integers(1, 12))
 def test_groups_hold_equal_mass_and_never_part_equals(levels, groups):
     confidence = np.array(levels) / 8
-    found = confidence_groups(confidence, groups)
-    ordered = found[np.argsort(confidence, kind="stable")]
-    assert found.min() >= 0
-    assert found.max() < groups
+    measured = confidence_groups(confidence, groups)
+    ordered = measured[np.argsort(confidence, kind="stable")]
+    assert measured.min() >= 0
+    assert measured.max() < groups
     assert (np.diff(ordered) >= 0).all()
     for level in set(levels):
-        assert len(set(found[confidence == level / 8])) == 1
+        assert len(set(measured[confidence == level / 8])) == 1
     untied = confidence_groups(np.arange(len(levels)), groups)
     assert np.ptp(np.bincount(untied, minlength=groups)) <= 1
 
@@ -98,9 +98,9 @@ def test_the_null_is_that_of_exact_shuffles_within_their_noise(n):
     correct, decision = correct & (confidence > 0.6), np.where((confidence < 0.7) & most, 0, decision)
     rows, seeds = (confidence, decision, correct), range(10)
     exact = [shuffled_null(*rows, 4, 200, seed) for seed in seeds]
-    found = [label_spread_null(*rows, groups=4, permutations=200, seed=seed) for seed in seeds]
-    standard_error = np.hypot(np.std(exact, ddof=1), np.std(found, ddof=1)) / np.sqrt(len(seeds))
-    assert abs(np.mean(found) - np.mean(exact)) < 3.5 * standard_error < 0.12 * np.mean(exact)
+    measured = [label_spread_null(*rows, groups=4, permutations=200, seed=seed) for seed in seeds]
+    standard_error = np.hypot(np.std(exact, ddof=1), np.std(measured, ddof=1)) / np.sqrt(len(seeds))
+    assert abs(np.mean(measured) - np.mean(exact)) < 3.5 * standard_error < 0.12 * np.mean(exact)
 
 
 def test_what_the_null_draws_does_not_grow_with_the_rows(monkeypatch):

@@ -103,7 +103,7 @@ def errors_found(results: Results) -> Drawing:
     change = band(errors_of_reviews(resampled["mrp"]) - errors_of_reviews(resampled["confidence"]))
     lines = {name: errors_of_reviews(errors[name]) for name in ("confidence", "mrp")}
     changes = {"change": lines["mrp"] - lines["confidence"], "change_low": change["low"], "change_high": change["high"]}
-    every = _of_variants({name: {"reviewed": reviewed, "found": found} | changes for name, found in lines.items()})
+    every = _of_variants({name: {"reviewed": reviewed, "found": line} | changes for name, line in lines.items()})
     rows = every.filter(pl.col("reviewed").is_between(0.0499, 0.5001)).sort("variant", "reviewed")
     base = alt.Chart(ROWS).encode(
         x=alt.X("reviewed:Q", axis=alt.Axis(format="%"), title="share of decisions reviewed"),

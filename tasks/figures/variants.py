@@ -47,10 +47,10 @@ def ablation(results: Results) -> Drawing:
         y=alt.Y("variant:N", sort=[*names.values()], title=None),
         x=alt.X("value:Q", title=None, scale=alt.Scale(zero=False), axis=alt.Axis(tickCount=4)),
     )
-    told = hover(variant="", calibrator="", value=".4f")
+    message = hover(variant="", calibrator="", value=".4f")
     mean = [*hover(variant=""), alt.Tooltip("mean:Q", format=".4f", title="mean over calibrators")]
     panel = alt.layer(
-        base.mark_point(color=colour("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=told),
+        base.mark_point(color=colour("quiet"), size=40, opacity=0.8, filled=False).encode(tooltip=message),
         base.mark_tick(color=colour("mrp"), thickness=3, size=18).encode(x="mean:Q", tooltip=mean),
     ).properties(width=PANEL, height=190)
     return rows, drawn(_by_metric(panel).resolve_scale(x="independent"), subtitle=results.shown, height=None), ""
@@ -85,9 +85,9 @@ def labelled_rows(results: Results) -> Drawing:
         y=alt.Y("value:Q", title=None, scale=alt.Scale(zero=False)),
         color=alt.Color("way:N", scale=alt.Scale(domain=[*tones], range=[*tones.values()]), sort=[*tones]),
     )
-    told = hover(way="", rows=",", value=".4f")
+    message = hover(way="", rows=",", value=".4f")
     panel = alt.layer(
-        base.mark_line(strokeWidth=2), base.mark_point(filled=True, size=50, opacity=1).encode(tooltip=told)
+        base.mark_line(strokeWidth=2), base.mark_point(filled=True, size=50, opacity=1).encode(tooltip=message)
     ).properties(width=PANEL, height=200)
     return rows, drawn(_by_metric(panel).resolve_scale(y="independent"), subtitle=results.shown, height=None), ""
 

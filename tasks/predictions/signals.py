@@ -142,12 +142,12 @@ def _learned(column: pl.Series, rows: FileRows) -> NumberSignal | TextSignal:
         text
         and column.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False).null_count() > column.null_count()
     ):
-        found = sorted(column.drop_nulls().cast(pl.String).unique())
-        found = sorted({value.lower() for value in found}) if TRUTH.issuperset(map(str.lower, found)) else found
-        if len(found) > MOST_VALUES:
-            shown = listed(found)
-            raise BadInput(f"{rows.file}: the signal {name} has {len(found)} values ({shown}); {MOST_VALUES} at most")
-        return TextSignal(name, tuple(found))
+        levels = sorted(column.drop_nulls().cast(pl.String).unique())
+        levels = sorted({value.lower() for value in levels}) if TRUTH.issuperset(map(str.lower, levels)) else levels
+        if len(levels) > MOST_VALUES:
+            shown = listed(levels)
+            raise BadInput(f"{rows.file}: the signal {name} has {len(levels)} values ({shown}); {MOST_VALUES} at most")
+        return TextSignal(name, tuple(levels))
     values = numbers(column, rows)
     if not (np.abs(values) <= LARGEST).all():
         raise BadInput(f"{rows.file}: the signal {name} is not within {LARGEST:g} in every row; scale it, or shift it")

@@ -53,7 +53,7 @@ def reliability(dataset: str) -> None:
 
 def report() -> None:
     """The flow `report` with functions in place of its tasks; what they show in the Prefect UI is shown to nobody."""
-    functions = {name: one.fn for name, one in vars(flows.report).items() if isinstance(one, Task)}
+    functions = {name: each.fn for name, each in vars(flows.report).items() if isinstance(each, Task)}
     shows = {name: lambda *_, **__: None for name in vars(tasks.report) if name.startswith("create_")}
     with (
         patch.multiple(flows.report, alive=nullcontext, progress=lambda *_: lambda: None, **functions),

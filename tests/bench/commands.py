@@ -50,7 +50,7 @@ class Copy:
     def stage_seconds(self) -> dict[str, float]:
         """What each stage took when it ran last, without the start of its process."""
         records = (read_json(path) for path in sorted((self.folder / "data/.state/stages").glob("*.json")))
-        ran = {one["stage"]: [datetime.fromisoformat(one[end]) for end in ("started", "ended")] for one in records}
+        ran = {each["stage"]: [datetime.fromisoformat(each[end]) for end in ("started", "ended")] for each in records}
         return {name: (ended - started).total_seconds() for name, (started, ended) in ran.items()}
 
     def metrics(self, dataset: str) -> pl.DataFrame:

@@ -106,13 +106,13 @@ class Race:
 
         benchmark = self.request.getfixturevalue("benchmark")
         result = benchmark.pedantic(ours, setup=the_others, rounds=rounds, warmup_rounds=int(warm_up))
-        took = [median(one[int(warm_up) :]) for one in seconds]
+        took = [median(each[int(warm_up) :]) for each in seconds]
         ours_s, floor_s = benchmark.stats.stats.median, took.pop() if self.lowest else None
         compared = [(other.name, other_s, other.aim) for other, other_s in zip(self.others, took, strict=True)]
         self._keep(operation, rows, ours_s, [*compared, *self.known], floor_s)
         return (result, *results[: len(self.others)])
 
-    def told(self, name: str, seconds: float, *, aim: float | None = None) -> None:
+    def timed(self, name: str, seconds: float, *, aim: float | None = None) -> None:
         """What `took` shall stand beside, where it was timed already."""
         self.known.append((name, seconds, aim))
 
@@ -198,21 +198,21 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     measured, asked = session.config.stash.get(MEASURED, []), session.config.option
     whole = asked.markexpr == "bench" and not asked.keyword
     if measured and whole and exitstatus == pytest.ExitCode.OK:
-        text = json.dumps([asdict(one) for one in measured], indent=2) + "\n"
+        text = json.dumps([asdict(each) for each in measured], indent=2) + "\n"
         write_whole(ROOT / "bench.json", lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     timed, grown = [], []
-    for one in config.stash.get(MEASURED, []):
-        row = {"operation": one.operation, "rows": f"{one.rows:,}"}
-        if one.peak_mib is None:
-            row |= {"cores": one.threads, "ours": one.ours_s, "beside": one.beside, "s": one.beside_s}
-            row |= {"ratio": one.ratio, "aim": one.aim, "reached": one.reached, "floor": one.floor_s}
-            timed.append(row | {"ours / floor": one.floor_s and one.ours_s / one.floor_s})
+    for each in config.stash.get(MEASURED, []):
+        row = {"operation": each.operation, "rows": f"{each.rows:,}"}
+        if each.peak_mib is None:
+            row |= {"cores": each.threads, "ours": each.ours_s, "beside": each.beside, "s": each.beside_s}
+            row |= {"ratio": each.ratio, "aim": each.aim, "reached": each.reached, "floor": each.floor_s}
+            timed.append(row | {"ours / floor": each.floor_s and each.ours_s / each.floor_s})
         else:
-            row |= {"MiB": one.peak_mib, "MiB of a tenth": one.peak_mib_of_a_tenth}
-            grown.append(row | {"times": one.ratio and 11 / one.ratio, "at most 11 times": one.reached})
+            row |= {"MiB": each.peak_mib, "MiB of a tenth": each.peak_mib_of_a_tenth}
+            grown.append(row | {"times": each.ratio and 11 / each.ratio, "at most 11 times": each.reached})
     machine = f"{os.cpu_count()} cores of {platform.machine()}, load {os.getloadavg()[0]:.1f} at the end"
     for title, rows in (
         (f"Medians in seconds; ratio = beside / ours ({machine})", timed),

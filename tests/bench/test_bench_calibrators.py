@@ -87,8 +87,8 @@ def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
     at = (margin - margin.mean()) / margin.std(correction=0)
 
     def loss(parameters: torch.Tensor) -> torch.Tensor:
-        one, two, three, four, five, six = parameters.split([HIDDEN, HIDDEN, HIDDEN**2, HIDDEN, HIDDEN, 1])
-        second = relu(relu(at * one + two) @ three.reshape(HIDDEN, HIDDEN).T + four)
+        first, two, three, four, five, six = parameters.split([HIDDEN, HIDDEN, HIDDEN**2, HIDDEN, HIDDEN, 1])
+        second = relu(relu(at * first + two) @ three.reshape(HIDDEN, HIDDEN).T + four)
         return cross_entropy(z / (softplus(second @ five + six) + 0.1)[:, None], target)
 
     return loss(descended(first_parameters(0), loss, SmartSettings())).item()

@@ -97,7 +97,7 @@ def test_from_file_to_map_and_verdict(race, rows, predictions, tmp_path, monkeyp
         for line in arguments("here"):
             rerank.app(line, standalone_mode=False)
 
-    race.told("a limit of 10 s", 10, aim=1)
+    race.timed("a limit of 10 s", 10, aim=1)
     race.beside("the same in this process", in_this_process)
     race.floor(lambda: [pl.read_parquet(predictions / f"{name}.parquet") for name in ("first", "second")])
     race.run("fit, then evaluate, as commands", rows, as_commands, rounds=2, warm_up=False)

@@ -104,6 +104,6 @@ def test_bootstrap(race):
     race.beside(f"one at a time ({timed} of them, times {resamples // timed})", one_at_a_time, aim=50, times=50)
     race.growth(lambda: ours(tenth))
     race.floor(lambda: weights.sum(axis=1))  # every weight is read once
-    found, theirs, _ = race.run("1,000 clustered resamples of every metric that ranks", rows, ours, rounds=3)
-    for name, replicates in found.items():
-        np.testing.assert_allclose(replicates[:timed], [one[name] for one in theirs], rtol=1e-10)
+    measured, theirs, _ = race.run("1,000 clustered resamples of every metric that ranks", rows, ours, rounds=3)
+    for name, replicates in measured.items():
+        np.testing.assert_allclose(replicates[:timed], [each[name] for each in theirs], rtol=1e-10)

@@ -46,8 +46,8 @@ def plain(tmp_path_factory, threads) -> Copy:
 
 def test_everything_from_nothing(race, project, plain):
     plain_calls = plain.took(plain.bare).seconds
-    race.told(f"plain function calls in one process, and {SLACK} s", plain_calls + SLACK, aim=1)
-    race.told("plain function calls in one process", plain_calls)
+    race.timed(f"plain function calls in one process, and {SLACK} s", plain_calls + SLACK, aim=1)
+    race.timed("plain function calls in one process", plain_calls)
     race.took("make repro, two sets, from nothing", len(SETS) * ROWS, project.whole.seconds)
     for name in SETS:
         assert plain.metrics(name).equals(project.copy.metrics(name))
@@ -72,7 +72,7 @@ def test_one_data_set_changed(race, project):
     def expected(of: Callable[[Took], float]) -> float:
         return of(nothing) + share * (of(project.whole) - of(nothing))
 
-    race.told(f"the start, and {100 * share:.0f}% of a whole run", expected(lambda took: took.seconds), aim=1)
+    race.timed(f"the start, and {100 * share:.0f}% of a whole run", expected(lambda took: took.seconds), aim=1)
     race.took("flows.refresh, one of two sets changed", ROWS, changed.seconds)
-    race.told(f"the start, and {100 * share:.0f}% of a whole run: CPU", expected(lambda took: took.cpu), aim=1)
+    race.timed(f"the start, and {100 * share:.0f}% of a whole run: CPU", expected(lambda took: took.cpu), aim=1)
     race.took("flows.refresh, one of two sets changed: CPU", ROWS, changed.cpu)
