@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -54,8 +55,7 @@ def test_a_stage_has_a_record_while_it_runs_and_a_manifest_once_it_has_finished(
         assert record()["why"] == "it had not finished on this machine before"
         work(NAME)
     assert read_manifest(declared(NAME).manifest).stage == NAME
-    expected = {"stage": NAME, "process": os.getpid(), "outcome": "finished", "reason": None}
-    assert record().items() >= expected.items()
+    assert record().items() >= {"stage": NAME, "process": os.getpid(), "outcome": "finished", "reason": None}.items()
     assert record()["started"] < record()["ended"]
 
 
@@ -64,12 +64,10 @@ def append(path: str) -> None:
         handle.write("more\n")
 
 
+READ = ("data/raw/wands/rows.csv", "data/raw/wands/more.csv", "tasks/train.py", "tasks/trained/model.py")
 MEANWHILE = {
-    "data/raw/wands/rows.csv": lambda: append("data/raw/wands/rows.csv"),
-    "data/raw/wands/more.csv": lambda: append("data/raw/wands/more.csv"),
+    **{path: partial(append, path) for path in READ},
     "data/raw/wands/rows.csv, gone": Path("data/raw/wands/rows.csv").unlink,
-    "tasks/train.py": lambda: append("tasks/train.py"),
-    "tasks/trained/model.py": lambda: append("tasks/trained/model.py"),
     "train.seed: 0 → 99": lambda: edit_params(lambda params: params["train"].update(seed=99)),
     "datasets.wands.rows: ": lambda: edit_params(lambda params: params["datasets"]["wands"].update(rows=999)),
 }
@@ -85,31 +83,26 @@ def test_what_it_reads_must_not_change_while_it_runs(what):
 
 
 def test_what_it_does_not_read_may_change():
-    def change(params) -> None:
-        params["lanes"] = 7
-        params["datasets"]["scidocs"]["rows"] = 999
-
     with stage_run(NAME):
         append("data/raw/scidocs/rows.csv")
         append("tasks/report.py")
-        edit_params(change)
+        edit_params(lambda params: (params.update(lanes=7), params["datasets"]["scidocs"].update(rows=999)))
         Path("data/raw/wands/rows.csv").touch()  # a new date
         work(NAME)
     assert record()["outcome"] == "finished"
 
 
-ENDS = {
-    "rows.csv, row 3: no label": BadInput("rows.csv, row 3: no label"),
-    "wands, smart, seed 2: no descent": RunFailed("wands, smart, seed 2: no descent"),
-    "ZeroDivisionError: by zero": ZeroDivisionError("by zero"),
-    "KeyboardInterrupt: ": KeyboardInterrupt(),
-}
+ENDS = [
+    *((kind("no descent"), "no descent") for kind in (BadInput, RunFailed)),
+    (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+    (KeyboardInterrupt(), "KeyboardInterrupt: "),
+]
 
 
-@pytest.mark.parametrize("reason", ENDS)
-def test_a_stage_that_fails_says_why_on_record_and_has_no_manifest_until_it_runs_again(reason):
-    with pytest.raises(type(ENDS[reason])), stage_run(NAME):
-        work_and(lambda: ends(ENDS[reason]))
+@pytest.mark.parametrize(("error", "reason"), ENDS)
+def test_a_stage_that_fails_says_why_on_record_and_has_no_manifest_until_it_runs_again(error, reason):
+    with pytest.raises(type(error)), stage_run(NAME):
+        work_and(lambda: ends(error))
     assert (record()["outcome"], record()["reason"]) == ("failed", reason)
     assert not declared(NAME).manifest.exists()
     run(NAME)
@@ -127,13 +120,12 @@ def elsewhere(then: str) -> subprocess.Popen[str]:
 def test_a_second_process_says_who_holds_the_stage_and_waits_for_it():
     with stage_run(NAME):
         second = elsewhere(f"work({NAME!r}, 'the second')")
-        said = second.stderr.readline()
-        assert f"{NAME} is waiting: process {os.getpid()} has been running it since 20" in said
+        words = f"{NAME} is waiting: process {os.getpid()} has been running it since 20"
+        assert words in second.stderr.readline()
         assert second.poll() is None
         work(NAME, "the first")
         own = record()["started"]
-    assert second.communicate(timeout=60) == ("inside\n", "")
-    assert second.returncode == 0
+    assert (*second.communicate(timeout=60), second.returncode) == ("inside\n", "", 0)
     assert "the second" in Path("data/base/wands/table.csv").read_text()
     assert record()["started"] > own
 
@@ -156,13 +148,9 @@ def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():
 
 def test_while_it_waits_code_must_not_change_and_parameters_may(monkeypatch):
     """Its modules were imported before it had the lock, and its manifest would name the new ones."""
-
-    def waiting_while(happens: Callable[[], object]) -> None:
-        monkeypatch.setattr("tasks.provenance.stage.locked", lambda name: (happens(), locked(name))[1])
-
-    waiting_while(lambda: edit_params(lambda params: params["train"].update(seed=99)))
+    meanwhile = [MEANWHILE["tasks/trained/model.py"], MEANWHILE["train.seed: 0 → 99"]]
+    monkeypatch.setattr("tasks.provenance.stage.locked", lambda name: (meanwhile.pop()(), locked(name))[1])
     assert run(NAME).parameters["train"]["seed"] == 99
-    waiting_while(lambda: append("tasks/trained/model.py"))
     with pytest.raises(BadInput, match=r"tasks/trained/model\.py"), stage_run(NAME):
         work(NAME)
     assert not declared(NAME).manifest.exists()

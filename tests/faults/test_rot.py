@@ -26,14 +26,6 @@ def everything(project: SmallProject) -> dict[Path, bytes]:
     return {file: file.read_bytes() for folder in folders for file in folder.rglob("*") if file.is_file()}
 
 
-def follow(project: SmallProject, printed: str) -> None:
-    _, advice = printed.split("to get it back, in this order:\n")
-    for command in (line for line in advice.splitlines() if line.startswith("  ")):
-        here = {"cwd": project.folder, "env": environment(project.folder)}
-        done = subprocess.run(["sh", "-c", f"{command} 2>&1"], **here, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{command}\n{done.stdout}"
-
-
 def check_named_and_brought_back(project: SmallProject, flipped: list[Path], word: str) -> None:
     """Flip a bit in each of some files: verify names them and nothing else, and tells how to get their bytes back."""
     before = everything(project)
@@ -41,12 +33,15 @@ def check_named_and_brought_back(project: SmallProject, flipped: list[Path], wor
         flip(file, rots=word == "rotted")
     printed = project.run("flows.verify", status=1)
     assert "Traceback" not in printed
-    problems, _ = printed.split("to get it back, in this order:\n")
+    problems, advice = printed.split("to get it back, in this order:\n")
     for file in before:
         name = file.relative_to(project.folder).as_posix()
         assert (name in problems) == (file in flipped), f"{name}\n{printed}"
     assert word in problems
-    follow(project, printed)
+    for command in (line for line in advice.splitlines() if line.startswith("  ")):
+        here = {"cwd": project.folder, "env": environment(project.folder)}
+        done = subprocess.run(["sh", "-c", f"{command} 2>&1"], **here, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
     project.run("flows.verify")
     assert everything(project) == before
 
