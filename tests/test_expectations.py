@@ -283,54 +283,6 @@ def test_released_files_pass_that_hold_what_is_declared_and_no_others():
         assert violation in message
 
 
-def shares(values: list[object], gate: str = "shares") -> dict:
-    """The record of a gate that asks for numbers in [0, 1], in no words of its own."""
-    expected = [expect("between", "a", min_value=0, max_value=1)]
-    (record,) = pass_gate("gate", {"seed": np.int64(2)}, [Check(gate, pl.DataFrame({"a": values}), expected)])["checks"]
-    return record
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [([0, 5], "between (column a); found: 1 of 2 rows, such as row 1: a = 5"), (["a"], "could not be evaluated: ")],
-)
-def test_what_is_violated_or_cannot_be_evaluated_is_named_and_survives_the_way_between_processes(values, words):
-    failed = refused(shares, values)
-    travelled = pickle.loads(pickle.dumps(failed))
-    assert (str(travelled), travelled.record) == (str(failed), failed.record)
-    assert "seed 2\n- expected: column values to be between (column a); found: " in str(failed)
-    assert words in str(failed)
-
-
-def test_each_frame_and_each_thread_gets_a_verdict_of_its_own():
-    def verdict(number: int) -> tuple[str, int, bool]:
-        try:
-            record = shares([number % 2 * 5.0] * (number + 1), gate=f"g{number}")
-        except GateFailed as failed:
-            (record,) = failed.record["checks"]
-        return record["gate"], record["rows"], record["success"]
-
-    with ThreadPoolExecutor(4) as pool:
-        expected = [(f"g{number}", number + 1, number % 2 == 0) for number in range(8)]
-        assert list(pool.map(verdict, range(8))) == expected
-
-
-def test_a_gate_is_silent_and_leaves_no_file(tmp_path, monkeypatch, capfd, caplog):
-    caplog.set_level(logging.INFO)
-    monkeypatch.chdir(tmp_path)
-    check.batches.cache_clear()  # a context of its own
-    shares([0.5])
-    assert list(tmp_path.iterdir()) == []
-    assert capfd.readouterr() == ("", "")
-    assert caplog.records == []
-
-
-def test_great_expectations_is_imported_by_the_first_check_only():
-    code = "import sys, tasks.expectations.invariants as i, tasks.expectations.pairs as p; print(*sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {name.split(".")[0] for name in ran.stdout.split()} & {"polars", "great_expectations"} == {"polars"}
-
-
 BASE: Any = SimpleNamespace(name="amazon_esci", source="simulated")
 
 
@@ -340,6 +292,47 @@ def gate_shares(values: list[float], seed: int = 2) -> dict[str, Any]:
     expected = expect_numbers("share", 0, 1, "share is a share")
     checks = [Check(f"shares {number}", frame, [expectation]) for number, expectation in enumerate(expected)]
     return pass_gate("shares", {"dataset": "amazon_esci", "seed": seed}, checks)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [([0, 5], "between (column a); found: 1 of 2 rows, such as row 1: a = 5"), (["a"], "could not be evaluated: ")],
+)
+def test_what_is_violated_or_cannot_be_evaluated_is_named_and_survives_the_way_between_processes(values, words):
+    expected = [expect("between", "a", min_value=0, max_value=1)]  # in no words of its own
+    failed = refused(pass_gate, "gate", {"seed": np.int64(2)}, [Check("a", pl.DataFrame({"a": values}), expected)])
+    travelled = pickle.loads(pickle.dumps(failed))
+    assert (str(travelled), travelled.record) == (str(failed), failed.record)
+    assert "seed 2\n- expected: column values to be between (column a); found: " in str(failed)
+    assert words in str(failed)
+
+
+def test_each_frame_and_each_thread_gets_a_verdict_of_its_own():
+    def verdict(number: int) -> tuple[int, int, bool]:
+        try:
+            record = gate_shares([number % 2 * 5.0] * (number + 1), seed=number)
+        except GateFailed as failed:
+            record = failed.record
+        return record["coordinates"]["seed"], record["checks"][1]["rows"], record["success"]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(verdict, range(8))) == [(number, number + 1, number % 2 == 0) for number in range(8)]
+
+
+def test_a_gate_is_silent_and_leaves_no_file(tmp_path, monkeypatch, capfd, caplog):
+    caplog.set_level(logging.INFO)
+    monkeypatch.chdir(tmp_path)
+    check.batches.cache_clear()  # a context of its own
+    gate_shares([0.5])
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+    assert caplog.records == []
+
+
+def test_great_expectations_is_imported_by_the_first_check_only():
+    code = "import sys, tasks.expectations.invariants as i, tasks.expectations.pairs as p; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.split(".")[0] for name in ran.stdout.split()} & {"polars", "great_expectations"} == {"polars"}
 
 
 @pytest.fixture

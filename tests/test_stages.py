@@ -18,22 +18,15 @@ from tasks.provenance.declared import declared
 from tasks.provenance.lock import is_held, locked
 from tasks.provenance.manifest import read_manifest
 from tasks.provenance.stage import as_stage, record_file, stage_run
-from tests.tiny_project import ROOT, copy_here, edit_params, lay_out, run, work
+from tests.tiny_project import ROOT, edit_params, lay_out, run, work
 
 NAME = "train@wands"
 
 
-@pytest.fixture(scope="module")
-def young(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("young")
-    lay_out(folder)
-    return folder
-
-
 @pytest.fixture(autouse=True)
-def _project(young, tmp_path, monkeypatch):
+def _project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    copy_here(young)
+    lay_out(tmp_path)
 
 
 def record() -> dict:
@@ -184,12 +177,6 @@ def test_an_unknown_data_set_is_told_with_those_that_are_there(monkeypatch, key)
     assert not (STATE / "stages").exists()
 
 
-@pytest.fixture
-def run_by_command(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
-    return lambda happens: as_stage("train", lambda _: happens())
-
-
 ROWS = pl.DataFrame({"a": range(9)})
 FULL = {
     "the system": lambda: ends(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/base/wands/table.csv")),
@@ -201,13 +188,15 @@ FULL = {
 
 
 @pytest.mark.parametrize("fill", FULL.values(), ids=FULL)
-def test_a_full_disk_is_told_in_words_whoever_finds_it(run_by_command, fill):
+def test_a_full_disk_is_named_in_words_whoever_meets_it(monkeypatch, fill):
+    monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     with pytest.raises(SystemExit, match=r"^train: no room is left .*make room and run the same command again"):
-        run_by_command(fill)
+        as_stage("train", lambda _: fill())
     assert record()["outcome"] == "failed"
 
 
 @pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "no"), ZeroDivisionError("ours")], ids=repr)
-def test_what_is_our_fault_keeps_its_traceback(run_by_command, error):
+def test_what_is_our_fault_keeps_its_traceback(monkeypatch, error):
+    monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     with pytest.raises(type(error)):
-        run_by_command(lambda: ends(error))
+        as_stage("train", lambda _: ends(error))
