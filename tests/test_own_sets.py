@@ -238,6 +238,7 @@ BAD_OPTIONS = {  # reader, options, what is said
     "two ways to split": ("files", pairs({"train": "a.csv"}, split="part"), "not both"),
     "two columns of ids": ("files", pairs("a.csv", candidates=LOOKUP), "`candidate` must name one column"),
     "a branch": ("hub", hub_options(revision="main"), r"revision: .*40 hex.*`History`.*found 'main'"),
+    "a short commit": ("hub", hub_options(revision=COMMIT[:7]), r"40 hexadecimal digits"),
     "an address for an id": ("hub", hub_options(id="https://huggingface.co/datasets/a/b"), r"id: String should match"),
     "no splits": ("hub", hub_options(splits={}), r"splits: "),
 }

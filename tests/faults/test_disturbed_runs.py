@@ -1,13 +1,20 @@
-"""Faults around a whole run: a full disk, cut files of DVC, two runs at once, what outlives a run, no server."""
+"""Faults around a whole run: kills, a full disk, cut files of DVC, two runs at once, no server, bytes that rot.
+
+The same command finishes, with the same bytes, and repeats no finished fit; `flows.verify` names what rotted, and its
+commands bring it back.
+"""
 
 import os
 import shutil
+import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from flows.server import answers
-from tests.faults.small_project import killed
+from tests.faults.small_project import SmallProject, killed
+from tests.project_copy import environment, flip
 from tests.system.browser import eventually
 from tests.system.served import free_port
 
@@ -94,3 +101,112 @@ def test_a_server_that_dies_is_named_and_the_same_command_goes_on_without_it(fin
     assert f"no Prefect API answers at {url}" in printed
     assert finished_project.results() == finished.results()
     assert finished_project.kept_fits().items() >= kept.items()
+
+
+# Each run of a chain is cut at a later moment of its data set than the one before. `replace` cuts a file that is whole
+# but not in its place yet, `write` one that is half written.
+MACHINE = {
+    "wands": (
+        killed("write", "data/raw/.wands.partial/.source.json.*"),
+        killed("write", "dvc.lock"),
+        killed("write", ".dvc/tmp/rwlock", nth=5),
+        killed("replace", "data/base/wands/logits.parquet"),
+        killed("replace", ".dvc/cache/files/*", nth=3),
+        killed("write", ".prefect/storage/ts-*", nth=2),
+        killed("replace", "data/runs/wands/metrics.parquet"),
+        killed("replace", "data/report/main.csv"),
+    ),
+    "mine": (
+        killed("replace", "data/raw/mine"),  # what was there is gone, and what takes its place not yet there
+        killed("write", "data/base/mine/.predictor.npz.*"),
+        killed("replace", "data/manifests/mine/train.json"),
+        killed("write", ".prefect/storage/vector-*"),
+        killed("write", ".dvc/cache/runs/*"),
+        killed("write", "data/runs/mine/.run.json.*"),
+    ),
+}
+MOMENTS = {  # of a data set, in one run after the other
+    "raw/{}": "replace",
+    "base/{}/pairs.parquet": "replace",
+    "runs/{}/.curves.json.*": "write",
+    "report/main.csv": "replace",
+}
+
+
+def kill_and_finish(project, finished, faults, status):
+    """A run for each fault, then one to the end: it makes no fit again that was kept, and the undisturbed results."""
+    kept = {}
+    for fault in faults:
+        printed = project.run("flows.refresh", faults=(fault,), status=status)
+        assert "Traceback" not in printed or status < 0
+        assert "refresh: not all went well" in printed or status < 0
+        assert project.kept_fits().items() >= kept.items()
+        kept = project.kept_fits()
+    project.run("flows.refresh")
+    assert project.results() == finished.results()
+    assert project.kept_fits().items() >= kept.items()
+    assert "RUNNING" not in project.flow_states()
+
+
+@pytest.mark.parametrize("dataset", MACHINE)
+def test_a_machine_that_dies_again_and_again_loses_nothing(project, finished, dataset):
+    kill_and_finish(project, finished, MACHINE[dataset], -signal.SIGKILL)
+    assert "CRASHED" in project.flow_states()
+
+
+@pytest.mark.parametrize(("whom", "dataset"), [("stage", "wands"), ("dvc", "mine")])
+def test_a_killed_stage_or_dvc_is_told_and_the_same_command_finishes(project, finished, whom, dataset):
+    faults = [killed(call, f"data/{path.format(dataset)}", whom) for path, call in MOMENTS.items()]
+    kill_and_finish(project, finished, faults, 1)
+
+
+TWIN = "wands"
+KINDS = {  # folder under data/ -> files in it
+    "raw": f"{TWIN}/data/test-00000-of-00001.parquet {TWIN}/source.json mine/mine.csv",
+    f"base/{TWIN}": "logits.parquet pairs.parquet base.json predictor.npz predictor.json",
+    f"runs/{TWIN}": "metrics.parquet scores.parquet simplex.parquet curves.json gates.json run.json",
+    "report": "main.csv verdict.md ablation.tex metrics.json",
+    "manifests": f"{TWIN}/train.json report.json",
+}
+
+
+def everything(project: SmallProject) -> dict[Path, bytes]:
+    made = {kind.partition("/")[0] for kind in KINDS}
+    folders = [*(project.folder / "data" / name for name in made), project.folder / ".dvc/cache/files"]
+    return {file: file.read_bytes() for folder in folders for file in folder.rglob("*") if file.is_file()}
+
+
+def check_named_and_brought_back(project: SmallProject, flipped: list[Path], word: str) -> None:
+    """Flip a bit in each of some files: verify names them and nothing else, and tells how to get their bytes back."""
+    before = everything(project)
+    for file in flipped:
+        flip(file, rots=word == "rotted")
+    printed = project.run("flows.verify", status=1)
+    assert "Traceback" not in printed
+    problems, advice = printed.split("to get it back, in this order:\n")
+    for file in before:
+        name = file.relative_to(project.folder).as_posix()
+        assert (name in problems) == (file in flipped), f"{name}\n{printed}"
+    assert word in problems
+    for command in (line for line in advice.splitlines() if line.startswith("  ")):
+        here = {"cwd": project.folder, "env": environment(project.folder)}
+        done = subprocess.run(["sh", "-c", f"{command} 2>&1"], **here, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
+    project.run("flows.verify")
+    assert everything(project) == before
+
+
+BOTH = [(kind, word) for kind in KINDS if kind != "manifests" for word in ("rotted", "edited")]
+
+
+@pytest.mark.parametrize(("kind", "word"), [*BOTH, ("manifests", "spoilt")])
+def test_a_flipped_bit_is_named_and_its_byte_comes_back(finished_project, kind, word):
+    files = [finished_project.folder / "data" / kind / name for name in KINDS[kind].split()]
+    check_named_and_brought_back(finished_project, files, word)
+
+
+def test_a_flipped_bit_in_the_cache_is_named_and_its_byte_comes_back(finished_project):
+    objects = sorted((finished_project.folder / ".dvc/cache/files/md5").glob("??/*"))
+    lists = [file for file in objects if file.suffix == ".dir"]
+    files = [file for file in objects if file.suffix != ".dir"]
+    check_named_and_brought_back(finished_project, [lists[0], files[0], files[-1]], "rotted")
