@@ -137,9 +137,9 @@ def test_every_task_run_is_recorded_as_finished(project):
     query = "select state_type, count(*) from {}_run group by 1"
     tasks, flows = (recorded(project, query.format(kind)) for kind in ("task", "flow"))
     # for each set a gate before, 4 fits, a projection, a gate after, a measurement, a comparison and alternatives for
-    # each seed, intervals, a writing and a showing; then what the report gathers, its tables and its headline, the
+    # each seed, intervals, a writing and a showing; then what the report gathers, its tables, the
     # drawing of each set, and the writing of figures, of those for papers and of the page
-    assert tasks == [("COMPLETED", 2 * (1 + 2 * (4 + 5) + 3) + 1 + len(TABLES) + 1 + 2 + 3)]
+    assert tasks == [("COMPLETED", 2 * (1 + 2 * (4 + 5) + 3) + 1 + len(TABLES) + 2 + 3)]
     assert flows == [("COMPLETED", 4)]
 
 
