@@ -27,7 +27,6 @@ from tests.project_copy import OWN_PAIRS, ROOT, edit_params, write_own_pairs
 FIRST, SECOND = "a" * 40, "b" * 40
 TABLE = "data/test-00000-of-00001.parquet"
 NAME = "mteb/scidocs-reranking"
-WANDS = yaml.safe_load((ROOT / "params.yaml").read_text())["datasets"]["wands"]
 SCIDOCS = {"source": "hub", "path": "tasks/datasets/scidocs.py", "preset": "paper"}
 
 
@@ -78,8 +77,8 @@ class Hub:
         self.requests.append(path)
         about, files = f"/api/datasets/{NAME}", f"/datasets/{NAME}/resolve/{self.commit}/"
         if self.there and path in (about, f"{about}/revision/main", f"{about}/revision/{self.commit}"):
-            large = {"size": 1, "pointerSize": 1}
-            siblings = [{"rfilename": file, "lfs": large | {"sha256": seen}} for file, seen in self.hashes.items()]
+            known = [(file, {"size": 1, "pointerSize": 1, "sha256": seen}) for file, seen in self.hashes.items()]
+            siblings = [{"rfilename": file, "lfs": large} for file, large in known]
             return httpx2.Response(200, json={"id": NAME, "sha": self.commit, "siblings": siblings})
         if self.there and path == f"{about}/tree/{self.commit}":
             sizes = {str(file.relative_to(self.folder)): file.stat().st_size for file in self.folder.rglob("*.*")}
@@ -96,7 +95,8 @@ class Hub:
 
 @pytest.fixture
 def served(tmp_path, monkeypatch, repository):
-    """A hub that the library asks in place of the real one, with a cache of its own."""
+    """A hub that the library asks in place of the real one, with a cache of its own, and a declared set of it."""
+    declare(**SCIDOCS)
     hub = Hub(repository)
     settings = {"HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_OFFLINE": False, "HF_HUB_DISABLE_XET": True}
     for name, value in settings.items():
@@ -128,7 +128,6 @@ def test_a_twin_is_simulated_and_says_so_is_the_same_bytes_again_and_goes_when_t
 
 
 def test_a_set_of_the_paper_comes_from_the_hub_to_logits(served):
-    declare(**SCIDOCS)
     note = downloaded()
     assert (note["source"], note["revision"], note["licence"]) == ("hub", FIRST, "CC BY 4.0")
     assert [file["path"] for file in note["files"]] == ["README.md", TABLE]
@@ -138,7 +137,6 @@ def test_a_set_of_the_paper_comes_from_the_hub_to_logits(served):
 
 
 def test_what_is_there_and_whole_is_not_downloaded_again_and_what_is_not_is(served, capsys):
-    declare(**SCIDOCS)
     note = downloaded()
     served.requests.clear()
     assert downloaded() == note
@@ -149,7 +147,6 @@ def test_what_is_there_and_whole_is_not_downloaded_again_and_what_is_not_is(serv
 
 
 def test_a_revision_that_moved_stops_until_somebody_says_which_is_meant(served):
-    declare(**SCIDOCS)
     downloaded()
     served.commit = SECOND
     with pytest.raises(BadInput, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; write .*revision"):
@@ -160,7 +157,6 @@ def test_a_revision_that_moved_stops_until_somebody_says_which_is_meant(served):
 
 
 def test_offline_the_cache_of_the_library_serves_and_what_is_there_is_kept(served, monkeypatch):
-    declare(**SCIDOCS)
     note = downloaded()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     served.requests.clear()
@@ -169,10 +165,7 @@ def test_offline_the_cache_of_the_library_serves_and_what_is_there_is_kept(serve
     assert (downloaded(), served.requests) == (note, [])
 
 
-def test_a_file_is_held_to_the_hash_that_the_hub_states_and_one_without_is_said_to_be_unverified(
-    served, repository, capsys
-):
-    declare(**SCIDOCS)
+def test_a_file_has_the_hash_that_the_hub_states_and_one_without_is_said_to_be_unverified(served, repository, capsys):
     served.hashes = {TABLE: "0" * 64}
     with pytest.raises(BadInput, match=f"scidocs: .*{TABLE} is not what .* states .*; delete .* and download again"):
         download.main("scidocs")
@@ -185,7 +178,6 @@ def test_a_file_is_held_to_the_hash_that_the_hub_states_and_one_without_is_said_
 def test_a_mirror_is_a_folder_laid_out_like_the_repository(served, repository, tmp_path, monkeypatch):
     shutil.copytree(repository, tmp_path / "mirror/scidocs")
     monkeypatch.setenv("DATA_MIRROR", str(tmp_path / "mirror"))
-    declare(**SCIDOCS)
     note = downloaded()
     assert (note["revision"], note["origin"]) == (None, str(tmp_path / "mirror/scidocs"))
     assert served.requests == []
@@ -228,15 +220,13 @@ def test_a_reader_or_a_file_that_is_not_there_is_named(entry):
     assert not (raw_folder("scidocs") / "source.json").exists()
 
 
-PAIRS = OWN_PAIRS["options"]["pairs"] | {"split": "split"}
-
-
 def own_pairs(*splits: str) -> dict[str, Any]:
     """Write judged pairs, one in turn of each split; returns their entry in params.yaml."""
     write_own_pairs(Path("mine.csv"))
     frame = pl.read_csv("mine.csv")
     frame.with_columns(split=pl.Series(np.resize(splits, len(frame)))).write_csv("mine.csv")
-    return OWN_PAIRS | {"split": {"by": "row"}, "options": {"labels": ["bad", "good"], "pairs": PAIRS}}
+    pairs = OWN_PAIRS["options"]["pairs"] | {"split": "split"}
+    return OWN_PAIRS | {"split": {"by": "row"}, "options": {"labels": ["bad", "good"], "pairs": pairs}}
 
 
 def test_decisions_are_the_argmax_of_the_saved_predictors_logits_their_rows_are_counted_and_come_again_to_the_byte():
@@ -248,10 +238,9 @@ def test_decisions_are_the_argmax_of_the_saved_predictors_logits_their_rows_are_
     assert (base.test.decision == decide(base.test.logits)).all()
     assert base.seed0_accuracy == base.test.correct.mean()
     assert base.drawn == ()
-    facts = read_json(folder / "base.json")
+    facts, good = read_json(folder / "base.json"), len(pairs.filter(split="train", grade="good"))
     assert facts["rows"] == {"train": 300, "validation": 300, "test": 300}
-    assert sum(facts["class_counts"]["train"]) == 300
-    assert facts["class_counts"]["train"][1] == len(pairs.filter(split="train", grade="good"))
+    assert facts["class_counts"]["train"] == [300 - good, good]
     assert (facts["source"], facts["labels"]) == ("files", ["bad", "good"])
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert before.keys() == {"base.json", "logits.parquet", "pairs.parquet", "predictor.json", "predictor.npz"}
@@ -268,13 +257,14 @@ def test_an_empty_split_is_named_and_nothing_is_written(missing):
 
 def test_other_base_predictors_are_trained_beside_the_first_for_what_a_choice_is_worth_and_for_members_and_runs():
     alternatives = ["member_1", "member_2", "multinomial", "unweighted"]
-    folder = trained("wands", WANDS | {"rows": 1000}, members=2, runs=2, alternatives=alternatives)
+    wands = yaml.safe_load((ROOT / "params.yaml").read_text())["datasets"]["wands"]
+    folder = trained("wands", wands | {"rows": 1000}, members=2, runs=2, alternatives=alternatives)
     first = pl.read_parquet(folder / "logits.parquet")
     runs = [f"members/run_{run}_member_{member}" for run in range(2) for member in range(2)]
-    frames = {path.relative_to(folder).with_suffix(""): pl.read_parquet(path) for path in folder.glob("*/*.parquet")}
-    frames = {str(place): frame for place, frame in sorted(frames.items())}
+    paths = sorted(folder.glob("*/*.parquet"))
+    frames = {f"{path.parent.name}/{path.stem}": pl.read_parquet(path) for path in paths}
     assert [*frames] == [*runs, *(f"sensitivity/{name}" for name in alternatives)]
-    same = {(one, other) for one, other in combinations(frames, 2) if frames[one].equals(frames[other])}
+    same = {(name, other) for name, other in combinations(frames, 2) if frames[name].equals(frames[other])}
     assert same == {(runs[1], "sensitivity/member_1")}  # every other one differs from all
     assert frames[runs[0]].equals(first.select(frames[runs[0]].columns))
     assert load_predictor(folder).header["seed"] == DATASETS["wands"].member_seed  # the first, not the last
@@ -292,8 +282,7 @@ def test_saved_logits_take_the_place_of_training():
     base = read_base("mine")
     assert (base.test.logits == arrays["test_logits"][0]).all()
     assert (base.test.decision == decide(arrays["test_logits"][0].astype(np.float64))).all()
-    written = {path.name for path in (folder / "members").iterdir()}
-    assert written == {"run_0_member_0.parquet", "run_0_member_1.parquet"}
+    assert {path.stem for path in (folder / "members").iterdir()} == {"run_0_member_0", "run_0_member_1"}
     assert pl.read_parquet(folder / "pairs.parquet").columns == ["pair", "split", "group", "label", "logits_finite"]
     assert not (folder / "predictor.json").exists()
     with pytest.raises(BadInput, match=r"mine\.npz has 3 logits in each row, but options name 2 labels"):

@@ -1,4 +1,4 @@
-"""The gates: each expectation is broken on purpose once, and the message says where and what."""
+"""The gates: each expectation is broken on purpose once, the message says where and what, and its record is kept."""
 
 import json
 import logging
@@ -8,6 +8,11 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from subprocess import TimeoutExpired
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import polars as pl
@@ -15,13 +20,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flows import docs, engine, processes, refresh, reliability
+from tasks import show
 from tasks.expectations import check, invariants
-from tasks.expectations.check import Check, GateFailed, expect, pass_gate, violated
+from tasks.expectations.check import Check, GateFailed, expect, expect_numbers, pass_gate, violated
+from tasks.expectations.docs import build_docs
 from tasks.expectations.invariants import Outgoing, check_unchanged, measured_run
 from tasks.expectations.pairs import check_contract, check_pairs, class_mix, outline
 from tasks.metrics.probability import accuracy
 from tasks.protocol.decisions import decide
+from tasks.protocol.results import Projected
 from tasks.protocol.splits import SPLITS, draw_splits
+from tasks.protocol.store import base_folder, failed_gates_file, read_json, runs_folder, write_json
 
 NAN = float("nan")
 
@@ -64,15 +74,16 @@ def refused(gate, *arguments: object, **facts: object) -> GateFailed:
     """The error of a gate that is closed, with its record, which is JSON."""
     with pytest.raises(GateFailed) as failed:
         gate(*arguments, **facts)
-    assert json.loads(json.dumps(failed.value.record, allow_nan=False))["success"] is False
+    record = failed.value.record
+    assert record["success"] is False
+    assert json.loads(json.dumps(record, allow_nan=False)) == record
     return failed.value
 
 
 @pytest.mark.parametrize(("form", "by"), [("text", "group"), ("features", "group"), ("text", "row")])
 def test_sound_pairs_pass_and_leave_a_json_record(form, by):
     record = gate_pairs(judged(by=by) if form == "text" else featured(judged()), together=by == "group")
-    assert json.loads(json.dumps(record, allow_nan=False)) == record
-    assert record["success"] is True
+    assert json.loads(json.dumps(record, allow_nan=False)) == record | {"success": True}
     names = ["pairs", "pairs: classes", *(["pairs: groups"] if by == "group" else []), "pairs: class mix"]
     assert [check["gate"] for check in record["checks"]] == names
     assert violated([record]) == []
@@ -160,9 +171,6 @@ def outgoing(calibrator: str = "ts", n: int = 400, K: int = 3, seed: int = 3) ->
     return Outgoing(calibrator, decide(logits), decide(logits), before, after, reliability, 0.01, 1e-12, ()), labels
 
 
-MEASURED = ("accuracy_seed0", "kkt", "smallest_increment")
-
-
 def gate_unchanged(*rows: Outgoing, accuracy_seed0: float | None = None, **changes: object) -> dict:
     """The gate's record of the rows of `outgoing`, or of others, with changes of the first."""
     made, labels = outgoing()
@@ -178,10 +186,7 @@ def test_an_unchanged_run_passes_with_probabilities_of_zero_and_flat_curves_and_
         array[5] = [0.0, -np.inf, -np.inf]
     record = gate_unchanged(made, outgoing("smart")[0], smallest_increment=0.0)
     assert json.loads(json.dumps(record, allow_nan=False)) == record
-    assert [(check["gate"], check["rows"]) for check in record["checks"]] == [
-        ("unchanged rows", 800),
-        ("unchanged run", 2),
-    ]
+    assert {check["gate"]: check["rows"] for check in record["checks"]} == {"unchanged rows": 800, "unchanged run": 2}
     assert violated([record]) == []
 
 
@@ -240,9 +245,10 @@ def test_each_side_is_measured_on_its_own_arrays():
         assert measured[f"{metric}_after"] == of_other[f"{metric}_before"] != of_first[f"{metric}_before"]
 
 
-@pytest.mark.parametrize(
-    "changes", [{"accuracy_seed0": 0.999, "kkt": 2e-8, "smallest_increment": -1e-300}, dict.fromkeys(MEASURED, NAN)]
-)
+NOT_AS_DUE = {"accuracy_seed0": 0.999, "kkt": 2e-8, "smallest_increment": -1e-300}
+
+
+@pytest.mark.parametrize("changes", [NOT_AS_DUE, dict.fromkeys(NOT_AS_DUE, NAN)])
 def test_a_run_that_is_not_as_it_must_be_closes_the_gate(changes):
     message = str(refused(gate_unchanged, violations=("mrp: label 2 falls",), **changes))
     wrong = {"violations": "mrp: label 2 falls", **changes}
@@ -260,27 +266,32 @@ def test_an_array_is_not_compared_with_itself_nor_with_one_of_another_shape_and_
         check_unchanged([], labels=np.zeros(3, dtype=int), seed0_accuracy=1.0, ece_bins=15, coordinates={})
 
 
-def test_released_files_pass_that_hold_what_is_declared_and_no_others():
-    def contract(labels: list[int], pairs: str) -> dict:
-        frame = pl.DataFrame({"pair": list(pairs), "label": labels})
-        return check_contract(frame, n_labels=3, coordinates={"dataset": "wands"})
+def gate_contract(labels: list[int], pairs: str = "abc") -> dict:
+    frame = pl.DataFrame({"pair": list(pairs), "label": labels})
+    return check_contract(frame, n_labels=3, coordinates={"dataset": "wands"})
 
-    assert contract([0, 1, 2], "abc")["success"]
+
+def test_released_files_pass_that_hold_what_is_declared_and_no_others():
+    assert gate_contract([0, 1, 2])["success"]
     for labels, pairs, violation in (
         ([0, 2, 2], "abc", "labels that occur: declared = 3, found = 2"),
         ([0, 1, 3], "abc", "rows of no such label: declared = 0, found = 1"),
         ([0, 1, 2], "aba", "pairs that stand in one row: declared = 3, found = 2"),
     ):
-        message = str(refused(contract, labels, pairs))
+        message = str(refused(gate_contract, labels, pairs))
         assert "`contract` is closed for dataset wands" in message
         assert violation in message
 
 
-def shares(values: list[object], gate: str = "shares") -> dict:
-    """The record of a gate that asks for numbers in [0, 1], in no words of its own."""
-    expected = [expect("between", "a", min_value=0, max_value=1)]
-    (record,) = pass_gate("gate", {"seed": np.int64(2)}, [Check(gate, pl.DataFrame({"a": values}), expected)])["checks"]
-    return record
+BASE: Any = SimpleNamespace(name="amazon_esci", source="simulated")
+
+
+def gate_shares(values: list[float], seed: int = 2) -> dict[str, Any]:
+    """A gate of two checks, the second of which asks for numbers between 0 and 1."""
+    frame = pl.DataFrame({"share": values, "calibrator": ["ts"] * len(values)})
+    expected = expect_numbers("share", 0, 1, "share is a share")
+    checks = [Check(f"shares {number}", frame, [expectation]) for number, expectation in enumerate(expected)]
+    return pass_gate("shares", {"dataset": "amazon_esci", "seed": seed}, checks)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +299,8 @@ def shares(values: list[object], gate: str = "shares") -> dict:
     [([0, 5], "between (column a); found: 1 of 2 rows, such as row 1: a = 5"), (["a"], "could not be evaluated: ")],
 )
 def test_what_is_violated_or_cannot_be_evaluated_is_named_and_survives_the_way_between_processes(values, words):
-    failed = refused(shares, values)
+    expected = [expect("between", "a", min_value=0, max_value=1)]  # in no words of its own
+    failed = refused(pass_gate, "gate", {"seed": np.int64(2)}, [Check("a", pl.DataFrame({"a": values}), expected)])
     travelled = pickle.loads(pickle.dumps(failed))
     assert (str(travelled), travelled.record) == (str(failed), failed.record)
     assert "seed 2\n- expected: column values to be between (column a); found: " in str(failed)
@@ -296,23 +308,22 @@ def test_what_is_violated_or_cannot_be_evaluated_is_named_and_survives_the_way_b
 
 
 def test_each_frame_and_each_thread_gets_a_verdict_of_its_own():
-    def verdict(number: int) -> tuple[str, int, bool]:
+    def verdict(number: int) -> tuple[int, int, bool]:
         try:
-            record = shares([number % 2 * 5.0] * (number + 1), gate=f"g{number}")
+            record = gate_shares([number % 2 * 5.0] * (number + 1), seed=number)
         except GateFailed as failed:
-            (record,) = failed.record["checks"]
-        return record["gate"], record["rows"], record["success"]
+            record = failed.record
+        return record["coordinates"]["seed"], record["checks"][1]["rows"], record["success"]
 
     with ThreadPoolExecutor(4) as pool:
-        expected = [(f"g{number}", number + 1, number % 2 == 0) for number in range(8)]
-        assert list(pool.map(verdict, range(8))) == expected
+        assert list(pool.map(verdict, range(8))) == [(number, number + 1, number % 2 == 0) for number in range(8)]
 
 
 def test_a_gate_is_silent_and_leaves_no_file(tmp_path, monkeypatch, capfd, caplog):
     caplog.set_level(logging.INFO)
     monkeypatch.chdir(tmp_path)
     check.batches.cache_clear()  # a context of its own
-    shares([0.5])
+    gate_shares([0.5])
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
     assert caplog.records == []
@@ -322,3 +333,118 @@ def test_great_expectations_is_imported_by_the_first_check_only():
     code = "import sys, tasks.expectations.invariants as i, tasks.expectations.pairs as p; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {name.split(".")[0] for name in ran.stdout.split()} & {"polars", "great_expectations"} == {"polars"}
+
+
+@pytest.fixture
+def closed(tmp_path, monkeypatch) -> GateFailed:
+    """Of a run in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    return refused(gate_shares, [0.5, 7.0])
+
+
+@pytest.fixture
+def artifacts(monkeypatch) -> dict[str, dict[str, Any]]:
+    """The artifacts that are made, by key; there is no server."""
+    made: dict[str, dict[str, Any]] = {}
+
+    def artifact(content: object, *, key: str, **words: str) -> str:
+        made[key] = {"content": content, "then": [], **words}
+        return key
+
+    for module, kind in ((show, "table"), (refresh, "table"), (engine, "progress")):
+        monkeypatch.setattr(module, f"create_{kind}_artifact", artifact)
+    monkeypatch.setattr(engine, "update_progress_artifact", lambda key, percent: made[key]["then"].append(percent))
+    return made
+
+
+def test_a_gate_that_fails_records_the_checks_that_passed_and_what_is_violated_with_place_and_limits(closed):
+    made = [(check["gate"], check["success"]) for check in closed.record["checks"]]
+    assert made == [("shares 0", True), ("shares 1", False)]
+    (row,) = violated([gate_shares([0.5]), closed.record])
+    assert row == {
+        **{"gate": "shares 1", "dataset": "amazon_esci", "seed": 2, "calibrator": "ts", "severity": "critical"},
+        **{"expectation": "share is a share", "found": "1 of 2 rows, such as row 1: share = 7.0", "allowed": "0 to 1"},
+    }
+
+
+def test_all_gates_that_a_run_has_reached_are_in_its_record_passed_or_failed(closed):
+    def future(result: object) -> Mock:
+        """A future with this result; one that waits for another that failed has none."""
+        return Mock(**{"state.is_final.return_value": result is not None, "result.return_value": result})
+
+    passed = gate_shares([0.5], seed=1)
+    projected = Projected(seed=1, rows=[], label_rows=(), fallback=(), gates=[passed])
+    results = (projected, closed, None, ZeroDivisionError("no gate"))
+    of_seeds = {f"seed {seed}": future(result) for seed, result in enumerate(results, 1)}
+    reached = reliability.gates_reached({"gates": {"incoming": future(passed)}, "projected": of_seeds})
+    assert [(record["success"], record["coordinates"]["seed"]) for record in reached] == [(True, 1)] * 2 + [(False, 2)]
+
+
+def test_a_failed_gate_is_a_table_of_its_run_and_of_refreshes_until_the_next_run_passes_it(artifacts, closed):
+    show.show_gates.fn(BASE, [closed.record])
+    reliability.keep_failed(BASE, [closed.record])
+    kept = read_json(failed_gates_file("amazon_esci"))
+    assert kept == {"dataset": "amazon_esci", "source": "simulated", "gates": [closed.record]}
+    refresh.show_failed_gates(["wands", "amazon_esci"])
+    assert list(artifacts) == ["gates-amazon-esci", "refresh-gates"]
+    assert "amazon_esci (simulated)" in artifacts["gates-amazon-esci"]["description"]
+    for artifact in artifacts.values():
+        (row,) = artifact["content"]
+        assert [row[name] for name in ("dataset", "seed", "calibrator")] == ["amazon_esci (simulated)", 2, "ts"]
+    artifacts.clear()
+    reliability.keep_failed(BASE, [])
+    refresh.show_failed_gates(["wands", "amazon_esci"])
+    assert artifacts == {}
+
+
+def test_a_refresh_begins_without_the_failed_gates_of_an_earlier_one(monkeypatch, closed):
+    for name in ("end_left_behind", "quarantine_corrupt_dvc_files", "remove_empty_runs"):
+        monkeypatch.setattr(processes, name, lambda: None)
+    reliability.keep_failed(BASE, [closed.record])
+    refresh.clear_away(datetime.now(UTC) - timedelta(minutes=1))  # it is of this very refresh, whose stages began early
+    assert failed_gates_file("amazon_esci").exists()
+    refresh.clear_away(datetime.now(UTC) + timedelta(minutes=1))
+    assert not failed_gates_file("amazon_esci").exists()
+
+
+def test_a_refresh_tells_how_many_data_sets_have_ended_while_they_do(artifacts, monkeypatch):
+    over: set[str] = set()
+    monkeypatch.setattr(refresh, "ended", lambda names, _since: over & set(names))
+
+    def lane(*ends: str | None) -> Mock:
+        """A process at each look at which, but the last, the data set ends that stands there."""
+        left = list(ends)
+
+        def wait(timeout: float) -> None:
+            over.update({left.pop(0)} - {None})
+            raise TimeoutExpired("dvc", timeout)
+
+        return Mock(poll=lambda: None if left else 0, wait=wait)
+
+    names = ["wands", "mine", "up_to_date", "not_reached"]
+    refresh.follow_lanes([lane("wands", None), lane("mine")], names, None)
+    assert artifacts["progress-refresh"]["content"] == 0
+    assert artifacts["progress-refresh"]["then"] == [25, 50, 100]
+
+
+def test_data_docs_show_what_was_recorded_and_nothing_older(tmp_path, closed):
+    folder = tmp_path / "docs"
+    (folder / "validations/gone").mkdir(parents=True)
+    (folder / "validations/gone/seed 3.html").write_text("older")
+    index = build_docs({"amazon_esci (simulated)": [gate_shares([0.5], seed=1), closed.record]}, folder)
+    assert "amazon_esci (simulated), shares 1" in index.read_text()
+    pages = {(*page.relative_to(folder).parts[1:3], page.stem): page for page in folder.glob("validations/**/*.html")}
+    assert {(run, seed) for _, run, seed in pages} == {("amazon_esci (simulated)", f"seed {seed}") for seed in (1, 2)}
+    (failed,) = (page.read_text() for (suite, _, seed), page in pages.items() if (suite[-1], seed) == ("1", "seed 2"))
+    assert "share is a share" in failed
+    assert "Failed" in failed
+
+
+def test_data_docs_are_made_of_the_contract_and_of_the_gates_of_the_last_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert docs.recorded("wands") == []
+    write_json(base_folder("wands") / "contract.json", {"gate": "contract"})
+    write_json(runs_folder("wands") / "gates.json", {"gates": [{"gate": "pairs"}]})
+    assert docs.recorded("wands") == [{"gate": "contract"}, {"gate": "pairs"}]
+    write_json(failed_gates_file("wands"), {"gates": [{"gate": "unchanged"}]})
+    assert docs.recorded("wands") == [{"gate": "contract"}, {"gate": "unchanged"}]

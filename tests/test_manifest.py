@@ -1,8 +1,11 @@
-"""A manifest and hashes see every change that matters and nothing else; nothing in a manifest can change unseen."""
+"""A manifest and hashes see every change that matters and nothing else; why a stage ran, and what became of it."""
 
 import os
 import re
 import shutil
+import subprocess
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +13,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.protocol.errors import BadInput
+from tasks.protocol.errors import BadInput, RunFailed
+from tasks.protocol.store import read_json, write_json
+from tasks.provenance.checkout import NO_CHECKOUT, commit
 from tasks.provenance.declared import declared
 from tasks.provenance.hashing import code_fingerprint, reached_files, sha256_of_arrays
-from tasks.provenance.manifest import changes, manifest_now, read_manifest
+from tasks.provenance.history import Happened, ended, happened
+from tasks.provenance.manifest import MOST_NAMED, changes, manifest_now, read_manifest, why
+from tasks.provenance.stage import last_manifest_file, read_record, record_file, stage_run
 from tests.tiny_project import edit_params, run
 
 NAME = "train@wands"
 PATH = Path("data/manifests/wands/train.json")
+FORCED = "nothing that it reads had changed: it was forced, or its outputs were missing or changed"
+FIRST = "it had not finished on this machine before"
+
+
+def there():
+    return manifest_now(declared(NAME))
 
 
 def test_it_names_every_file_and_parameter_that_the_stage_declares(manifest):
@@ -44,14 +57,14 @@ CHANGES = {
 def test_every_change_is_seen(manifest, change):
     for place, kind in (("data/raw/wands", "inputs"), ("tasks/trained", "code"), ("data/base/wands", "outputs")):
         change(next(Path(place).glob("*.*")))
-        assert getattr(manifest_now(declared(NAME)), kind) != getattr(manifest, kind)
+        assert getattr(there(), kind) != getattr(manifest, kind)
 
 
 def test_the_same_bytes_through_a_link_are_the_same(manifest):
     for folder in ("data/raw/wands", "data/base/wands"):  # as on another disk
         Path(folder).rename(Path(folder).with_suffix(".elsewhere"))
         Path(folder).symlink_to(Path(folder).with_suffix(".elsewhere").absolute(), target_is_directory=True)
-    assert manifest_now(declared(NAME)) == manifest
+    assert there() == manifest
 
 
 def test_what_running_leaves_behind_is_no_change(manifest):
@@ -60,7 +73,7 @@ def test_what_running_leaves_behind_is_no_change(manifest):
             (folder / left).parent.mkdir(exist_ok=True)
             (folder / left).write_bytes(b"x")
     Path("tasks/trained/notes.md").write_text("no code")
-    assert manifest_now(declared(NAME)) == manifest
+    assert there() == manifest
 
 
 def test_the_same_run_writes_the_same_bytes_whenever_and_wherever_it_is(manifest, trained_project):
@@ -75,20 +88,14 @@ def test_the_same_run_writes_the_same_bytes_whenever_and_wherever_it_is(manifest
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
-def test_every_flipped_bit_and_every_cut_is_seen(trained_project, tmp_path_factory, place, bit):
+def test_every_flipped_bit_every_cut_and_what_is_no_manifest_is_seen(trained_project, tmp_path_factory, place, bit):
     path, content = tmp_path_factory.getbasetemp() / PATH.name, (trained_project / PATH).read_bytes()
     at = int(place * (len(content) - 1))  # the last byte is a line's end
-    for spoilt in (content[:at], content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]):
+    flipped = content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]
+    for spoilt in (content[:at], flipped, b"[]", b"{}", b'{"sha256": null}', b"null", b'{"format": 2}'):
         path.write_bytes(spoilt)
         with pytest.raises(BadInput, match=r"train\.json"):
             read_manifest(path)
-
-
-@pytest.mark.parametrize("other", ["[]", "{}", '{"sha256": null}', "null", '{"format": 2}'])
-def test_what_is_no_manifest_is_told(tmp_path, other):
-    (tmp_path / PATH.name).write_text(other)
-    with pytest.raises(BadInput, match=r"train\.json"):
-        read_manifest(tmp_path / PATH.name)
 
 
 OWN = {"numbers": {0: "bad", True: "yes", 1.5: "x"}, "list": [1, [2.5, None]], "text": "wörter ✓", "n": [1e-4, 10**20]}
@@ -98,24 +105,8 @@ def test_parameters_are_the_same_after_reading_whatever_their_kind(manifest):
     edit_params(lambda params: params["datasets"]["wands"].update(settings=OWN))
     after = run(NAME)
     assert read_manifest(PATH) == after
-    assert changes(after, manifest_now(declared(NAME))) == []
+    assert changes(after, there()) == []
     assert changes(manifest, after) != []
-
-
-@pytest.fixture
-def code(tmp_path):
-    """A registry of two members, one of which imports a third file inside a function."""
-    files = {
-        "pack/__init__.py": "from pack import one, two\n",
-        "pack/one.py": "def f():\n    from base import three\n    return three\n",
-        "pack/two.py": "X = 1\n",
-        "base/__init__.py": "",
-        "base/three.py": "import numpy\n",
-    }
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    return tmp_path
 
 
 def test_the_hash_of_arrays_sees_shape_type_and_every_value_and_not_the_order_of_memory():
@@ -125,18 +116,183 @@ def test_the_hash_of_arrays_sees_shape_type_and_every_value_and_not_the_order_of
     assert sha256_of_arrays(np.asfortranarray(array)) == sha256_of_arrays(array)
 
 
-def test_imports_inside_functions_and_packages_are_reached(code):
-    reached = {path.as_posix() for path in reached_files(Path("pack/one.py"), code)}
-    assert reached == {"pack/one.py", "pack/__init__.py", "pack/two.py", "base/three.py", "base/__init__.py"}
+PACKAGES = {  # a registry of two members, one of which imports a third file inside a function
+    "pack/__init__.py": "from pack import first, other\n",
+    "pack/first.py": "def f():\n    from base import third\n    return third\n",
+    "pack/other.py": "X = 1\n",
+    "base/__init__.py": "",
+    "base/third.py": "import numpy\n",
+}
 
 
-def test_a_member_depends_on_what_it_imports_and_where_that_stands_and_not_on_its_siblings(code):
-    member, imported = code / "pack/one.py", code / "base/three.py"
-    before = code_fingerprint(Path("pack/one.py"), code)
-    (code / "pack/two.py").write_text("X = 2\n")
-    assert code_fingerprint(Path("pack/one.py"), code) == before
+def test_a_member_depends_on_what_it_reaches_by_any_import_and_where_that_stands_and_not_on_its_siblings(tmp_path):
+    for name, text in PACKAGES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    place, member, imported = Path("pack/first.py"), tmp_path / "pack/first.py", tmp_path / "base/third.py"
+    assert {path.as_posix() for path in reached_files(place, tmp_path)} == PACKAGES.keys()
+    before = code_fingerprint(place, tmp_path)
+    (tmp_path / "pack/other.py").write_text("X = 2\n")
+    assert code_fingerprint(place, tmp_path) == before
     member.write_text(imported.read_text() + member.read_text())  # a line that moves to another file
     imported.write_text("")
-    moved = code_fingerprint(Path("pack/one.py"), code)
+    moved = code_fingerprint(place, tmp_path)
     imported.write_text("import scipy\n")
-    assert len({before, moved, code_fingerprint(Path("pack/one.py"), code)}) == 3
+    assert len({before, moved, code_fingerprint(place, tmp_path)}) == 3
+
+
+def reseed(seed: int = 7) -> None:
+    edit_params(lambda params: params["train"].update(seed=seed))
+
+
+def now() -> datetime:
+    """A moment after all that has been written, and before all that will be: dates of files are of the last tick."""
+    time.sleep(0.02)
+    moment = datetime.now(UTC)
+    time.sleep(0.02)
+    return moment
+
+
+def test_without_a_change_it_was_forced_and_without_a_run_before_it_is_the_first(manifest):
+    assert changes(manifest, there()) == []
+    assert why(manifest, there()) == FORCED
+    assert why(None, manifest) == FIRST
+
+
+def test_a_parameter_is_named_with_what_it_was_and_is(manifest):
+    def change(params) -> None:
+        params["train"]["seed"] = 7
+        twin = params["datasets"]["wands"]
+        twin |= {"seed": 7, "residual": None, "source": "hub", "settings": {"alpha": None}}
+
+    edit_params(change)
+    assert set(changes(manifest, there())) == {
+        "train.seed: 0 → 7",
+        "datasets.wands.seed: nothing → 7",
+        "datasets.wands.residual: 1.0 → None",
+        "datasets.wands.source: 'simulated' → 'hub'",
+        "datasets.wands.settings.alpha: nothing → None",
+    }
+
+
+def test_a_calibrator_more_is_named_however_long_their_list_is(manifest):
+    first = run("report")
+    edit_params(lambda params: params["calibrators"].append(params["rivals"]["calibrators"].pop(0)))
+    (change,) = changes(first, manifest_now(declared("report")))
+    assert "vector" in change
+
+
+def test_files_commands_and_versions_are_named_and_outputs_are_no_reason(manifest):
+    path = "data/raw/wands/rows.csv"
+    Path(path).write_text("other\n")
+    Path("tasks/trained/more.py").write_text("more\n")
+    Path("tasks/train.py").unlink()
+    other = {"command": "python -m new", "versions": manifest.versions | {"numpy": "9"}, "outputs": {}}
+    after = there().model_copy(update=other)
+    assert changes(manifest, after) == [
+        f"{path}: {manifest.inputs[path].sha256[:8]} → {after.inputs[path].sha256[:8]}",
+        f"tasks/train.py: {manifest.code['tasks/train.py'].sha256[:8]} → nothing",
+        f"tasks/trained/more.py: nothing → {after.code['tasks/trained/more.py'].sha256[:8]}",
+        f"command: {manifest.command} → python -m new",
+        f"version of numpy: {manifest.versions['numpy']!r} → '9'",
+    ]
+
+
+def test_of_many_changes_a_few_are_named_and_the_others_counted(manifest):
+    for number in range(MOST_NAMED + 3):
+        Path(f"data/raw/wands/{number}.csv").touch()
+    reason = why(manifest, there())
+    assert reason.count("→") == MOST_NAMED
+    assert reason.endswith("; and 3 more")
+
+
+def of(name: str, stages: list[Happened]) -> tuple[str, str]:
+    return next((stage.how, stage.why) for stage in stages if stage.stage == name)
+
+
+def fail(reason: str) -> None:
+    with pytest.raises(RunFailed), stage_run(NAME):
+        raise RunFailed(reason)
+
+
+def test_a_stage_that_ran_says_why_and_the_others_were_skipped(manifest):
+    run("train@scidocs")
+    since = now()
+    reseed()
+    run(NAME)
+    record = read_record(NAME)
+    record.model_copy(update={"ended": record.started + timedelta(hours=25)}).write()
+    stages = happened(since)
+    assert stages[0].seconds == 25 * 3600  # of a day and more, in full
+    assert [stage.stage for stage in stages] == [NAME, "train@scidocs", "report"]
+    assert of(NAME, stages) == ("ran", "train.seed: 0 → 7")
+    assert of("train@scidocs", stages) == ("skipped", "nothing that it reads has changed")
+    assert of("report", stages)[0] == "not started"
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_though_dvc_removed_its_manifest_and_a_run_failed_it_is_compared_with_the_last_that_finished(manifest, seed):
+    PATH.unlink()
+    reseed(9)
+    fail("no descent")
+    reseed(seed)
+    run(NAME)
+    assert read_record(NAME).why == (f"train.seed: 0 → {seed}" if seed else FORCED)
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_what_dvc_brought_back_from_its_cache_is_restored(manifest, tmp_path, link):
+    kept = PATH.rename(tmp_path / "kept.json")
+    since = now()
+    if link:
+        PATH.symlink_to(kept)
+    else:
+        PATH.write_bytes(kept.read_bytes())
+    assert of(NAME, happened(since))[0] == "restored"
+
+
+def test_a_stage_that_failed_or_was_killed_says_its_reason_and_why_it_ran(manifest):
+    since = now()
+    PATH.unlink()  # as DVC does before it runs a stage
+    reseed()
+    fail("wands: no descent")
+    assert of(NAME, happened(since, {NAME})) == ("failed", "wands: no descent (why it ran: train.seed: 0 → 7)")
+    assert ended(["wands", "scidocs"], since) == {"wands"}
+    assert ended(["wands", "scidocs"], now()) == set()  # it is not this run's
+    write_json(record_file(NAME), read_json(record_file(NAME)) | {"outcome": "running", "reason": None})
+    how, reason = of(NAME, happened(since, {NAME}))
+    assert how == "failed"
+    assert reason.startswith("its process ended without a word: it was killed")
+    assert "(why it ran: train.seed: 0 → 7)" in reason
+
+
+def test_one_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_has_not_simply_run(manifest):
+    run("report")
+    since = now()
+    run(NAME)
+    stages = happened(since, {"report", NAME})
+    assert of("report", stages) == ("not started", "a stage before it failed, or DVC could not start it")
+    assert of(NAME, stages)[0] == "failed"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[]", b'{"started": "x", "outcome": "finished"}', b"\xff{"])
+def test_a_spoilt_record_or_memory_of_the_last_run_is_none_and_ends_no_run(manifest, content):
+    since = now()
+    record_file(NAME).write_bytes(content)
+    assert of(NAME, happened(since))[0] == "skipped"
+    last_manifest_file(NAME).write_bytes(content)
+    run(NAME)
+    assert read_record(NAME).why == FIRST
+
+
+def test_a_checkout_says_its_commit_and_whether_tracked_files_differ_from_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert commit() == NO_CHECKOUT
+    Path("tracked").write_text("first")
+    for command in (["init", "-q"], ["add", "tracked"], ["commit", "-q", "-m", "first"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], check=True)
+    Path("beside").write_text("untracked")
+    assert re.fullmatch("[0-9a-f]{40}", commit())
+    Path("tracked").write_text("second")
+    assert commit().endswith("with changes that are not committed")

@@ -1,17 +1,20 @@
-"""One's own judged pairs: tables of texts and svmlight features, in files or in a repository of the hub."""
+"""One's own judged pairs, in files or in a repository of the hub: tables of texts, svmlight features, saved logits."""
 
 import gzip
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from tasks.datasets import dataset_named
 from tasks.datasets.base import SCHEMA, Judged
+from tasks.datasets.logits import read_saved_logits
 from tasks.protocol.errors import BadInput
 from tasks.sources.hub import Repository
 
@@ -155,21 +158,21 @@ def test_features_keep_groups_that_are_no_integers_and_labels_may_be_signed(tmp_
     np.testing.assert_array_equal(frame["features"].to_numpy(), [[0.5, 0, 2], [0, -1, 0], [1, 1, 1]])
 
 
-def changed(row: int, **values: Any) -> list[dict[str, Any]]:
-    return [whole | values if place == row else whole for place, whole in enumerate(ROWS, start=1)]
+def edited(row: int, **values: Any) -> list[dict[str, Any]]:
+    return [*ROWS[: row - 1], ROWS[row - 1] | values, *ROWS[row:]]
 
 
 BAD_FILES = {  # file, its bytes or rows, options, what is said of it
     "a missing file": ("a.csv", None, {}, " is missing"),
-    "an unknown label": ("a.csv", changed(3, grade="so so"), {}, r", row 3, column 'grade': found 'so so'"),
-    "a null label": ("a.csv", changed(2, grade=None), {}, r", row 2, column 'grade': found None"),
-    "a null group": ("a.jsonl", changed(2, q=None), {}, r", row 2, column 'q': found None"),
-    "a null text": ("a.csv", changed(1, name=None, about=None), {}, r", row 1, column 'name, about'"),
+    "an unknown label": ("a.csv", edited(3, grade="so so"), {}, r", row 3, column 'grade': found 'so so'"),
+    "a null label": ("a.csv", edited(2, grade=None), {}, r", row 2, column 'grade': found None"),
+    "a null group": ("a.jsonl", edited(2, q=None), {}, r", row 2, column 'q': found None"),
+    "a null text": ("a.csv", edited(1, name=None, about=None), {}, r", row 1, column 'name, about'"),
     "a missing column": ("a.csv", ROWS, {"label": "rating"}, r" has no column 'rating'; it has n, q, name"),
     "numbers for a text": ("a.jsonl", ROWS, {"query": "n"}, r", column 'n' is Int64, not text"),
-    "a list for a label": ("a.jsonl", changed(1, grade=[1])[:1], {}, r", column 'grade' is List"),
+    "a list for a label": ("a.jsonl", edited(1, grade=[1])[:1], {}, r", column 'grade' is List"),
     "an unknown split": ("a.csv", ROWS, {"split": "part"}, r", row 3, column 'part': found 'dev'"),
-    "a null id": ("a.csv", changed(4, n=None), {"pair": "n"}, r", row 4, column 'n': found None"),
+    "a null id": ("a.csv", edited(4, n=None), {"pair": "n"}, r", row 4, column 'n': found None"),
     "a cut gzip file": ("a.csv.gz", bytes_of("a.csv.gz", ROWS)[:-9], {}, r" is a cut or corrupt gzip"),
     "a cut parquet file": ("a.parquet", bytes_of("a.parquet", ROWS)[:-9], {}, r" is not a whole parquet"),
     "a cut JSON line": ("a.jsonl", bytes_of("a.jsonl", ROWS)[:-9], {}, r", line 4 is not one JSON object"),
@@ -330,3 +333,161 @@ BAD_FOLDERS = {  # files, options, what is said
 def test_a_bad_folder_is_named(tmp_path, files, changes, message):
     with pytest.raises(BadInput, match=rf"(?s){message}"):
         read_hub(repository(tmp_path / "hub", files), **changes)
+
+
+N = {"val": 9, "test": 6}
+K = 3
+
+
+def arrays(members: int | None = 2) -> dict[str, np.ndarray]:
+    """What a `.npz` of saved logits holds; without `members` its logits have two axes."""
+    generator = np.random.default_rng(0)
+    made = {f"{part}_labels": np.arange(n) % K for part, n in N.items()}
+    for part, n in N.items():
+        made[f"{part}_logits"] = generator.normal(size=(*([members] if members else []), n, K)).astype(np.float32)
+    return made
+
+
+def columns(**other: object) -> pl.DataFrame:
+    """The same, of one member, as a frame; `other` columns come in place of its own."""
+    made = {what: np.concatenate([arrays(None)[f"{part}_{what}"] for part in N]) for what in ("labels", "logits")}
+    frame = pl.DataFrame({"split": ["validation"] * 9 + ["test"] * 6, "label": made["labels"]})
+    group = [f"q{row // 2}" for row in range(15)]
+    return frame.with_columns(logits=pl.Series(made["logits"].tolist()), group=pl.Series(group)).with_columns(**other)
+
+
+def saved(folder: Path, made: dict[str, np.ndarray] | pl.DataFrame) -> Path:
+    """A file with these columns (parquet) or arrays (a `.npz`)."""
+    path = folder / f"logits.{'parquet' if isinstance(made, pl.DataFrame) else 'npz'}"
+    made.write_parquet(path) if isinstance(made, pl.DataFrame) else np.savez_compressed(path, **made)
+    return path
+
+
+@pytest.mark.parametrize("members", [1, 3, None])
+def test_each_member_is_read_as_it_was_saved_and_without_queries_each_row_is_a_group_of_its_own(members, tmp_path):
+    made = arrays(members)
+    frames = read_saved_logits(saved(tmp_path, {**made, "temperatures": np.ones(members or 1), "other": np.ones(2)}))
+    assert len(frames) == (members or 1)
+    for member, frame in enumerate(frames):
+        kinds = {"split": pl.String, "group": pl.String, "label": pl.Int8, "logits": pl.Array(pl.Float64, K)}
+        assert frame.schema == kinds | {"pair": pl.String}
+        assert frame["split"].to_list() == columns()["split"].to_list()
+        assert frame["group"].to_list() == [str(row) for row in range(15)]
+        assert frame["label"].to_list() == [*made["val_labels"], *made["test_labels"]]
+        parts = [made[f"{part}_logits"].reshape(-1, n, K)[member] for part, n in N.items()]
+        np.testing.assert_array_equal(frame["logits"].to_list(), np.concatenate(parts).astype(np.float64))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.str_])
+def test_query_ids_are_the_groups(kind, tmp_path):
+    for frame in read_saved_logits(saved(tmp_path, with_queries(kind))):
+        assert frame["group"].to_list() == [str(row) for n in N.values() for row in range(n)]
+
+
+def test_a_parquet_file_says_the_same_whatever_the_order_of_its_splits_and_the_type_of_its_lists(tmp_path):
+    (expected,) = read_saved_logits(saved(tmp_path, arrays(None)))
+    kinds = (pl.List(pl.Float32), pl.Array(pl.Float64, K), pl.Array(pl.Float32, K))
+    of_kinds = [columns(logits=pl.col("logits").cast(kind)) for kind in kinds]
+    for made in (columns(), pl.concat([columns()[9:], columns()[:9]]), *of_kinds):
+        (frame,) = read_saved_logits(saved(tmp_path, made))
+        assert_frame_equal(frame.drop("group"), expected.drop("group"))
+        assert frame["group"].to_list() == columns()["group"].to_list()
+    (frame,) = read_saved_logits(saved(tmp_path, columns().drop("group")))
+    assert frame["group"].n_unique() == len(frame)
+
+
+@pytest.mark.real_data
+@pytest.mark.skipif("REAL_DATA" not in os.environ, reason="REAL_DATA names no folder")
+@pytest.mark.parametrize(("name", "k", "rows"), [("mslr_10k_balanced", 5, 6959), ("science_balanced", 2, 11387)])
+def test_logits_in_the_format_of_the_release_are_read(name, k, rows):
+    frames = read_saved_logits(Path(os.environ["REAL_DATA"]) / "authors_check" / name / "logits_and_labels.npz")
+    assert [frame["logits"].to_numpy().shape for frame in frames] == [(rows, k)]
+
+
+CONTENTS = {  # of a file, from that of a whole one -> what is said
+    "cut": (lambda whole: whole[:-1], "is not a whole"),
+    "the first bytes alone": (lambda whole: whole[:4] + bytes(80), "is not a whole"),
+    "rotten": (lambda whole: whole[:300] + bytes(50) + whole[350:], "is not a whole .npz"),
+    "a page": (lambda _: b"<!DOCTYPE html><title>Sign in</title>", "is a web page"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), CONTENTS.values(), ids=CONTENTS)
+def test_a_file_that_is_cut_or_no_data_is_refused_by_name(change, message, tmp_path):
+    for made in (arrays(), columns())[: 1 if message.endswith(".npz") else 2]:
+        path = saved(tmp_path, made)
+        path.write_bytes(change(path.read_bytes()))
+        with pytest.raises(BadInput, match=f"{path} {message}"):
+            read_saved_logits(path)
+
+
+def test_another_kind_of_file_is_refused(tmp_path):
+    with pytest.raises(BadInput, match=r"logits\.pt: saved logits are read from \.npz and \.parquet"):
+        read_saved_logits(tmp_path / "logits.pt")
+
+
+def changed(change, *names: str) -> dict[str, np.ndarray]:
+    made = arrays()
+    return made | {name: change(made[name]) for name in names}
+
+
+def with_cell(name: str, place: object, value: object) -> dict[str, np.ndarray]:
+    made = arrays()
+    made[name][place] = value
+    return made
+
+
+def with_row_4(column: str, value: object) -> pl.DataFrame:
+    return columns(**{column: pl.when(pl.int_range(len(columns())) == 3).then(value).otherwise(column)})
+
+
+def with_queries(kind: type) -> dict[str, np.ndarray]:
+    return arrays() | {f"{part}_query_ids": np.arange(n).astype(kind) for part, n in N.items()}
+
+
+WRONG = {  # arrays of a `.npz` or columns of a parquet file, what is said
+    "no logits": ({"val_labels": np.arange(9)}, "no array val_logits, test_logits, test_labels; it has val_labels"),
+    "query ids of one split": ({**arrays(), "val_query_ids": np.arange(9)}, "has val_query_ids only"),
+    "pickled": (changed(lambda x: x.astype(object), "val_labels"), "an array of no plain type"),
+    "four axes": (changed(lambda x: x[None], "test_logits"), r"test_logits: found .* shape \(1, 2, 6, 3\)"),
+    "no numbers": (changed(lambda x: x.astype(str), "val_logits"), "val_logits: found <U"),
+    "another K": (
+        changed(lambda x: np.dstack([x, x]), "test_logits"),
+        "val_logits has 3 logits in each row, .* has 6",
+    ),
+    "fewer members": (changed(lambda x: x[:1], "test_logits"), "val_logits has 2 members, .*test_logits has 1"),
+    "one label": (changed(lambda x: x[..., :1], "val_logits", "test_logits"), "each row has 1;"),
+    "too few labels": (
+        changed(lambda x: x[:-1], "val_labels"),
+        r"val_labels: found int64 of shape \(8,\); .* 9 rows",
+    ),
+    "labels that are floats": (changed(lambda x: x.astype(float), "val_labels"), "val_labels: found float64"),
+    "NaN": (with_cell("test_logits", (1, 4, 2), np.nan), "test_logits, row 4: found nan for label 2 of member 1"),
+    "infinite": (with_cell("val_logits", (0, 8, 0), -np.inf), "val_logits, row 8: found -inf"),
+    "a label too high": (with_cell("val_labels", 5, 3), "val_labels, row 5: found 3; .* 0 to 2"),
+    "a label below 0": (with_cell("test_labels", 0, -1), "test_labels, row 0: found -1"),
+    "a class missing": (changed(lambda x: x % 2, "test_labels"), "test_labels: no row has the label 2"),
+    "an empty split": (
+        changed(lambda x: x[:, :0], "val_logits") | {"val_labels": np.arange(0)},
+        ": no row is there",
+    ),
+    "no members": (changed(lambda x: x[:0], "val_logits"), "val_logits: no row is there"),
+    "query ids that are floats": (with_queries(float), "val_query_ids: found float64"),
+    "no column of logits": (columns().drop("logits"), "has no column 'logits'; it has split, label, group"),
+    "another split": (with_row_4("split", pl.lit("train")), "column 'split': found 'train'; it is validation or test"),
+    "texts for logits": (columns(logits=pl.lit("1,2,3")), "column 'logits' is String"),
+    "lists of texts": (columns(logits=pl.col("logits").cast(pl.List(pl.String))), "column 'logits' is List"),
+    "lists without numbers": (columns(logits=pl.col("logits").list.head(0)), "logits of validation: each row has 0"),
+    "a shorter list": (with_row_4("logits", pl.col("logits").list.head(2)), "row 4, .*found 2; .*first row has 3"),
+    "no number in a list": (with_row_4("logits", pl.lit([1.0, None, 2.0])), "validation, row 4: found nan for label 1"),
+    **{f"no {name}": (with_row_4(name, None), f"column '{name}': found None") for name in ("label", "logits", "group")},
+}
+
+
+@pytest.mark.parametrize(("made", "message"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_is_refused_by_file_and_name(made, message, tmp_path):
+    path = saved(tmp_path, made)
+    with pytest.raises(BadInput, match=message) as refused:
+        read_saved_logits(path)
+    assert str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -17,22 +18,15 @@ from tasks.provenance.declared import declared
 from tasks.provenance.lock import is_held, locked
 from tasks.provenance.manifest import read_manifest
 from tasks.provenance.stage import as_stage, record_file, stage_run
-from tests.tiny_project import ROOT, copy_here, edit_params, lay_out, run, work
+from tests.tiny_project import ROOT, edit_params, lay_out, run, work
 
 NAME = "train@wands"
 
 
-@pytest.fixture(scope="module")
-def young(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("young")
-    lay_out(folder)
-    return folder
-
-
 @pytest.fixture(autouse=True)
-def _project(young, tmp_path, monkeypatch):
+def _project(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    copy_here(young)
+    lay_out(tmp_path)
 
 
 def record() -> dict:
@@ -54,8 +48,7 @@ def test_a_stage_has_a_record_while_it_runs_and_a_manifest_once_it_has_finished(
         assert record()["why"] == "it had not finished on this machine before"
         work(NAME)
     assert read_manifest(declared(NAME).manifest).stage == NAME
-    expected = {"stage": NAME, "process": os.getpid(), "outcome": "finished", "reason": None}
-    assert record().items() >= expected.items()
+    assert record().items() >= {"stage": NAME, "process": os.getpid(), "outcome": "finished", "reason": None}.items()
     assert record()["started"] < record()["ended"]
 
 
@@ -64,12 +57,10 @@ def append(path: str) -> None:
         handle.write("more\n")
 
 
+READ = ("data/raw/wands/rows.csv", "data/raw/wands/more.csv", "tasks/train.py", "tasks/trained/model.py")
 MEANWHILE = {
-    "data/raw/wands/rows.csv": lambda: append("data/raw/wands/rows.csv"),
-    "data/raw/wands/more.csv": lambda: append("data/raw/wands/more.csv"),
+    **{path: partial(append, path) for path in READ},
     "data/raw/wands/rows.csv, gone": Path("data/raw/wands/rows.csv").unlink,
-    "tasks/train.py": lambda: append("tasks/train.py"),
-    "tasks/trained/model.py": lambda: append("tasks/trained/model.py"),
     "train.seed: 0 → 99": lambda: edit_params(lambda params: params["train"].update(seed=99)),
     "datasets.wands.rows: ": lambda: edit_params(lambda params: params["datasets"]["wands"].update(rows=999)),
 }
@@ -85,31 +76,26 @@ def test_what_it_reads_must_not_change_while_it_runs(what):
 
 
 def test_what_it_does_not_read_may_change():
-    def change(params) -> None:
-        params["lanes"] = 7
-        params["datasets"]["scidocs"]["rows"] = 999
-
     with stage_run(NAME):
         append("data/raw/scidocs/rows.csv")
         append("tasks/report.py")
-        edit_params(change)
+        edit_params(lambda params: (params.update(lanes=7), params["datasets"]["scidocs"].update(rows=999)))
         Path("data/raw/wands/rows.csv").touch()  # a new date
         work(NAME)
     assert record()["outcome"] == "finished"
 
 
-ENDS = {
-    "rows.csv, row 3: no label": BadInput("rows.csv, row 3: no label"),
-    "wands, smart, seed 2: no descent": RunFailed("wands, smart, seed 2: no descent"),
-    "ZeroDivisionError: by zero": ZeroDivisionError("by zero"),
-    "KeyboardInterrupt: ": KeyboardInterrupt(),
-}
+ENDS = [
+    *((kind("no descent"), "no descent") for kind in (BadInput, RunFailed)),
+    (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+    (KeyboardInterrupt(), "KeyboardInterrupt: "),
+]
 
 
-@pytest.mark.parametrize("reason", ENDS)
-def test_a_stage_that_fails_says_why_on_record_and_has_no_manifest_until_it_runs_again(reason):
-    with pytest.raises(type(ENDS[reason])), stage_run(NAME):
-        work_and(lambda: ends(ENDS[reason]))
+@pytest.mark.parametrize(("error", "reason"), ENDS)
+def test_a_stage_that_fails_says_why_on_record_and_has_no_manifest_until_it_runs_again(error, reason):
+    with pytest.raises(type(error)), stage_run(NAME):
+        work_and(lambda: ends(error))
     assert (record()["outcome"], record()["reason"]) == ("failed", reason)
     assert not declared(NAME).manifest.exists()
     run(NAME)
@@ -127,13 +113,12 @@ def elsewhere(then: str) -> subprocess.Popen[str]:
 def test_a_second_process_says_who_holds_the_stage_and_waits_for_it():
     with stage_run(NAME):
         second = elsewhere(f"work({NAME!r}, 'the second')")
-        said = second.stderr.readline()
-        assert f"{NAME} is waiting: process {os.getpid()} has been running it since 20" in said
+        words = f"{NAME} is waiting: process {os.getpid()} has been running it since 20"
+        assert words in second.stderr.readline()
         assert second.poll() is None
         work(NAME, "the first")
         own = record()["started"]
-    assert second.communicate(timeout=60) == ("inside\n", "")
-    assert second.returncode == 0
+    assert (*second.communicate(timeout=60), second.returncode) == ("inside\n", "", 0)
     assert "the second" in Path("data/base/wands/table.csv").read_text()
     assert record()["started"] > own
 
@@ -156,13 +141,9 @@ def test_a_killed_process_is_on_record_as_running_and_its_lock_is_free():
 
 def test_while_it_waits_code_must_not_change_and_parameters_may(monkeypatch):
     """Its modules were imported before it had the lock, and its manifest would name the new ones."""
-
-    def waiting_while(happens: Callable[[], object]) -> None:
-        monkeypatch.setattr("tasks.provenance.stage.locked", lambda name: (happens(), locked(name))[1])
-
-    waiting_while(lambda: edit_params(lambda params: params["train"].update(seed=99)))
+    meanwhile = [MEANWHILE["tasks/trained/model.py"], MEANWHILE["train.seed: 0 → 99"]]
+    monkeypatch.setattr("tasks.provenance.stage.locked", lambda name: (meanwhile.pop()(), locked(name))[1])
     assert run(NAME).parameters["train"]["seed"] == 99
-    waiting_while(lambda: append("tasks/trained/model.py"))
     with pytest.raises(BadInput, match=r"tasks/trained/model\.py"), stage_run(NAME):
         work(NAME)
     assert not declared(NAME).manifest.exists()
@@ -196,12 +177,6 @@ def test_an_unknown_data_set_is_told_with_those_that_are_there(monkeypatch, key)
     assert not (STATE / "stages").exists()
 
 
-@pytest.fixture
-def run_by_command(monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
-    return lambda happens: as_stage("train", lambda _: happens())
-
-
 ROWS = pl.DataFrame({"a": range(9)})
 FULL = {
     "the system": lambda: ends(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/base/wands/table.csv")),
@@ -213,13 +188,15 @@ FULL = {
 
 
 @pytest.mark.parametrize("fill", FULL.values(), ids=FULL)
-def test_a_full_disk_is_told_in_words_whoever_finds_it(run_by_command, fill):
+def test_a_full_disk_is_named_in_words_whoever_meets_it(monkeypatch, fill):
+    monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     with pytest.raises(SystemExit, match=r"^train: no room is left .*make room and run the same command again"):
-        run_by_command(fill)
+        as_stage("train", lambda _: fill())
     assert record()["outcome"] == "failed"
 
 
 @pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "no"), ZeroDivisionError("ours")], ids=repr)
-def test_what_is_our_fault_keeps_its_traceback(run_by_command, error):
+def test_what_is_our_fault_keeps_its_traceback(monkeypatch, error):
+    monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     with pytest.raises(type(error)):
-        run_by_command(lambda: ends(error))
+        as_stage("train", lambda _: ends(error))

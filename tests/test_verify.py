@@ -22,6 +22,10 @@ from tests.tiny_project import copy_here, edit_params, finished_in, run
 
 NAME = "train@wands"
 TABLE = Path("data/base/wands/table.csv")
+DEEP, MANIFEST = "data/base/wands/deep/model.json", "data/manifests/wands/train.json"
+
+
+BACK = "rm -rf data/base/wands data/manifests/wands/train.json && dvc"
 
 
 @pytest.fixture(scope="module")
@@ -38,21 +42,15 @@ def _copy(finished, tmp_path, monkeypatch):
 def outputs() -> tuple[dict[str, Manifest], list[Problem]]:
     """The manifests that are whole, and what is wrong with the outputs of any stage."""
     of_stages = {name: verification.problems_of_outputs(name) for name in stage_names()}
-    problems = [problem for _, of_stage in of_stages.values() for problem in of_stage]
-    return {name: manifest for name, (manifest, _) in of_stages.items() if manifest}, problems
+    manifests = {name: manifest for name, (manifest, _) in of_stages.items() if manifest}
+    return manifests, [problem for _, problems in of_stages.values() for problem in problems]
 
 
 def edit(path: Path) -> None:
-    path.write_text("by hand\n")
+    """Edit a file by hand, later than the manifest was written, or a seed in it."""
     later = declared(NAME).manifest.stat().st_mtime + 60
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1') + "\n")
     os.utime(path, (later, later))
-
-
-def reseed(manifest: Path) -> None:
-    manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": 1'))
-
-
-DEEP, MANIFEST = "data/base/wands/deep/model.json", "data/manifests/wands/train.json"
 
 
 @pytest.mark.parametrize(
@@ -62,9 +60,8 @@ DEEP, MANIFEST = "data/base/wands/deep/model.json", "data/manifests/wands/train.
         (DEEP, edit, "was edited, at 20", True),
         (str(TABLE), Path.unlink, "is missing", True),
         (f"{DEEP}.csv", Path.touch, "was added", True),
-        (MANIFEST, flip, "is spoilt", True),
-        (MANIFEST, partial(flip, bit=7), "is spoilt", True),
-        (MANIFEST, reseed, "does not fit its SHA-256", True),
+        *((MANIFEST, partial(flip, bit=bit), "is spoilt", True) for bit in (0, 7)),
+        (MANIFEST, edit, "does not fit its SHA-256", True),
         (MANIFEST, Path.unlink, "has not finished", False),  # its stage only has to run
     ],
 )
@@ -96,8 +93,7 @@ def test_what_was_made_before_an_input_was_there_or_of_one_that_is_no_longer_mad
 @pytest.fixture
 def cache(tmp_path):
     """A cache with an object for each file of the stage's outputs, and a list of them, as DVC keeps them; dvc.lock."""
-    folder = tmp_path / "shared cache"
-    entries = []
+    folder, entries = tmp_path / "shared cache", []
     for path in sorted(Path("data/base/wands").rglob("*.*")):
         md5 = digest_of_file(path, "md5")
         keep(folder, md5, path.read_bytes())
@@ -149,9 +145,6 @@ def commands(cache: Path) -> list[str]:
     return remedies([*problems, *problems_of_inputs(manifests)], *read_cache(cache), manifests)
 
 
-BACK = "rm -rf data/base/wands data/manifests/wands/train.json && dvc"
-
-
 def test_where_all_holds_nothing_is_found_and_there_is_nothing_to_do(cache):
     keep(cache, "ab.77.tmp", b"what a DVC is writing")
     manifests, problems = outputs()
@@ -170,25 +163,22 @@ def test_what_is_lost_and_rotted_in_the_cache_or_not_there_is_made_again(cache, 
 
 
 def own_setting(value: str) -> None:
-    edit_params(lambda params: params["datasets"]["wands"].update(settings={"own": value}))
-
-
-LONG = "x" * 50
+    edit_params(lambda params: params["datasets"]["wands"].update(settings={"own": "x" * 50 + value}))
 
 
 @pytest.mark.parametrize("what", ["value", "code"])
 def test_what_rotted_in_the_cache_only_goes_there_again_unless_its_code_or_a_parameter_is_another_now(cache, what):
-    own_setting(LONG)
+    own_setting("")
     run(NAME)
     flip(objects_in(cache)[0])
     assert commands(cache)[1:] == [f"dvc commit --force {NAME}"]
-    own_setting(f"{LONG}y") if what == "value" else Path("tasks/train.py").write_text("new\n")
+    own_setting("y") if what == "value" else Path("tasks/train.py").write_text("new\n")
     assert commands(cache)[1:] == [REFRESH]
 
 
 def test_each_command_is_proposed_once(cache):
-    for path in (TABLE, TABLE.with_name("deep") / "model.json"):
+    for path in (TABLE, Path(DEEP)):
         flip(path)
-    declared("report").manifest.unlink()
-    declared("train@scidocs").manifest.unlink()
+    for name in ("report", "train@scidocs"):
+        declared(name).manifest.unlink()
     assert commands(cache) == [f"{BACK} checkout {NAME}", REFRESH]

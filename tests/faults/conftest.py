@@ -11,51 +11,34 @@ from tests.faults.small_project import SmallProject
 from tests.project_copy import copy_project, small, write_own_pairs
 
 
-@pytest.fixture(scope="session")
-def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., SmallProject]:
-    """Makes a project for all processes of the tests: a copy of `source`, if any, in which a command was run."""
-    folder = tmp_path_factory.getbasetemp()
-    shared = folder.parent if folder.name.startswith("popen-") else folder
+def shared(name: str, source: str | None = None, *command: str) -> Callable[..., SmallProject]:
+    """A project for all processes of the tests, only to look at: a copy of `source`, if any, in which a command ran."""
 
-    def make(name: str, source: SmallProject | None = None, *command: str) -> SmallProject:
-        unfinished = shared / f"{name}.unfinished"
-        with FileLock(shared / f"{name}.lock"):
-            if not (shared / name).exists():
+    @pytest.fixture(scope="session")
+    def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> SmallProject:
+        of = request.getfixturevalue(source) if source else None
+        folder = tmp_path_factory.getbasetemp()
+        folder = (folder.parent if folder.name.startswith("popen-") else folder) / name
+        unfinished = folder.with_suffix(".unfinished")
+        with FileLock(folder.with_suffix(".lock")):
+            if not folder.exists():
                 shutil.rmtree(unfinished, ignore_errors=True)
-                if source is None:
+                if of is None:
                     copy_project(unfinished, small)
                     write_own_pairs(unfinished / "mine.csv")
                 else:
-                    shutil.copytree(source.folder, unfinished)
+                    shutil.copytree(of.folder, unfinished)
                     SmallProject(unfinished).run(*command)
-                unfinished.rename(shared / name)
-        return SmallProject(shared / name)
+                unfinished.rename(folder)
+        return SmallProject(folder)
 
-    return make
-
-
-@pytest.fixture(scope="session")
-def laid_out(once) -> SmallProject:
-    """The project as it is cloned, but for Prefect's database: enough for stages that are no flows."""
-    return once("laid_out")
+    return made
 
 
-@pytest.fixture(scope="session")
-def set_up(once, laid_out) -> SmallProject:
-    """The project as `make setup` leaves it, not run yet."""
-    return once("set_up", laid_out, "prefect", "server", "database", "upgrade", "-y")
-
-
-@pytest.fixture(scope="session")
-def finished(once, set_up) -> SmallProject:
-    """The project after an undisturbed run of everything. Only to look at."""
-    return once("finished", set_up, "flows.refresh")
-
-
-@pytest.fixture(scope="session")
-def trained(once, laid_out) -> SmallProject:
-    """The project after an undisturbed `dvc repro train@mine`. Only to look at."""
-    return once("trained", laid_out, "dvc", "repro", "train@mine")
+laid_out = shared("laid_out")  # as it is cloned, but for Prefect's database: enough for stages that are no flows
+set_up = shared("set_up", "laid_out", "prefect", "server", "database", "upgrade", "-y")  # as `make setup` leaves it
+finished = shared("finished", "set_up", "flows.refresh")  # after an undisturbed run of everything
+trained = shared("trained", "laid_out", "dvc", "repro", "train@mine")
 
 
 def own_copy(of: str) -> Callable[..., Iterator[SmallProject]]:

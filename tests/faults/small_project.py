@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from tests.project_copy import start
+from tests.system.browser import eventually
 
 INJECTED = Path(__file__).resolve().parent / "injected"
 MADE = ("raw", "base", "runs", "report", "manifests")  # the folders under data/ that stages write
@@ -24,16 +25,6 @@ Fault = dict[str, Any]  # see injected/sitecustomize.py
 def killed(call: str, path: str, whom: str = "everything", nth: int = 1) -> Fault:
     """SIGKILL to `whom` inside the `nth` call of `call` on `path`."""
     return {"call": call, "path": path, "nth": nth, "do": "kill", "whom": whom}
-
-
-def held(call: str, path: str, until: Path) -> Fault:
-    """The first `call` on `path` waits for the file `until`."""
-    return {"call": call, "path": path, "do": "hold", "to": str(until)}
-
-
-def edited(call: str, path: str, to: Path, line: str) -> Fault:
-    """At the first `call` on `path`, a line is added to the file `to`."""
-    return {"call": call, "path": path, "do": "edit", "to": str(to), "line": line}
 
 
 @dataclass(frozen=True)
@@ -48,13 +39,14 @@ class Running:
         """What all of them printed until now."""
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def ended(self) -> tuple[int, str]:
-        """Wait for the command itself: its exit status, and what was printed."""
+    def ended(self, status: int = 0) -> str:
+        """Wait for the command itself, which must end with `status`; returns what was printed."""
         try:
-            return self.process.wait(LONGEST), self.printed()
+            assert self.process.wait(LONGEST) == status, self.printed()
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(f"still running after {LONGEST} s:\n{self.printed()}") from None
+        return self.printed()
 
     def struck(self) -> int:
         """How many of the faults have been reached."""
@@ -100,10 +92,15 @@ class SmallProject:
     def run(self, *command: str, faults: tuple[Fault, ...] = (), status: int = 0, **how: Any) -> str:
         """As `start`, to its end: it must reach every fault and end with `status`; returns what it printed."""
         running = self.start(*command, faults=faults, **how)
-        ended, printed = running.ended()
+        printed = running.ended(status)
         assert running.struck() == len(faults), f"not every fault was reached:\n{printed}"
-        assert ended == status, printed
         return printed
+
+    def paused(self, *command: str, at: str, until: Path) -> Running:
+        """As `start`, once it is about to put the file `at` in its place; it waits for the file `until` there."""
+        running = self.start(*command, faults=({"call": "replace", "path": at, "do": "hold", "to": str(until)},))
+        eventually(running.struck)
+        return running
 
     def end(self) -> None:
         for running in self.started:

@@ -1,21 +1,50 @@
-"""Faults around a whole run: a full disk, cut files of DVC, two runs at once, what outlives a run, no server."""
+"""Faults around a whole run: kills, a full disk, cut files of DVC, two runs at once, no server, bytes that rot.
 
+The same command finishes, with the same bytes, and repeats no finished fit; `flows.verify` names what rotted, and its
+commands bring it back.
+"""
+
+import os
 import shutil
+import signal
+import subprocess
+from pathlib import Path
 
 import pytest
 
 from flows.server import answers
-from tests.faults.small_disk import FULL, on_small_disk
-from tests.faults.small_project import held, killed
+from tests.faults.small_project import SmallProject, killed
+from tests.project_copy import environment, flip
 from tests.system.browser import eventually
 from tests.system.served import free_port
 
 pytestmark = pytest.mark.faults
 
 
+ROOM_MADE = "--- room made ---"
+OWN_MOUNTS = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--user", "--map-root-user", "--mount")
+TWICE = f"""
+set -e
+mkdir -p data
+mount -t tmpfs -o size=1900k none data
+"$@" || echo "ended with $?"
+echo '{ROOM_MADE}'
+mount -o remount,size=100m data
+"$@"
+cp -a data data.kept
+"""  # data/ has enough room for all before results; what is in it goes with the tmpfs, which goes with the command
+
+
 def test_a_full_disk_is_named_and_the_same_command_goes_on_with_room(project, finished):
-    full, _ = on_small_disk(project, "flows.refresh", size="1900k")  # enough for all before results
-    assert FULL in full
+    trial = [*OWN_MOUNTS, "mount", "-t", "tmpfs", "none", str(project.folder)]
+    if not shutil.which("unshare") or subprocess.run(trial, capture_output=True, check=False).returncode:
+        pytest.fail("a small disk needs `unshare`, and that this user may mount a tmpfs with it (user namespaces)")
+    printed = project.run("flows.refresh", within=(*OWN_MOUNTS, "sh", "-c", TWICE, "sh"))
+    (project.folder / "data").rmdir()
+    (project.folder / "data.kept").rename(project.folder / "data")
+    full, _ = printed.split(f"{ROOM_MADE}\n")
+    assert "ended with" in full, full
+    assert "no room is left on the disk" in full
     assert "Traceback" not in full
     assert project.results() == finished.results()
 
@@ -36,22 +65,17 @@ def test_what_a_kill_leaves_of_dvc_s_own_files_costs_no_fit(finished_project, fi
 
 def test_of_two_runs_at_once_the_second_says_who_runs_and_waits(project, finished, tmp_path):
     go_on = tmp_path / "go on"
-    first = project.start("flows.refresh", faults=(held("replace", "data/base/wands/logits.parquet", go_on),))
-    eventually(first.struck)
+    first = project.paused("flows.refresh", at="data/base/wands/logits.parquet", until=go_on)
     second = project.start("flows.refresh")
     eventually(lambda: f"process {first.process.pid} has been running it" in second.printed())
     go_on.touch()
-    for running in (first, second):
-        ended, printed = running.ended()
-        assert ended == 0, printed
-    assert "Running stage" not in second.printed()
+    first.ended()
+    assert "Running stage" not in second.ended()
     assert project.results() == finished.results()
 
 
 def test_what_outlives_a_killed_run_is_ended_by_the_next(project, finished, tmp_path):
-    go_on = tmp_path / "go on"
-    first = project.start("flows.refresh", faults=(held("replace", "data/base/wands/logits.parquet", go_on),))
-    eventually(first.struck)
+    first = project.paused("flows.refresh", at="data/base/wands/logits.parquet", until=tmp_path / "never")
     (stage,) = [process for process in first.processes() if {"tasks.train", "wands"} <= set(process.cmdline())]
     first.kill_command()
     assert "Traceback" not in project.run("flows.refresh")
@@ -77,3 +101,112 @@ def test_a_server_that_dies_is_named_and_the_same_command_goes_on_without_it(fin
     assert f"no Prefect API answers at {url}" in printed
     assert finished_project.results() == finished.results()
     assert finished_project.kept_fits().items() >= kept.items()
+
+
+# Each run of a chain is cut at a later moment of its data set than the one before. `replace` cuts a file that is whole
+# but not in its place yet, `write` one that is half written.
+MACHINE = {
+    "wands": (
+        killed("write", "data/raw/.wands.partial/.source.json.*"),
+        killed("write", "dvc.lock"),
+        killed("write", ".dvc/tmp/rwlock", nth=5),
+        killed("replace", "data/base/wands/logits.parquet"),
+        killed("replace", ".dvc/cache/files/*", nth=3),
+        killed("write", ".prefect/storage/ts-*", nth=2),
+        killed("replace", "data/runs/wands/metrics.parquet"),
+        killed("replace", "data/report/main.csv"),
+    ),
+    "mine": (
+        killed("replace", "data/raw/mine"),  # what was there is gone, and what takes its place not yet there
+        killed("write", "data/base/mine/.predictor.npz.*"),
+        killed("replace", "data/manifests/mine/train.json"),
+        killed("write", ".prefect/storage/vector-*"),
+        killed("write", ".dvc/cache/runs/*"),
+        killed("write", "data/runs/mine/.run.json.*"),
+    ),
+}
+MOMENTS = {  # of a data set, in one run after the other
+    "raw/{}": "replace",
+    "base/{}/pairs.parquet": "replace",
+    "runs/{}/.curves.json.*": "write",
+    "report/main.csv": "replace",
+}
+
+
+def kill_and_finish(project, finished, faults, status):
+    """A run for each fault, then one to the end: it makes no fit again that was kept, and the undisturbed results."""
+    kept = {}
+    for fault in faults:
+        printed = project.run("flows.refresh", faults=(fault,), status=status)
+        assert "Traceback" not in printed or status < 0
+        assert "refresh: not all went well" in printed or status < 0
+        assert project.kept_fits().items() >= kept.items()
+        kept = project.kept_fits()
+    project.run("flows.refresh")
+    assert project.results() == finished.results()
+    assert project.kept_fits().items() >= kept.items()
+    assert "RUNNING" not in project.flow_states()
+
+
+@pytest.mark.parametrize("dataset", MACHINE)
+def test_a_machine_that_dies_again_and_again_loses_nothing(project, finished, dataset):
+    kill_and_finish(project, finished, MACHINE[dataset], -signal.SIGKILL)
+    assert "CRASHED" in project.flow_states()
+
+
+@pytest.mark.parametrize(("whom", "dataset"), [("stage", "wands"), ("dvc", "mine")])
+def test_a_killed_stage_or_dvc_is_told_and_the_same_command_finishes(project, finished, whom, dataset):
+    faults = [killed(call, f"data/{path.format(dataset)}", whom) for path, call in MOMENTS.items()]
+    kill_and_finish(project, finished, faults, 1)
+
+
+TWIN = "wands"
+KINDS = {  # folder under data/ -> files in it
+    "raw": f"{TWIN}/data/test-00000-of-00001.parquet {TWIN}/source.json mine/mine.csv",
+    f"base/{TWIN}": "logits.parquet pairs.parquet base.json predictor.npz predictor.json",
+    f"runs/{TWIN}": "metrics.parquet scores.parquet simplex.parquet curves.json gates.json run.json",
+    "report": "main.csv verdict.md ablation.tex metrics.json",
+    "manifests": f"{TWIN}/train.json report.json",
+}
+
+
+def everything(project: SmallProject) -> dict[Path, bytes]:
+    made = {kind.partition("/")[0] for kind in KINDS}
+    folders = [*(project.folder / "data" / name for name in made), project.folder / ".dvc/cache/files"]
+    return {file: file.read_bytes() for folder in folders for file in folder.rglob("*") if file.is_file()}
+
+
+def check_named_and_brought_back(project: SmallProject, flipped: list[Path], word: str) -> None:
+    """Flip a bit in each of some files: verify names them and nothing else, and tells how to get their bytes back."""
+    before = everything(project)
+    for file in flipped:
+        flip(file, rots=word == "rotted")
+    printed = project.run("flows.verify", status=1)
+    assert "Traceback" not in printed
+    problems, advice = printed.split("to get it back, in this order:\n")
+    for file in before:
+        name = file.relative_to(project.folder).as_posix()
+        assert (name in problems) == (file in flipped), f"{name}\n{printed}"
+    assert word in problems
+    for command in (line for line in advice.splitlines() if line.startswith("  ")):
+        here = {"cwd": project.folder, "env": environment(project.folder)}
+        done = subprocess.run(["sh", "-c", f"{command} 2>&1"], **here, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
+    project.run("flows.verify")
+    assert everything(project) == before
+
+
+BOTH = [(kind, word) for kind in KINDS if kind != "manifests" for word in ("rotted", "edited")]
+
+
+@pytest.mark.parametrize(("kind", "word"), [*BOTH, ("manifests", "spoilt")])
+def test_a_flipped_bit_is_named_and_its_byte_comes_back(finished_project, kind, word):
+    files = [finished_project.folder / "data" / kind / name for name in KINDS[kind].split()]
+    check_named_and_brought_back(finished_project, files, word)
+
+
+def test_a_flipped_bit_in_the_cache_is_named_and_its_byte_comes_back(finished_project):
+    objects = sorted((finished_project.folder / ".dvc/cache/files/md5").glob("??/*"))
+    lists = [file for file in objects if file.suffix == ".dir"]
+    files = [file for file in objects if file.suffix != ".dir"]
+    check_named_and_brought_back(finished_project, [lists[0], files[0], files[-1]], "rotted")

@@ -6,7 +6,7 @@ import signal
 import pytest
 import yaml
 
-from tests.faults.small_project import edited, held, killed
+from tests.faults.small_project import killed
 from tests.system.browser import eventually
 
 TRAIN = ("dvc", "repro", "train@mine")
@@ -16,7 +16,8 @@ def test_a_stage_that_dies_and_one_whose_raw_file_is_edited_end_with_the_same_by
     moment = killed("write", "data/base/mine/.base.json.*")
     young_project.run(*TRAIN, faults=(moment,), status=-signal.SIGKILL)
     raw = young_project.folder / "data/raw/mine/mine.csv"
-    edit = edited("replace", "data/base/mine/pairs.parquet", raw, "query 1,lamp of another day,good")
+    line = "query 1,lamp of another day,good"
+    edit = {"call": "replace", "path": "data/base/mine/pairs.parquet", "do": "edit", "to": str(raw), "line": line}
     printed = young_project.run(*TRAIN, faults=(edit,), status=255)
     assert re.search(r"data/raw/mine/mine\.csv: \w{8} → \w{8}: that, .* changed while train@mine was running", printed)
     assert "Traceback" not in printed
@@ -28,8 +29,7 @@ def test_a_stage_that_dies_and_one_whose_raw_file_is_edited_end_with_the_same_by
 @pytest.mark.faults
 def test_a_second_dvc_names_the_first_and_waits_for_a_stage_that_outlives_it(young_project, trained, tmp_path):
     go_on = tmp_path / "go on"
-    first = young_project.start(*TRAIN, faults=(held("replace", "data/base/mine/logits.parquet", go_on),))
-    eventually(first.struck)
+    first = young_project.paused(*TRAIN, at="data/base/mine/logits.parquet", until=go_on)
     printed = young_project.run(*TRAIN, status=255)
     assert f"(PID {first.process.pid})" in printed
     assert "Traceback" not in printed
@@ -38,8 +38,7 @@ def test_a_second_dvc_names_the_first_and_waits_for_a_stage_that_outlives_it(you
     third = young_project.start(*TRAIN)
     eventually(lambda: f"process {stage.pid} has been running it" in third.printed())
     go_on.touch()
-    ended, printed = third.ended()
-    assert ended == 0, printed
+    third.ended()
     assert young_project.results() == trained.results()
 
 

@@ -41,10 +41,10 @@ socket.onopen = () => socket.send(JSON.stringify({type: "filter", filter: {
 socket.onclose = () => { learned.closed = true; setTimeout(() => done(learned), 2000); };
 socket.onmessage = async ({data}) => {
     const event = JSON.parse(data).event, all = [event.resource, ...event.related];
-    const id = (kind) => all.map(one => one["prefect.resource.id"]).find(one => one.startsWith(`prefect.${kind}.`));
+    const id = (kind) => all.map(each => each["prefect.resource.id"]).find(id => id.startsWith(`prefect.${kind}.`));
     const deployment = id("deployment")?.split(".")[2], flow = id("flow")?.split(".")[2];
     learned.seen += 1;
-    const name = all.find(one => one["prefect.resource.id"].endsWith(`.${deployment}`))?.["prefect.resource.name"];
+    const name = all.find(each => each["prefect.resource.id"].endsWith(`.${deployment}`))?.["prefect.resource.name"];
     if (name !== "rerank-sql") return;
     if (!learned.deployments.includes(deployment)) {
         learned.deployments.push(deployment);  // the events of a run of it tell its flow
@@ -164,8 +164,7 @@ def test_a_page_of_another_origin_cannot_show_ours_in_a_frame(browser, hostile, 
 
 
 def as_nobody(code: str) -> str:
-    if os.geteuid() != 0:
-        pytest.fail("only root can act as another user; run this file as root")
+    assert os.geteuid() == 0, "only root can act as another user; run this file as root"
     python = Path("/usr/bin/python3")  # the environment's own may be in a folder that is shut to others
     command = [str(python if python.exists() else sys.executable), "-I", "-c", code]
     other = {"user": NOBODY, "group": NOBODY, "extra_groups": [], "env": {}, "cwd": "/"}
@@ -204,7 +203,7 @@ def test_another_user_of_the_machine_neither_reads_the_secret_nor_uses_the_api(s
     assert asked_by_nobody(served.address) == "401"
     secret = served.project / "data/.state/secret"
     assert secret.stat().st_mode & 0o777 == 0o600
-    for folder in takewhile(lambda one: one != Path(tempfile.gettempdir()), secret.parents):
+    for folder in takewhile(lambda above: above != Path(tempfile.gettempdir()), secret.parents):
         folder.chmod(0o755)  # so that it is the file itself that is shut
     assert as_nobody(READ.format(path=str(secret))) == "refused"
     assert as_nobody(READ.format(path=str(served.project / "params.yaml"))) != "refused"
@@ -217,27 +216,27 @@ def test_another_user_of_the_machine_neither_reads_the_secret_nor_uses_the_api(s
     "command", ["flows.refresh reliability@wands", "dvc repro reliability@wands -f", "flows.reliability wands --seed 1"]
 )
 def test_the_server_that_a_run_starts_for_itself_is_shut_too(unserved, command):
-    project = unserved
-    process = start(project, *command.split(), log=project / "run.log")
+    log = unserved / "run.log"
+    process = start(unserved, *command.split(), log=log)
     try:
-        port = eventually(lambda: port_of_server(process, project))
+        port = eventually(lambda: port_of_server(process, log))
         address = f"http://127.0.0.1:{port}"
         assert asked_by_nobody(address) == "401"
         for wrong in ({"Host": f"evil.test:{port}"}, {"Origin": "http://evil.test"}, {"Sec-Fetch-Site": "cross-site"}):
             assert asked_by_nobody(address, **wrong) == "403", wrong
-        assert process.wait(300) == 0, (project / "run.log").read_text()
+        assert process.wait(300) == 0, log.read_text()
         eventually(lambda: not psutil.pid_exists(process.pid) and not answering(port), within=20)
     finally:
         process.kill()
         process.wait()
 
 
-def port_of_server(process: subprocess.Popen, project: Path) -> int | None:
+def port_of_server(process: subprocess.Popen, log: Path) -> int | None:
     """Where a server of one of the processes that it has started answers, once one does."""
-    assert process.poll() is None, (project / "run.log").read_text()
+    assert process.poll() is None, log.read_text()
     for child in psutil.Process(process.pid).children(recursive=True):
         with suppress(psutil.NoSuchProcess):  # or a zombie
-            ports = [one.laddr.port for one in child.net_connections("tcp4") if one.status == psutil.CONN_LISTEN]
-            if port := next(filter(answering, ports), None):
+            listening = [door for door in child.net_connections("tcp4") if door.status == psutil.CONN_LISTEN]
+            if port := next(filter(answering, (door.laddr.port for door in listening)), None):
                 return port
     return None

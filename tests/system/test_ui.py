@@ -51,9 +51,9 @@ class Page:
     def enter(self) -> None:
         """Give the secret to the page, which asks a new browser for it, once."""
         self.open("/")
-        eventually(lambda: self.driver.find_element("css selector", "input[type=password]").is_displayed())
-        asking = self.driver.find_element("css selector", "input[type=password]")
-        asking.send_keys(self.served.secret + "\ue007")  # Enter
+        asking = ("css selector", "input[type=password]")
+        eventually(lambda: self.driver.find_element(*asking).is_displayed())
+        self.driver.find_element(*asking).send_keys(self.served.secret + "\ue007")  # Enter
         eventually(lambda: "Dashboard" in self.text)
 
     @property
@@ -74,7 +74,7 @@ class Page:
         eventually(lambda: self.driver.find_elements("css selector", lists)[place].click() or True)
 
         def drawn() -> list[str]:
-            texts = [one.text for one in self.driver.find_elements("css selector", "[role=option]")]
+            texts = [option.text for option in self.driver.find_elements("css selector", "[role=option]")]
             return texts if all(texts) else []
 
         options = eventually(drawn)
@@ -93,7 +93,7 @@ class Page:
         """Open the menu of a run and choose Cancel; a page that is drawn anew closes it again."""
         self.driver.find_element("css selector", "button[aria-haspopup=menu]").click()
         items = self.driver.find_elements("css selector", "[role=menuitem]")
-        next(one for one in items if one.text == "Cancel").click()
+        next(item for item in items if item.text == "Cancel").click()
         return True
 
 
