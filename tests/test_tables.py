@@ -368,7 +368,6 @@ def advice(of: Made) -> str:
         (WORSE, f"{KEEP}: the reliability predicts worse and ranks worse."),
         (dict.fromkeys(BETTER, NOTHING) | {"nll_correct": INCREASE}, f"{KEEP}: the reliability predicts worse and "),
         (dict.fromkeys(BETTER, NOTHING), f"{KEEP}: nothing is certain to change."),
-        (UNKNOWABLE, f"{UNKNOWN}."),
         (BETTER | {"aupr_error": None}, f"{USE}: it predicts and ranks better."),  # too few errors for one of two
         (BETTER | {"nll_correct": None}, f"{UNKNOWN}."),
     ],
@@ -642,14 +641,11 @@ def test_a_bootstrap_error_of_the_average_over_calibrators_is_preferred(hub):
     assert row["tolerance"] == tolerance(0, 0, 0.0007)
 
 
-LACKING = {
-    "intervals": lambda runs: replace(runs, intervals=frame("intervals")),
-    "seeds": lambda runs: replace(runs, metrics=runs.metrics.filter(seed=2)),
-}
+@pytest.mark.parametrize("lacking", [{"intervals": frame("intervals")}, {}], ids=["intervals", "seeds"])
+def test_without_a_tolerance_a_number_that_differs_is_not_comparable_but_an_equal_one_is(hub, verdicts, lacking):
+    def without(runs: Runs) -> Runs:
+        return replace(runs, **(lacking or {"metrics": runs.metrics.filter(seed=2)}))
 
-
-@pytest.mark.parametrize("without", LACKING.values(), ids=LACKING)
-def test_without_a_tolerance_a_number_that_differs_is_not_comparable_but_an_equal_one_is(hub, verdicts, without):
     assert main_row(without(hub), "aurc_mrp")["verdict"] == "equal"
     row = main_row(without(shifted(hub, 0.003)), "aurc_mrp")
     assert (row["verdict"], row["tolerance"]) == (NOT_COMPARABLE, None)
