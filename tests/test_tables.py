@@ -577,6 +577,7 @@ def test_every_number_of_the_papers_result_tables_is_read_with_half_a_unit_of_it
     expected |= {"simplex_projection": 36 * 15, "robustness": 2 * 8 - 6}
     assert dict(numbers["table"].value_counts().iter_rows()) == expected
     assert numbers.select("table", "dataset", "row", "column").is_unique().all()
+    assert numbers.filter(column="runs_above_random")["value"].is_between(0, 1).all()  # a count is a share
     assert {path.stem for path in FOLDER.glob("*.csv")} == set(PRINTED)
     for place, half_unit in {
         ("main", "wands", "ts", "aurc_mrp"): 0.0005,
