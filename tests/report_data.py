@@ -28,21 +28,22 @@ KNOTS = np.linspace(0, 1, 6)
 FALLBACKS = ("none", "shared", "identity")  # of the curves of labels 0, 1, 2, then again
 DECREASE, INCREASE, NOTHING = (-0.05, -0.01), (0.01, 0.05), (-0.02, 0.01)  # intervals of a change
 BETTER = {"nll_correct": DECREASE, "aupr_error": INCREASE, "aurc": DECREASE}
-METRICS, RIVALS, SENSITIVITY = (
-    pl.Schema({"dataset": pl.String(), "source": pl.String(), **schema})
-    for schema in (results.METRICS, results.RIVALS, results.SENSITIVITY)
-)
-INTERVALS = pl.Schema(
-    dict.fromkeys(("dataset", "source", "calibrator", "metric", "quantity"), pl.String)
+SCHEMAS = {  # of the fields of `Runs` that are frames, behind `dataset` and `source`
+    "metrics": results.METRICS,
+    "intervals": dict.fromkeys(("calibrator", "metric", "quantity"), pl.String)
     | dict.fromkeys(("value", "standard_error", "low", "high", "p"), pl.Float64)
-    | {"groups": pl.Int64}
-)
-EMPTY = Runs(*map(pl.Schema.to_frame, (METRICS, INTERVALS, RIVALS, SENSITIVITY)), (), (), PAPER_CALIBRATORS, {})
+    | {"groups": pl.Int64},
+    "rivals": results.RIVALS,
+    "sensitivity": results.SENSITIVITY,
+}
 
 
-def frame(schema: pl.Schema, *rows: tuple[Any, ...]) -> pl.DataFrame:
-    """Rows of results, of one of the schemas."""
-    return pl.DataFrame(rows, schema=schema, orient="row")
+def frame(name: str, *rows: tuple[Any, ...]) -> pl.DataFrame:
+    """Rows of one of these fields."""
+    return pl.DataFrame(rows, schema={"dataset": pl.String, "source": pl.String, **SCHEMAS[name]}, orient="row")
+
+
+EMPTY = Runs(*map(frame, SCHEMAS), (), (), PAPER_CALIBRATORS, {})
 
 
 def runs_of(values: Mapping, sources: Mapping[str, str], sizes: Mapping[str, int] | None = None, **others: Any) -> Runs:
@@ -59,7 +60,7 @@ def runs_of(values: Mapping, sources: Mapping[str, str], sizes: Mapping[str, int
         {"dataset": name, "source": source, "labels": ["label"] * (sizes or {}).get(name, 2), "rows": {"test": 10_000}}
         for name, source in sources.items()
     )
-    return replace(EMPTY, **{"metrics": frame(METRICS, *rows), "facts": facts} | others)
+    return replace(EMPTY, **{"metrics": frame("metrics", *rows), "facts": facts} | others)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -97,13 +98,28 @@ def made(
     for (place, calibrator), seed in product(enumerate(calibrators), seeds):
         confidence = softmax(logits / (1 + place), axis=1).max(axis=1)
         run, curves = {"calibrator": calibrator, "seed": seed}, [curve(*at, seed) for at in enumerate(labels)]
-        variants = reliability_logits(confidence, decision, curves)
+        variants, correct = reliability_logits(confidence, decision, curves), decision == truth
         lattices.append(run | {"variant": "mrp", "knots": KNOTS.tolist(), "curves": curves})
         columns = {f"logit_{variant}": values for variant, values in variants.items()}
         columns |= {"confidence": confidence, "reliability": expit(variants["mrp"])}
         scores.append(base.with_columns(**{key: pl.lit(value) for key, value in run.items()}, **columns))
-        values = measured(confidence, decision, truth, variants)
-        metrics += [(name, source, calibrator, seed, *row) for row in values]
+        measured = {variant: of_reliability(values, correct) for variant, values in variants.items()}
+        measured["confidence"] |= {"accuracy": accuracy(decision, truth), "ece": ece(confidence, correct)}
+        measured[SIMPLEX] = {"solved_share": 0.9, "infeasible_share": 0.08}
+        if len(np.unique(decision)) > 1:
+            measured["confidence"] |= {"label_spread": 0.2, "label_spread_null_p95": 0.05}
+        run_of = name, source, calibrator, seed
+        metrics += [(*run_of, variant, *pair) for variant, pairs in measured.items() for pair in pairs.items()]
+    # the shares of rows of the two fits; a calibrator given the rows of both has no MRP on it
+    ways = ((2, 0, "confidence"), (1, 1, "confidence"), (1, 1, "mrp"))
+    cells = product(("ts", "matrix"), seeds, (100, 400), ways, COMPARED)
+    rivals = (
+        (name, source, seed, size, size * first, size * second, under, variant, metric, 30 / size + seed + (not second))
+        for under, seed, size, (first, second, variant), metric in cells
+    )
+    kept = scores[0].select("row", "label", "decision", "calibrator", "seed", "reliability")
+    probabilities = softmax(logits, axis=1), softmax(1.2 * logits, axis=1)  # every vector sharpened alike
+    base_and_mrc = {key: pl.Series(values.tolist()) for key, values in zip(("base", "mrc"), probabilities, strict=True)}
     parts = ("train", "validation", "test")
     facts = {  # a base.json, as far as the report reads it
         **{"dataset": name, "source": source, "preset": "twin" if source == "simulated" else "full"},
@@ -120,9 +136,9 @@ def made(
         facts=facts,
         scores=pl.concat(scores).with_columns(source=pl.lit(source)),
         lattices=lattices,
-        metrics=frame(METRICS, *metrics),
-        rivals=rivals(name, source, seeds),
-        simplex=simplex(scores[0], softmax(logits, axis=1)),
+        metrics=frame("metrics", *metrics),
+        rivals=frame("rivals", *rivals),
+        simplex=kept.with_columns(alpha=1.2, feasible=True, solved=True, **base_and_mrc),
         intervals=intervals(name, source, calibrators, changes, groups),
         gates=[gate(name, "pairs"), gate(name, "unchanged rows", passed=not failing)],
     )
@@ -148,37 +164,6 @@ def reliability_logits(confidence: np.ndarray, decision: np.ndarray, curves: lis
     return dict.fromkeys(PROJECTED, plain) | own
 
 
-def measured(
-    confidence: np.ndarray, decision: np.ndarray, truth: np.ndarray, variants: dict[str, np.ndarray]
-) -> list[tuple[str, str, float]]:
-    """Variant, metric, value."""
-    correct = decision == truth
-    of_confidence = {"accuracy": accuracy(decision, truth), "ece": ece(confidence, correct)}
-    if len(np.unique(decision)) > 1:
-        of_confidence |= {"label_spread": 0.2, "label_spread_null_p95": 0.05}
-    every = [("confidence", of_confidence), (SIMPLEX, {"solved_share": 0.9, "infeasible_share": 0.08})]
-    every += [(variant, of_reliability(values, correct)) for variant, values in variants.items()]
-    return [(variant, metric, value) for variant, values in every for metric, value in values.items()]
-
-
-def rivals(name: str, source: str, seeds: Iterable[int]) -> pl.DataFrame:
-    """At 100 and 400 rows; a calibrator given the rows of both parts has no MRP on it."""
-    ways = ((2, 0, "confidence"), (1, 1, "confidence"), (1, 1, "mrp"))  # shares of rows of the two fits
-    cells = product(("ts", "matrix"), seeds, (100, 400), ways, COMPARED)
-    return frame(RIVALS, *(
-        (name, source, seed, size, size * first, size * second, under, variant, metric, 30 / size + seed + (not second))
-        for under, seed, size, (first, second, variant), metric in cells
-    ))  # fmt: skip
-
-
-def simplex(scores: pl.DataFrame, base: np.ndarray) -> pl.DataFrame:
-    """Every vector sharpened alike."""
-    mrc = base**1.2 / (base**1.2).sum(axis=1, keepdims=True)
-    kept = scores.select("row", "label", "decision", "calibrator", "seed", "reliability")
-    solved = kept.with_columns(alpha=pl.lit(1.2), feasible=pl.lit(value=True), solved=pl.lit(value=True))
-    return solved.with_columns(base=pl.Series(base.tolist()), mrc=pl.Series(mrc.tolist()))
-
-
 def intervals(name: str, source: str, calibrators: Iterable[str], changes: Mapping, groups: int) -> pl.DataFrame:
     """Of the changes, each under every calibrator and on average; None is one without an interval."""
     rows = []
@@ -186,7 +171,7 @@ def intervals(name: str, source: str, calibrators: Iterable[str], changes: Mappi
         low, high = bounds or (np.nan, np.nan)
         change, p = ((low + high) / 2, 0.5 if low < 0 < high else 0.001) if bounds else (-0.02, np.nan)
         rows.append((name, source, calibrator, metric, "delta", change, 0.01, low, high, p, groups))
-    return frame(INTERVALS, *rows)
+    return frame("intervals", *rows)
 
 
 def gate(name: str, what: str, *, passed: bool = True, seed: int = 1) -> dict[str, Any]:
@@ -219,7 +204,7 @@ def reported(sets: Sequence[Made], missing: Mapping[str, str] | None = None) -> 
         runs = runs_folder(each.name)
         for name in ("scores", "metrics", "rivals", "intervals", "simplex"):
             write_whole(runs / f"{name}.parquet", getattr(each, name).write_parquet)
-        write_whole(runs / "sensitivity.parquet", SENSITIVITY.to_frame().write_parquet)
+        write_whole(runs / "sensitivity.parquet", EMPTY.sensitivity.write_parquet)
         write_json(runs / "curves.json", {"lattices": each.lattices})
         write_json(runs / "gates.json", {"gates": each.gates})
         write_json(base_folder(each.name) / "base.json", each.facts)

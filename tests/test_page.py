@@ -1,5 +1,9 @@
-"""The report page as a file: it asks for nothing, hides nothing, and nothing in the data can become part of it."""
+"""The report page as a file: it asks for nothing, hides nothing, and nothing in the data can become part of it.
 
+So do the plots of `dvc plots`: dvc.yaml names files of the report, and its templates draw them offline.
+"""
+
+import configparser
 import json
 import re
 from collections import Counter
@@ -7,15 +11,26 @@ from collections.abc import Sequence
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+import vl_convert
+import yaml
+from dvc_render.vega import VegaRenderer
 
 from tasks.figures.style import DARK, LIGHT
 from tasks.page.words import gates_of
+from tasks.protocol.store import REPORT
 from tasks.tables import TABLES
-from tests.report_data import BETTER, gate, made, reported
+from tests.report_data import BETTER, gate, made, reported, write_plotted
 
+ROOT = Path(__file__).resolve().parent.parent
+TEMPLATES = ROOT / ".dvc" / "plots"
+DECLARED = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+PLOTS = {Path(path).stem: plot | {"path": path} for plots in DECLARED["plots"] for path, plot in plots.items()}
+OKABE_ITO = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"}
+every_plot = pytest.mark.parametrize("name", PLOTS)
 HOSTILE = "</script><b>\"'&{{ 1 }}</style>"
 HOSTILE_NAME = "<b>&\"'"  # a folder, too
 REASON = "the gate 'unchanged rows' failed </script><b>"
@@ -43,17 +58,9 @@ class Read(HTMLParser):
         else:
             self.text += f" {data}"
 
-    def rows(self) -> dict[str, int]:
-        """How many rows each table has that has a CSV."""
-        tables = re.findall(r'<table data-csv="(\w+)">.*?</thead>(.*?)</table>', self.source, re.DOTALL)
-        return {name: body.count("<tr>") for name, body in tables}
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        """The attributes of every tag of that name."""
-        return [attributes for name, attributes in self.tags if name == tag]
-
-    def with_class(self, name: str) -> list[dict[str, str | None]]:
-        return [attributes for _, attributes in self.tags if name in (attributes.get("class") or "").split()]
+    def all(self, what: str) -> list[dict[str, str | None]]:
+        """The attributes of every tag of that name, or of that class."""
+        return [values for name, values in self.tags if what in (name, *(values.get("class") or "").split())]
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +98,11 @@ def test_a_browser_has_nothing_to_ask_for(page, place):
 
 
 def test_every_table_is_there_with_every_row_of_its_csv(page, place):
-    assert set(page.rows()) == {key for key, entry in TABLES.items() if entry.place != "beside"}
-    for name, rows in page.rows().items():
-        assert rows == len(pl.read_csv(place.parent / f"{name}.csv", infer_schema=False)), name
-    assert page.rows()["overview"] == 5
+    tables = dict(re.findall(r'<table data-csv="(\w+)">.*?</thead>(.*?)</table>', page.source, re.DOTALL))
+    assert set(tables) == {key for key, entry in TABLES.items() if entry.place != "beside"}
+    for name, body in tables.items():
+        assert body.count("<tr>") == len(pl.read_csv(place.parent / f"{name}.csv", infer_schema=False)), name
+    assert tables["overview"].count("<tr>") == 5
     calibrators = pl.read_csv(place.parent / "main.csv").group_by("dataset").agg("calibrator").rows_by_key("dataset")
     assert {HOSTILE_NAME: [(["uncal", "ts", "spline"],)], "few": [(["uncal", "ts"],)]}.items() <= calibrators.items()
 
@@ -123,7 +131,7 @@ def test_nothing_that_data_say_becomes_part_of_the_page(page):
 
 
 def test_numbers_of_twins_are_named_as_such(page):
-    (banner,) = page.with_class("banner")
+    (banner,) = page.all("banner")
     assert banner["role"] == "note"
     assert "Simulated data. wands (simulated), few (simulated) are twins" in page.text
     names = rf"(wands \(simulated\)|few \(simulated\)|{re.escape(HOSTILE_NAME)})(,|$)"
@@ -132,7 +140,7 @@ def test_numbers_of_twins_are_named_as_such(page):
 
 def test_a_failed_set_is_named_with_its_reason_and_the_gate_that_failed(page):
     for name, reason in (("scidocs", REASON), ("mine", "it was stopped")):
-        assert f"set-{name}" in [section.get("id") for section in page.with_class("data-set")]
+        assert f"set-{name}" in [section.get("id") for section in page.all("data-set")]
         assert f"{name} (failed) This data set did not finish. {reason}" in page.text
         assert not [figure for figure in page.all("figure") if figure["id"].startswith(f"set-{name}")]
     assert re.search(r"no decision changes mine, 1: 7 rows.{0,20} FAILED, 0 of 1", page.text)
@@ -144,8 +152,8 @@ def test_a_failed_set_is_named_with_its_reason_and_the_gate_that_failed(page):
 def test_the_page_is_one_of_its_language_for_every_reader(page):
     assert page.all("html") == [{"lang": "en"}]
     assert [tag for tag, _ in page.tags if tag in ("h1", "main", "title")] == ["title", "h1", "main"]
-    assert all(plot["role"] == "img" and len(plot["aria-label"]) > 50 for plot in page.with_class("plot"))
-    assert all(region["tabindex"] == "0" and region["aria-label"] for region in page.with_class("scrolled"))
+    assert all(plot["role"] == "img" and len(plot["aria-label"]) > 50 for plot in page.all("plot"))
+    assert all(region["tabindex"] == "0" and region["aria-label"] for region in page.all("scrolled"))
     levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
     assert all(after <= before + 1 for before, after in pairwise(levels))
     assert all(heading["scope"] for heading in page.all("th"))
@@ -170,7 +178,7 @@ def test_the_same_runs_give_the_same_page_but_for_the_commit_and_it_reads_withou
         pages.append(Read(reported([made(source="hub", rows=200, groups=4, changes={})])))
     first, later = pages
     assert first.source.replace("0123abc", "4567def") == later.source != first.source
-    assert not first.with_class("banner")  # nothing is simulated
+    assert not first.all("banner")  # nothing is simulated
     assert "No interval was computed" in first.text
     assert "None" not in first.text
 
@@ -183,3 +191,61 @@ def test_gates_count_what_was_asked_over_all_places():
     assert failure.startswith("shop, 3: 7 rows")
     several = [check for name in ("rows", "classes") for check in gate("shop", name)["checks"]]
     assert [row["gate"] for row in gates_of([{"checks": several}])] == ["rows", "rows", "classes", "classes"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Where the report has the figures of two data sets."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("plots"))
+        write_plotted(made("wands", rows=300))
+        return Path.cwd()
+
+
+def filled(name: str, folder: Path, *revisions: str) -> tuple[dict[str, Any], str]:
+    """The Vega-Lite that `dvc plots` would write, which reads all as text, and its own text without data."""
+    rows = pl.read_csv(folder / PLOTS[name]["path"], infer_schema=False).fill_null("").to_dicts()
+    points = [row | {"rev": revision} for revision in revisions for row in rows]
+    spec = VegaRenderer(points, name, template_dir=str(TEMPLATES), **PLOTS[name]).get_filled_template()
+    return spec, json.dumps({key: value for key, value in spec.items() if key != "data"})
+
+
+def test_metrics_are_of_the_report_and_every_plot_has_its_template_and_every_template_its_plot():
+    assert DECLARED["metrics"] == [(REPORT / "metrics.json").as_posix()]
+    assert {plot["template"] for plot in PLOTS.values()} == {path.stem for path in TEMPLATES.glob("*.json")}
+
+
+@every_plot
+def test_a_template_reads_columns_of_its_file_or_what_it_computes(name, folder):
+    spec, text = filled(name, folder, "workspace")
+    computed, fields = (set(re.findall(rf'"{key}": "(\w+)"', text)) for key in ("as", "field"))
+    assert fields | set(re.findall(r"datum\.(\w+)", text)) <= set(spec["data"]["values"][0]) | computed
+    assert {PLOTS[name]["x"], PLOTS[name]["y"]} <= fields
+
+
+@pytest.mark.parametrize("revisions", [("workspace",), ("HEAD", "workspace")], ids=["show", "diff"])
+@every_plot
+def test_a_plot_is_drawn_with_a_panel_for_each_data_set_and_its_revisions_in_colours_that_all_can_tell(
+    name, revisions, folder
+):
+    spec, text = filled(name, folder, *revisions)
+    assert set(re.findall(r'"(#\w+)"', text)) == OKABE_ITO
+    svg = vl_convert.vegalite_to_svg(spec)
+    words = set(re.findall(r">([^<>]+)</text>", svg))
+    assert {"wands (simulated)", "mine", *revisions, PLOTS[name]["title"]} <= words
+    assert not {"NaN", "undefined", "null"} & words
+    assert not re.search(r'd="[^"]*NaN', svg)
+    seen = {colour.upper() for colour in re.findall("#[0-9a-fA-F]{6}", svg)}
+    assert len(revisions) == 1 or {"#0072B2", "#D55E00"} <= seen
+
+
+def test_the_page_holds_vega_itself_and_a_place_for_the_plots_where_dvc_finds_it(folder):
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / ".dvc" / "config")
+    place = (ROOT / ".dvc" / settings["plots"]["html_template"]).resolve()  # DVC reads it from its own folder
+    page = (folder / place.relative_to(ROOT)).read_text(encoding="utf-8")
+    assert page.count("{plot_divs}") == 1
+    assert "{scripts}" not in page  # DVC's own, from a CDN
+    assert not re.search(r"(src|href)=", re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
+    assert "window.vegaEmbed" in page
+    assert len(page) < 1_000_000

@@ -1,11 +1,10 @@
 """A new calibrator, variant, metric, table or figure takes one new file and its line in one registry: no other edit."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from tests.project_copy import ROOT, copy_project, environment
 
@@ -59,35 +58,13 @@ from flows import rerank, serve
 from tasks.metrics.measured import BOUNDED
 from tests.report_data import made, reported
 
-page = reported([made(calibrators=("uncal", "doubled"))])
-help_text = CliRunner(env={"COLUMNS": "400"}).invoke(rerank.app, ["fit", "--help"]).output
 print(json.dumps({
-    "help": help_text,
+    "page": str(reported([made(calibrators=("uncal", "doubled"))])),
+    "help": CliRunner(env={"COLUMNS": "400"}).invoke(rerank.app, ["fit", "--help"]).output,
     "forms": [*typing.get_args(serve.CalibratorName), *typing.get_args(serve.VariantName)],
     "bounded": BOUNDED,
-    "page": str(page),
 }))
 """
-
-
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory):
-    """What a copy of the project shows that has one more of each."""
-    folder = tmp_path_factory.mktemp("project")
-    copy_project(folder)
-    for file, content, registry, last, line in NEW:
-        (folder / file).write_text(content)
-        module, defined = file.removesuffix(".py").replace("/", "."), content.partition("def ")[2].partition("(")[0]
-        before, found, behind = (folder / registry).read_text().partition(last)
-        assert found, registry
-        (folder / registry).write_text(f"from {module} import {defined}\n{before}{last}        {line}\n{behind}")
-    (folder / "tests").mkdir()
-    (folder / "tests/report_data.py").write_bytes((ROOT / "tests/report_data.py").read_bytes())
-    done = subprocess.run(
-        [sys.executable, "-c", SEEN], cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
-    )
-    assert not done.returncode, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 SHOWN = {  # files of the report, and what of the additions they name
@@ -100,16 +77,27 @@ SHOWN = {  # files of the report, and what of the additions they name
 }
 
 
-@pytest.mark.parametrize("file", SHOWN)
-def test_what_is_new_is_in_the_tables_the_figures_and_the_headline_and_on_the_page(seen, file):
-    text = (Path(seen["page"]).parent / file).read_text()
-    assert not [name for name in SHOWN[file] if name not in text]
-
-
-def test_what_is_new_is_in_the_help_and_the_forms_is_bounded_and_has_its_files(seen):
+def test_what_is_new_is_in_the_report_the_help_and_the_forms_is_bounded_and_has_its_files(tmp_path):
+    copy_project(tmp_path)
+    for file, content, registry, last, line in NEW:
+        (tmp_path / file).write_text(content)
+        module, defined = file.removesuffix(".py").replace("/", "."), content.partition("def ")[2].partition("(")[0]
+        text = (tmp_path / registry).read_text().replace(last, f"{last}        {line}\n")
+        assert line in text, registry
+        (tmp_path / registry).write_text(f"from {module} import {defined}\n{text}")
+    (tmp_path / "tests").mkdir()
+    shutil.copy(ROOT / "tests/report_data.py", tmp_path / "tests")
+    words = [sys.executable, "-c", SEEN]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    seen = json.loads(done.stdout.splitlines()[-1])
+    folder = Path(seen["page"]).parent
+    for file, names in SHOWN.items():
+        text = (folder / file).read_text()
+        assert not [name for name in names if name not in text], file
     for name in ("doubled", "as_it_was"):
         assert name in seen["help"]
         assert name in seen["forms"]
     assert "errors_left" in seen["bounded"]
     for file, suffixes in {"rows_measured": {".csv", ".md", ".tex"}, "figures/all_scores": {".csv"}}.items():
-        assert {path.suffix for path in Path(seen["page"]).parent.glob(f"{file}.*")} == suffixes
+        assert {path.suffix for path in folder.glob(f"{file}.*")} == suffixes

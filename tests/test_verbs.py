@@ -28,8 +28,6 @@ from tasks.write import optimum, sampled, scores, simplex
 
 FEW = (100, 300, 5000)
 RELIABILITY, OF_PROBABILITIES = ({metric.key for metric in metrics_of(view)} for view in (Reliability, Probabilities))
-REFITTED = {"accuracy", "nll_correct", "aupr_error", "aurc"}
-OTHER_BASES = {"unweighted", "multinomial", "member_1", "member_2"}  # which no file is there for
 NAMES = ("uncal", "ts")
 KEYS = ["calibrator", "variant", "metric"]
 
@@ -135,16 +133,16 @@ def test_the_label_spread_of_a_run_is_that_of_its_members_mean_probabilities(
     run, alone = read_members("wands")
     tests, labels = [member.test for member in run], decisions.labels
     fits = [[calibrate.fn(all_parts(member.validation), name, 1) for name in NAMES] for member in run]
-    found = measure.fn(projected, labels, params.metrics, tests, fits)
+    of_members = measure.fn(projected, labels, params.metrics, tests, fits)
     decision = decide(sum(softmax(test.logits, axis=1) for test in tests))
     for place, name in enumerate(NAMES):
         mean = sum(np.exp(fit[place].value(test.logits)) for fit, test in zip(fits, tests, strict=True)) / 2
         confidence = mean[np.arange(len(labels)), decision]
-        value = found.filter(metric="label_spread", calibrator=name)["value"].item()
+        value = of_members.filter(metric="label_spread", calibrator=name)["value"].item()
         assert value == pytest.approx(label_spread(confidence, decision, decision == labels), abs=1e-12)
     spreads = pl.col("metric").is_in(["label_spread", "label_spread_null_p95"])
-    assert found.filter(~spreads).equals(measured.filter(~spreads))
-    assert not found.filter(spreads).equals(measured.filter(spreads))
+    assert of_members.filter(~spreads).equals(measured.filter(~spreads))
+    assert not of_members.filter(spreads).equals(measured.filter(spreads))
     of_one = measure.fn(projected, labels, params.metrics, [alone[0].test], [calibrated])
     np.testing.assert_allclose(of_one["value"], measured["value"], rtol=0, atol=1e-12)
 
@@ -152,12 +150,12 @@ def test_the_label_spread_of_a_run_is_that_of_its_members_mean_probabilities(
 def test_an_alternative_measures_what_it_bears_on_beside_the_default(projected, calibrated, parts, measured, params):
     unselected = parts._replace(projection_selection=parts.projection_selection.take(slice(0)))
     varied = sensitivity.fn(projected, calibrated, unselected, read_base("wands"), params, "cpu")
-    assert set(varied["option"]) == set(params.sensitivity.alternatives) - OTHER_BASES
+    no_file_for = {"unweighted", "multinomial", "member_1", "member_2"}
+    assert set(varied["option"]) == set(params.sensitivity.alternatives) - no_file_for
     refits = ["temperature_without_leak", "groups_kept_whole", "thirds"]
     assert {option: set(rows["metric"]) for (option,), rows in varied.group_by("option")} == {
-        **dict.fromkeys(refits, REFITTED),
-        "nll_clip_1e-3": {"nll_correct"},
-        "nll_clip_1e-12": {"nll_correct"},
+        **{option: {"accuracy", "nll_correct", "aupr_error", "aurc"} for option in refits},
+        **{f"nll_clip_1e-{digits}": {"nll_correct"} for digits in (3, 12)},
         "ece_25_bins": {"ece", "top_ece"},
         "mrc_no_floor": {"nll"},
         "aupr_threshold": {"aupr_error"},
@@ -175,20 +173,25 @@ def test_an_alternative_measures_what_it_bears_on_beside_the_default(projected, 
 
 def test_calibrators_are_compared_on_as_many_rows_as_asked_for_or_there(calibrated, parts, decisions, params, measured):
     both = [calibrate.fn(parts.on_both, "matrix", 1, tuple(2 * rows for rows in FEW))]
-    found = baselines.fn(calibrated, both, FEW, parts, decisions, params, "cpu")
+    rows = baselines.fn(calibrated, both, FEW, parts, decisions, params, "cpu")
     counts = ["rows", "calibrator_fit_rows", "projection_fit_rows"]
-    with_mrp = found.filter(variant="mrp").select(counts).unique(maintain_order=True)
+    with_mrp = rows.filter(variant="mrp").select(counts).unique(maintain_order=True)
     assert with_mrp.rows() == [(100, 100, 100), (300, 300, 300), (5000, 3000, 3000)]
-    alone = found.filter(calibrator="matrix").select(counts).unique(maintain_order=True)
+    alone = rows.filter(calibrator="matrix").select(counts).unique(maintain_order=True)
     assert alone.rows() == [(100, 200, 0), (300, 600, 0), (5000, 6000, 0)]
-    assert found.filter(calibrator="matrix", metric="aurc")["value"].is_unique().all()
-    assert same_as(measured, found.filter(pl.col("calibrator") != "matrix", rows=FEW[-1]))
+    assert rows.filter(calibrator="matrix", metric="aurc")["value"].is_unique().all()
+    assert same_as(measured, rows.filter(pl.col("calibrator") != "matrix", rows=FEW[-1]))
     alone = calibrate.fn(all_parts(decisions.take(slice(FEW[0]))), "ts", 1).value
     np.testing.assert_array_equal(calibrated[1].few[FEW[0]](decisions.logits), alone(decisions.logits))
 
 
-def test_a_delta_is_bounded_for_each_calibrator_and_their_average(projected, decisions, params, measured):
-    rows = bootstrap_intervals.fn([projected], [measured], decisions, params.calibrators, params.metrics)
+def test_a_delta_is_bounded_by_calibrator_and_on_average_unless_groups_are_few(projected, decisions, params, measured):
+    nine = replace(decisions, group=np.array([f"q{row % 9}" for row in range(len(decisions))]))
+    choices = params.calibrators, params.metrics
+    rows, few = (bootstrap_intervals.fn([projected], [measured], of, *choices) for of in (decisions, nine))
+    assert set(few["groups"]) == {9}
+    assert few["value"].is_not_nan().all()
+    assert np.isnan(few.select("standard_error", "low", "high", "p").to_numpy()).all()
     assert set(rows["calibrator"]) == {*NAMES, "average"}
     deltas = rows.filter(quantity="delta")
     assert ((deltas["low"] <= deltas["value"]) & (deltas["value"] <= deltas["high"])).mean() > 0.9
@@ -214,14 +217,6 @@ def test_intervals_are_those_of_means_over_seeds_and_calibrators(projected, deci
         assert np.abs(ranked).max() < 1e-12
 
 
-def test_groups_that_are_too_few_leave_no_interval(projected, decisions, params, measured):
-    few = replace(decisions, group=np.array([f"q{row % 9}" for row in range(len(decisions))]))
-    rows = bootstrap_intervals.fn([projected], [measured], few, params.calibrators, params.metrics)
-    assert set(rows["groups"]) == {9}
-    assert rows["value"].is_not_nan().all()
-    assert np.isnan(rows.select("standard_error", "low", "high", "p").to_numpy()).all()
-
-
 def test_the_choices_of_metrics_hold_for_values_and_intervals(projected, calibrated, parts, decisions, params):
     least = {"smallest_probability": 0.5, "smallest_reliability": 0.4, "spread_minimum_cell": len(decisions)}
     metrics = params.metrics.model_copy(update=least | {"ties": "threshold"})
@@ -240,34 +235,31 @@ def test_the_choices_of_metrics_hold_for_values_and_intervals(projected, calibra
     assert same_as(measured, whole.filter(variant="confidence"))
 
 
-def test_scores_hold_the_calibrators_of_the_tables_every_variant_and_a_fixed_sample_of_many_rows(projected, decisions):
-    found = scores([projected], decisions, ("ts",))
-    assert set(found["calibrator"]) == {"ts"}
-    assert {f"logit_{name}" for name in PROJECTED} < set(found.columns)
-    assert found["row"].to_list() == list(range(len(decisions)))
+def test_kept_are_the_calibrators_of_the_tables_every_variant_and_samples_that_sum_to_one(projected, decisions):
+    rows = scores([projected], decisions, ("ts",))
+    assert set(rows["calibrator"]) == {"ts"}
+    assert {f"logit_{name}" for name in PROJECTED} < set(rows.columns)
+    assert rows["row"].to_list() == list(range(len(decisions)))
     large = sampled(1200, 500)
     assert (len(large), np.diff(large).min() > 0) == (500, True)
     assert (large == sampled(1200, 500)).all()
-
-
-def test_the_simplex_sample_keeps_rows_that_sum_to_one(projected, decisions):
-    found = simplex([projected], decisions, NAMES)
-    assert (len(found), set(found["calibrator"])) == (2000, {"ts"})
-    base, mrc = (np.array(found[name].to_list()) for name in ("base", "mrc"))
+    rows = simplex([projected], decisions, NAMES)
+    assert (len(rows), set(rows["calibrator"])) == (2000, {"ts"})
+    base, mrc = (np.array(rows[name].to_list()) for name in ("base", "mrc"))
     np.testing.assert_allclose([base.sum(axis=1), mrc.sum(axis=1)], 1, rtol=0, atol=1e-12)
-    solved = (found["solved"] & found["feasible"]).to_numpy()
-    assert np.abs(mrc[np.arange(2000), found["decision"]] - found["reliability"].to_numpy())[solved].max() < 1e-6
+    solved = (rows["solved"] & rows["feasible"]).to_numpy()
+    assert np.abs(mrc[np.arange(2000), rows["decision"]] - rows["reliability"].to_numpy())[solved].max() < 1e-6
     headlined = replace(projected, rows=[replace(projected.rows[0], calibrator="smart"), projected.rows[1]])
     assert set(simplex([headlined], decisions, ("smart", "ts"))["calibrator"]) == {"smart"}
 
 
 def test_a_run_says_how_far_adam_is_from_the_optimum_and_which_labels_fall_back(projected, measured):
-    found = optimum([projected], measured)
-    assert 0 < found["adam_objective_above_it"] < 1
-    assert found["kkt_residual"] < 1e-8
+    facts = optimum([projected], measured)
+    assert 0 < facts["adam_objective_above_it"] < 1
+    assert facts["kkt_residual"] < 1e-8
     for metric in RELIABILITY:
         mrp, exact = (measured.filter(variant=name, metric=metric)["value"] for name in ("mrp", "mrp_exact"))
-        assert found["largest_difference"][metric] == (mrp - exact).abs().max()
+        assert facts["largest_difference"][metric] == (mrp - exact).abs().max()
     fallen = replace(projected, label_rows=(900, 3, 0), fallback=("none", "shared", "identity"))
     assert fallen.fallbacks(("bad", "fair", "good")) == [
         "seed 1: fair with 3 projection-fit rows takes the shared curve",

@@ -6,23 +6,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 PROGRAMS = {"chromium": "chromium", "chromedriver": "chromium-driver"}  # and the Debian package of each
 QUIET = "headless no-sandbox disable-gpu disable-quic no-first-run disable-background-networking"
 QUIET += " disable-component-update disable-sync window-size=1400,1300"
+NOT_YET = (OSError, LookupError, TypeError, StopIteration)  # what a page, or a server, that is not there yet raises
 PATIENCE = 120  # seconds for what a busy machine does at last
 
 
 def open_browser(profile: Path, *flags: str) -> Any:
     """A driver whose logs hold what a page asks for and what it says; the test fails where a program is missing."""
     for program, package in PROGRAMS.items():
-        if shutil.which(program) is None:
-            pytest.fail(f"{program} is missing; install the Debian package {package}")
-    try:
-        from selenium import webdriver
-    except ModuleNotFoundError:
-        pytest.fail("Selenium is missing; run `make test-system`, which installs it")
+        assert shutil.which(program), f"{program} is missing; install the Debian package {package}"
+    from selenium import webdriver  # `make test-system` installs it
+
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
     for flag in [*QUIET.split(), f"user-data-dir={profile}", *flags]:
@@ -33,11 +29,8 @@ def open_browser(profile: Path, *flags: str) -> Any:
 
 def asked_for(driver: Any) -> set[str]:
     """Addresses that the page has asked for since this was called last."""
-    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    requests = [
-        message["params"]["request"] for message in messages if message["method"] == "Network.requestWillBeSent"
-    ]
-    return {request["url"] for request in requests}
+    sent = (json.loads(entry["message"])["message"] for entry in driver.get_log("performance"))
+    return {each["params"]["request"]["url"] for each in sent if each["method"] == "Network.requestWillBeSent"}
 
 
 def eventually(happens, within: float = PATIENCE):
@@ -47,10 +40,8 @@ def eventually(happens, within: float = PATIENCE):
         try:
             if seen := happens():
                 return seen
-        except (OSError, LookupError, TypeError, StopIteration) as error:
-            seen = error
         except Exception as error:
-            if not type(error).__module__.startswith("selenium"):
+            if not (isinstance(error, NOT_YET) or type(error).__module__.startswith("selenium")):
                 raise
             seen = error
         assert time.monotonic() < until, f"still {seen!r} after {within} seconds"

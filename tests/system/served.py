@@ -45,18 +45,17 @@ class Served:
     def ask(self, place: str, **content: object) -> list[dict]:
         secret = base64.b64encode(self.secret.encode()).decode()
         headers = {"content-type": "application/json", "authorization": f"Basic {secret}"}
-        place = f"{self.address}/api/{place}/filter"
-        request = urllib.request.Request(place, data=json.dumps(content).encode(), headers=headers)
+        address = f"{self.address}/api/{place}/filter"
+        request = urllib.request.Request(address, data=json.dumps(content).encode(), headers=headers)
         with urllib.request.urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
     def deployment(self, name: str) -> str | None:
-        return next((one["id"] for one in self.ask("deployments", deployments={"name": {"any_": [name]}})), None)
+        return next((each["id"] for each in self.ask("deployments", deployments={"name": {"any_": [name]}})), None)
 
     def runs(self, name: str) -> list[dict]:
         """Those of a deployment, the oldest first."""
-        chosen = {"name": {"any_": [name]}}
-        runs = self.ask("flow_runs", deployments=chosen, sort="EXPECTED_START_TIME_ASC")
+        runs = self.ask("flow_runs", deployments={"name": {"any_": [name]}}, sort="EXPECTED_START_TIME_ASC")
         return [run for run in runs if not run["auto_scheduled"]]
 
 
@@ -71,7 +70,6 @@ def serving(project: Path, *options: str) -> Iterator[Served]:
         running.process.send_signal(signal.SIGINT)
         ended = running.process.wait(PATIENCE)
     assert ended in {0, 130}, running.log.read_text()  # 130: it was ended before its runner had begun
-    assert not (project / "data/.state/server.json").exists()
-    assert not (project / "data/.state/secret").exists()
+    assert not [name for name in ("server.json", "secret") if (project / "data/.state" / name).exists()]
     with socket.socket() as closed:
         assert closed.connect_ex(("127.0.0.1", running.port)) != 0  # the server has ended too

@@ -13,13 +13,12 @@ import pytest
 
 from tasks.figures.style import DARK, LIGHT
 from tasks.tables.runs import PAPER_DATASETS
-from tests.report_data import BETTER, NOTHING, Made, contrast, made, reported
+from tests.report_data import BETTER, NOTHING, contrast, made, reported
 from tests.system.browser import asked_for, eventually, open_browser
 
 TEN = tuple(f"grade {place}" for place in range(10))
 LONG = "a label of very many words that nobody would want to read twice"
 DESK, PHONE = 1440, 360  # pixels
-PAGES = ("one", "six", "twelve", "failed")
 LARGEST = 8_000_000  # bytes
 MARKS = """
     const shapes = (within) => [...within.querySelectorAll(".role-mark path, .role-mark line")];
@@ -66,10 +65,9 @@ COLOURS = """
 pytestmark = pytest.mark.system
 
 
-def sets_of(page: str) -> list[Made]:
-    """The data sets of each page; some have too few groups, one label decided, or nothing that is certain."""
-    if page == "one":
-        return [made("shop", labels=("no", "yes"), source="official")]
+@pytest.fixture(scope="module", params=["one", "twelve", "failed"])
+def place(request, tmp_path_factory) -> Iterator[Path]:
+    """The file of each page; some sets have too few groups, one label decided, or nothing that is certain."""
     first = [
         made(PAPER_DATASETS[0], labels=TEN, rows=3000, groups=150),
         made(PAPER_DATASETS[1], labels=("no", "yes")),
@@ -78,19 +76,15 @@ def sets_of(page: str) -> list[Made]:
         made(PAPER_DATASETS[4], labels=("n", LONG, "y")),
         made(PAPER_DATASETS[5], source="official", failing=True),
     ]
-    if page == "failed":
-        return first[:1]
     own = [made(f"own_{place}", labels=TEN[: 2 + 2 * (place % 5)], rows=1500, source="official") for place in range(6)]
-    return first + own * (page == "twelve")
-
-
-@pytest.fixture(scope="module", params=PAGES)
-def place(request, tmp_path_factory) -> Iterator[Path]:
-    """The file of each page."""
-    missing = {"wands": "the gate 'pairs' failed", "own": "it was stopped"} if request.param == "failed" else {}
+    sets, missing = {
+        "one": ([made("shop", labels=("no", "yes"), source="official")], {}),
+        "twelve": (first + own, {}),
+        "failed": (first[:1], {"wands": "the gate 'pairs' failed", "own": "it was stopped"}),
+    }[request.param]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp(request.param))
-        yield reported(sets_of(request.param), missing)
+        yield reported(sets, missing)
 
 
 class Reader:
@@ -98,10 +92,7 @@ class Reader:
 
     def __init__(self, driver: Any, place: Path) -> None:
         self.driver, self.place = driver, place
-        self.ask("Emulation.setEmulatedMedia", media="", features=[])
         self.look(DESK)
-        self.driver.get_log("browser")
-        self.driver.get_log("performance")  # what came before
         self.open()
 
     def open(self) -> None:
@@ -118,27 +109,23 @@ class Reader:
     def look(self, width: int) -> None:
         """At a screen of that many pixels, until all charts fit theirs."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        fits = "(plot) => Number(plot.dataset.width) === plot.clientWidth && plot.querySelector('svg')"
+        eventually(lambda: self.run(f"return [...document.querySelectorAll('.plot')].every({fits})"))
 
-    def redrawn(self) -> bool:
-        return self.run(
-            "return [...document.querySelectorAll('.plot')].every("
-            "(plot) => Number(plot.dataset.width) === plot.clientWidth && plot.querySelector('svg'))"
-        )
+    def actions(self) -> Any:
+        """What mouse and keyboard can do."""
+        from selenium.webdriver import ActionChains
+
+        return ActionChains(self.driver)
 
     def in_theme(self, name: str) -> None:
         self.ask("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
 
 
 @pytest.fixture(scope="module")
-def driver(tmp_path_factory) -> Iterator[Any]:
-    running = open_browser(tmp_path_factory.mktemp("browser"))
-    yield running
-    running.quit()
-
-
-@pytest.fixture(scope="module")
-def reader(driver, place) -> Reader:
-    return Reader(driver, place)
+def reader(tmp_path_factory, place) -> Iterator[Reader]:
+    with open_browser(tmp_path_factory.mktemp("browser")) as driver:
+        yield Reader(driver, place)
 
 
 @pytest.fixture(autouse=True)
@@ -146,10 +133,10 @@ def at_a_desk(reader):
     """Each test starts at a desk, in daylight."""
     reader.in_theme("light")
     reader.look(DESK)
-    eventually(reader.redrawn)
 
 
 def test_the_page_opens_without_a_word_on_the_console_asks_for_nothing_and_fits_into_a_mailbox(reader):
+    reader.driver.get_log("performance")  # what Chromium asked itself for at its start
     reader.open()
     assert reader.driver.get_log("browser") == []
     asked = {re.sub("^(blob|data):.*", r"\1", url) for url in asked_for(reader.driver)}
@@ -160,7 +147,6 @@ def test_the_page_opens_without_a_word_on_the_console_asks_for_nothing_and_fits_
 @pytest.mark.parametrize("width", [DESK, PHONE])
 def test_every_panel_of_every_figure_has_marks_and_no_text_of_it_is_cut(reader, width):
     reader.look(width)
-    eventually(reader.redrawn)
     figures = reader.run(MARKS)
     assert len(figures) >= 9
     for figure in figures:
@@ -175,12 +161,11 @@ def test_every_panel_of_every_figure_has_marks_and_no_text_of_it_is_cut(reader, 
 @pytest.mark.parametrize("width", [PHONE, 768, DESK])
 def test_the_page_is_as_wide_as_the_screen(reader, width):
     reader.look(width)
-    eventually(reader.redrawn)
     reader.run("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
     shown, needed = reader.run("return [innerWidth, document.documentElement.scrollWidth]")
     assert needed <= shown == width
-    wide = "return [...document.querySelectorAll('.plot')].filter((plot) => plot.scrollWidth > plot.clientWidth)"
-    assert reader.run(f"{wide}.map((plot) => plot.closest('figure').id)") == []
+    wide = "[...document.querySelectorAll('.plot')].filter((plot) => plot.scrollWidth > plot.clientWidth)"
+    assert reader.run(f"return {wide}.map((plot) => plot.closest('figure').id)") == []
     reader.run("document.querySelectorAll('details').forEach((details) => { details.open = false; })")
 
 
@@ -197,36 +182,31 @@ def test_all_text_can_be_read_in_both_themes(reader, theme, colours):
 
 
 def test_hovering_shows_numbers(reader):
-    from selenium.webdriver import ActionChains
-
     for figure in reader.driver.find_elements("css selector", "figure.chart")[:10]:
         marks = figure.find_elements("css selector", ".mark-symbol path, .mark-rect path")
         middle = marks[len(marks) // 2]
         reader.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", middle)
 
         def tooltip(mark=middle) -> str:
-            ActionChains(reader.driver).move_by_offset(0, 0).move_to_element(mark).perform()
+            reader.actions().move_by_offset(0, 0).move_to_element(mark).perform()
             return reader.driver.find_element("css selector", "#vg-tooltip-element.visible").text
 
         assert re.search(r"\d", eventually(tooltip, within=10)), figure.get_attribute("id")
 
 
 def test_the_keyboard_reaches_the_verdict_and_what_scrolls(reader):
-    from selenium.webdriver import ActionChains, Keys
-
-    def press(key: str) -> None:
-        ActionChains(reader.driver).send_keys(key).perform()
+    from selenium.webdriver import Keys
 
     reader.open()  # nothing has the focus
-    press(Keys.TAB)
+    reader.actions().send_keys(Keys.TAB).perform()
     skip = reader.driver.switch_to.active_element
     assert skip.get_attribute("class") == "skip"
     assert skip.rect["x"] >= 0  # it is seen while it has the focus
-    press(Keys.ENTER)
+    reader.actions().send_keys(Keys.ENTER).perform()
     assert reader.run("return location.hash") == "#verdict"
     passed = []
     for _ in range(12):
-        press(Keys.TAB)
+        reader.actions().send_keys(Keys.TAB).perform()
         passed.append(reader.driver.switch_to.active_element.get_attribute("class") or "")
     assert any("scrolled" in name for name in passed)
     assert "skip" not in passed
@@ -240,7 +220,7 @@ def test_the_rows_of_a_figure_can_be_saved_without_the_files_beside_the_page(rea
     assert saved.startswith("dataset,change,")
 
 
-def test_a_chart_drawn_for_a_desk_fits_on_paper(reader):
+def test_on_paper_is_every_figure_and_every_table_and_a_chart_drawn_for_a_desk_fits(reader):
     reader.ask("Emulation.setEmulatedMedia", media="print")  # nothing is drawn again for a printer
     widest = reader.run("""
         const plots = [...document.querySelectorAll(".plot")];
@@ -251,9 +231,6 @@ def test_a_chart_drawn_for_a_desk_fits_on_paper(reader):
     """)
     reader.ask("Emulation.setEmulatedMedia", media="")
     assert widest <= 300
-
-
-def test_paper_has_every_figure_and_every_table(reader):
     pdf = base64.b64decode(reader.ask("Page.printToPDF", printBackground=True)["data"])
     assert pdf.startswith(b"%PDF")
     assert len(re.findall(rb"/Type\s*/Page\b", pdf)) > 4
