@@ -201,9 +201,7 @@ def serve(made: list[RunnerDeployment], port: int, open_to_all: bool) -> None:
     with api_server(port, open_to_all) as url:
         if lost := mark_crashed():
             print(f"runs that were left as running by a killed process, and are now marked as crashed: {lost}")
-        print(
-            f"Prefect UI: {url.removesuffix('/api')}, serving {', '.join(each.name for each in made)}; Ctrl-C ends it"
-        )
+        print(f"Prefect UI: {url.removesuffix('/api')}, serving {', '.join(of.name for of in made)}; Ctrl-C ends it")
         if SECRET.exists():
             print(f"the page asks once for the secret in {SECRET.absolute()}, which nobody but you can read")
         asyncio.run(run_until_ended(made))
