@@ -137,7 +137,6 @@ def test_a_line_meets_the_sign_conditions_of_its_slope(m, spread, slope, seed):
         assert fitted.violations() == []
         for label in np.unique(decision):
             optimal(fitted, label, at[decision == label], correct[decision == label])
-        assert np.abs([fitted.slope, fitted.intercept]).max() < 50
         assert slope > -2 or (fitted.slope == 0).all()
 
 
