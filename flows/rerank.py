@@ -170,7 +170,7 @@ def evaluate(
     from tasks.maps.evaluate import evaluate as evaluated
     from tasks.maps.verdict import verdict
 
-    check_place(out, map_file, predictions)
+    check_place(out, map_file, predictions, *filter(None, [unlabelled]))
     document = load_map(map_file)
     rows, scored, seen, notes = read_to_judge(document, predictions, group=group)
     metrics, everything = load_params(PARAMS_FILE).metrics, None

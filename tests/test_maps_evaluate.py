@@ -125,7 +125,11 @@ def test_a_row_that_stands_for_others_counts_as_they_would(helpful, group):
     assert (weighted["rows"], weighted["groups"], weighted["weighted"]) == (400, 40 if group else 400, True)
     for key in ("accuracy", "metrics"):
         assert flat(weighted[key]) == pytest.approx(flat(repeated[key]), abs=1e-9)
-    assert [label["correct"] for label in weighted["labels"]] == [label["correct"] for label in repeated["labels"]]
+    for ours, theirs in (
+        (a["correct"], b["correct"]) for a, b in zip(weighted["labels"], repeated["labels"], strict=True)
+    ):
+        assert ours["value"] == theirs["value"]
+        assert ours["low"] <= theirs["low"] < theirs["high"] <= ours["high"]  # copies of a row are not rows
     assert verdict(weighted, helpful)[-1].startswith("Each row stands for as many as the inverse")
 
 
@@ -400,6 +404,17 @@ def test_labels_that_were_drawn_by_chance_tell_the_accuracy_of_all_rows(wrong_by
     assert np.mean(inside, axis=0).min() >= 0.88
     assert np.mean(values) == pytest.approx(rows.correct.mean(), abs=4 * np.std(values) / np.sqrt(60))
     assert np.divide(*np.mean(widths, axis=0)) < 0.97
+
+
+def test_what_no_labelled_row_tells_has_no_number_and_rows_that_are_all_right_leave_a_doubt():
+    rows, scored = judge([0] * 40, [True] * 40, [0.9] * 40, np.full(40, 2.0))
+    half = AllRows.of(np.repeat([0, 1], 500), np.full(1000, 2.0), 3)
+    of_half = agreement(MAP, rows, scored, half, 300)
+    assert of_half["kappa"]["value"] is of_half["labels"][0]["recall"]["value"] is None
+    alone = agreement(MAP, rows, scored, None, 300)
+    assert alone["accuracy"] == {"value": 1, "low": pytest.approx(0.025 ** (1 / 40)), "high": 1}
+    other = AllRows.of(np.ones(500, dtype=int), np.full(500, 2.0), 3)  # where the labelled decision is not made
+    assert agreement(MAP, rows, scored, other, 300)["labels"][0]["precision"]["value"] == 1
 
 
 def test_a_map_that_tells_nothing_leaves_the_accuracy_as_it_was():

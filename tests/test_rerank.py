@@ -162,6 +162,31 @@ def test_rows_to_label_come_back_labelled_through_every_command(suffix, folder, 
     assert "drawn so that all rows were as likely" in said
 
 
+def test_signals_of_whole_groups_and_drawn_rows_do_not_go_together_and_what_is_read_stays(folder, tmp_path):
+    made = maps.judged_with_signals(900)
+    fit(made, tmp_path, "--signals", "agreement,group_rank", "--group", "group")
+    files = "--map", tmp_path / "map.json", "--predictions"
+    with pytest.raises(BadInput, match="signals of whole groups"):
+        run(
+            "label",
+            *files,
+            maps.write(made.drop("label"), tmp_path / "new.csv"),
+            "--rows",
+            9,
+            "--out",
+            tmp_path / "o.csv",
+        )
+    drawn = made.with_columns(inverse_probability=2.0)
+    with pytest.raises(BadInput, match="not whole groups"):
+        run("evaluate", *files, maps.write(drawn, tmp_path / "drawn.csv"))
+    known = "--map", folder / "map.json", "--predictions", folder / "test.parquet", "--unlabelled"
+    new = folder / "new.parquet"
+    with pytest.raises(BadInput, match="a file that is read"):
+        run("evaluate", *known, new, "--out", new)
+    with pytest.raises(BadInput, match="has no rows"):
+        run("evaluate", *known, maps.write(pl.read_parquet(new).clear(), tmp_path / "none.parquet"))
+
+
 @pytest.mark.parametrize(
     ("columns", "rows", "message"),
     [

@@ -17,10 +17,11 @@ from tasks.maps.apply import Progress, scored_file
 from tasks.maps.document import MapDocument
 from tasks.maps.evaluate import JudgedDecisions, plain
 from tasks.maps.reliability_map import Scored
-from tasks.metrics.intervals import interval
+from tasks.metrics.intervals import UNKNOWN, interval, interval_of_share
 from tasks.metrics.measured import SEED
 from tasks.metrics.resampling import FEWEST_GROUPS, resample
 from tasks.predictions.rows import PredictedRows
+from tasks.protocol.errors import BadInput
 
 SHOWN = 5  # labels in words
 
@@ -36,6 +37,10 @@ class AllRows:
     def read(cls, document: MapDocument, predictions: Path, progress: Progress) -> "AllRows":
         """Of the rows of a file; BadInput for one that cannot be read."""
         scores = scored_file(document, predictions, progress)[1]
+        if scores.is_empty():
+            raise BadInput(
+                f"{predictions} has no rows; --unlabelled names the file that the labelled rows were drawn from"
+            )
         return cls.of(scores["decision"].to_numpy(), scores["logit"].to_numpy(), document.n_labels)
 
     @classmethod
@@ -68,28 +73,35 @@ def agreement(
         of_rows = np.bincount(cell, values, cells)[:, None]
         return of_rows if draws is None else np.hstack([of_rows, draws.sums(values, cell, cells)])
 
-    table = sums(np.ones(len(label)), decision * n_labels + label, n_labels**2).reshape(n_labels, n_labels, -1)
-    labelled, reliability = table.sum(axis=1), sums(judged.probability["reliability"], decision, n_labels)
-    correct = table[np.arange(n_labels), np.arange(n_labels)]
+    right = label == decision
+    correct, labelled = sums(right, decision, n_labels), sums(np.ones(len(label)), decision, n_labels)
+    reliability = sums(judged.probability["reliability"], decision, n_labels)
     with np.errstate(invalid="ignore", divide="ignore"):
         precision = _powered(correct, labelled, reliability, everything)
         whole = [each.sum(axis=0, keepdims=True) for each in (correct, labelled, reliability)]
         accuracy = _powered(whole[0], whole[1], whole[2], everything and everything.together())
-        joint = table / labelled.sum(axis=0)
-        if everything is not None:
-            share = everything.decided / everything.decided.sum()
-            joint = np.nan_to_num(table / labelled[:, None]) * share[:, None, None]
-        diagonal, of_label = joint[np.arange(n_labels), np.arange(n_labels)], joint.sum(axis=0)
-        by_chance = (joint.sum(axis=1) * of_label).sum(axis=0)
+        # of a decision that is made but was never labelled nobody knows the labels: what hangs on it is NaN
+        decided = (
+            labelled / whole[1] if everything is None else (everything.decided / everything.decided.sum())[:, None]
+        )
+        of_label = np.zeros_like(labelled)
+        for place in np.flatnonzero(decided[:, 0] > 0):
+            of_decision = decided[place] * sums(decision == place, label, n_labels) / labelled[place]
+            of_label += np.where(decided[place] > 0, of_decision, 0)
+        diagonal = np.where(decided > 0, decided * correct / labelled, 0)
+        by_chance = (decided * of_label).sum(axis=0)
         kappa = (diagonal.sum(axis=0) - by_chance) / (1 - by_chance)
         recall = diagonal / of_label
+    units = [_units(cluster, cell, n_labels) for cell in (decision, label)]
     return {
         "rows": len(rows) if everything is None else int(everything.decided.sum()),
-        "accuracy": _number(accuracy[0]),
-        "kappa": _number(kappa),
+        "accuracy": _number(accuracy[0], judged.clusters),
+        "kappa": _number(kappa, judged.clusters),
         "labels": [
-            {"name": name, "precision": _number(precision[place]), "recall": _number(recall[place])}
-            for place, name in enumerate(document.shown_names)
+            {"name": name, "precision": _number(right_of, rows_of), "recall": _number(of_truth, true_rows)}
+            for name, right_of, rows_of, of_truth, true_rows in zip(
+                document.shown_names, precision, units[0], recall, units[1], strict=True
+            )
         ],
     }
 
@@ -122,14 +134,28 @@ def _powered(
     drawn = np.nan_to_num(np.stack([share, above])[:, :, 1:])
     away = drawn - drawn.mean(axis=2, keepdims=True)
     covariance, variance = (away[0] * away[1]).sum(axis=1), (away[1] ** 2).sum(axis=1)
-    power = np.clip(-covariance / np.where(variance > 0, variance, np.inf), 0, 1)
-    return np.asarray(share + power[:, None] * above)
+    power = np.clip(-covariance / np.where(variance > 0, variance, np.inf), 0, 1) * (everything.decided > 0)
+    return np.asarray(np.clip(share + power[:, None] * above, 0, 1))
 
 
-def _number(replicated: np.ndarray) -> dict[str, float | None]:
-    """The value and its interval, from the value and its replicates `(1 + R,)`."""
-    value, replicates = float(replicated[0]), replicated[1:]
-    low, high = (np.nan, np.nan) if len(replicates) < 2 else (interval(replicates).low, interval(replicates).high)
+def _units(cluster: np.ndarray, cell: np.ndarray, cells: int) -> np.ndarray:
+    """How many clusters have rows in each cell."""
+    pairs = np.unique(cell * (int(cluster.max()) + 1) + cluster)
+    return np.bincount(pairs // (int(cluster.max()) + 1), minlength=cells)
+
+
+def _number(replicated: np.ndarray, units: int) -> dict[str, float | None]:
+    """The value and its interval, from the value and its replicates `(1 + R,)`, over so many clusters.
+
+    Where no resample differs, as of rows that are all right, it is that of as many independent rows.
+    """
+    value, replicates, where = float(replicated[0]), replicated[1:], UNKNOWN
+    if len(replicates) > 1 and units >= FEWEST_GROUPS:
+        where = interval(replicates)
+    low, high = where.low, where.high
+    if low == high and value in (0, 1):
+        ends = interval_of_share(np.array([value * units]), np.array([units]))
+        low, high = float(ends[0][0]), float(ends[1][0])
     return {"value": plain(value), "low": plain(low), "high": plain(high)}
 
 

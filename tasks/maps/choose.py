@@ -2,8 +2,8 @@
 
 The fits shrink by themselves, so nothing is added for being complex; how sure the gain is beside the confidence stands
 in an interval, and does not choose. Where rows were drawn with known probabilities, losses are those of all rows: each
-counts by the inverse. The fits take no weights: how often a decision is right at a confidence and a label does not
-depend on how many rows were drawn there.
+counts by the inverse. Curves take no weights: how often a decision is right at a confidence and a label does not depend
+on how many rows were drawn there, and what is one for all labels loses where it would.
 """
 
 from collections.abc import Mapping, Sequence

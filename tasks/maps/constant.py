@@ -16,6 +16,6 @@ class Constant(Value):
     share: Annotated[float, Field(gt=0, lt=1)]
 
 
-def fit_constant(correct: int, rows: int) -> Constant:
+def fit_constant(correct: float, rows: int) -> Constant:
     """The share of `correct` among `rows`, with one more of each assumed, so that it is not 0 or 1 (Laplace's rule)."""
     return Constant((correct + 1) / (rows + 2))

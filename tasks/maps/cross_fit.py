@@ -125,7 +125,7 @@ def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:
     if rows.logits is not None:
         return fit_on_first(name, rows.logits, rows.label, [len(rows)], seed=seed)[0]
     if name == CONSTANT:
-        return fit_constant(int(rows.correct.sum()), len(rows))
+        return fit_constant(np.average(rows.correct, weights=rows.weight) * len(rows), len(rows))
     if name == "uncal":
         return Identity()
     assert rows.confidence is not None

@@ -43,6 +43,7 @@ class JudgedDecisions:
     cluster: np.ndarray  # (n,) int64, 0..C-1, the rows of one group
     logit: dict[str, np.ndarray]  # by VIEWS: (n,) float64, infinite ones too
     probability: dict[str, np.ndarray]  # the same in [0, 1]
+    times: np.ndarray  # (n,) how often its row is there
 
     @classmethod
     def of(cls, rows: PredictedRows, scored: Scored) -> "JudgedDecisions":
@@ -55,8 +56,8 @@ class JudgedDecisions:
         if rows.group is not None:  # numbered in the order of their names
             cluster = pl.Series(rows.group, dtype=pl.String).rank("dense").to_numpy().astype(np.int64) - 1
         at, probabilities = rows.copies, {"confidence": scored.confidence, "reliability": reliability}
-        views = ({by: of[at] for by, of in view.items()} for view in (logits, probabilities))
-        return cls(rows.correct[at], rows.decision[at], cluster[at], *views)
+        logits, probabilities = ({by: of[at] for by, of in view.items()} for view in (logits, probabilities))
+        return cls(rows.correct[at], rows.decision[at], cluster[at], logits, probabilities, np.bincount(at)[at])
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -149,14 +150,15 @@ def _shares(judged: JudgedDecisions, cell: np.ndarray, cells: int) -> list[dict[
     Rows of a group stand and fall together, so they count for as many as would, each by itself, leave the share as
     uncertain as the groups do (Kish, 1965); where all rows are right, or wrong, as if each group were one row.
     """
-    pair, at = np.unique(cell * judged.clusters + judged.cluster, return_inverse=True)
+    own, (pair, at) = cell, np.unique(cell * judged.clusters + judged.cluster, return_inverse=True)
     cell, rows, n_correct = pair // judged.clusters, np.bincount(at), np.bincount(at, judged.correct)
     total = np.bincount(cell, rows, cells)
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.bincount(cell, n_correct, cells) / total
         by_groups = share * (1 - share) * total**2 / np.bincount(cell, (n_correct - share[cell] * rows) ** 2, cells)
         as_groups = total**2 / np.bincount(cell, rows.astype(float) ** 2, cells)
-        effective = np.minimum(np.where((share > 0) & (share < 1), by_groups, as_groups), total)
+        effective = np.where((share > 0) & (share < 1), by_groups, as_groups)
+        effective = np.minimum(effective, total**2 / np.bincount(own, judged.times, cells))
         z2 = ndtri(0.975) ** 2 / effective
         middle, half = share + z2 / 2, np.sqrt(z2 * (share * (1 - share) + z2 / 4))
     enough = np.bincount(cell, minlength=cells) >= FEWEST_GROUPS

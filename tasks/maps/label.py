@@ -15,6 +15,7 @@ from scipy.special import expit
 
 from tasks.maps.apply import Progress, scored_file
 from tasks.maps.document import MapDocument
+from tasks.maps.labelled import grouped_by
 from tasks.predictions.files import as_frame, numbered, opened
 from tasks.predictions.output import check_output, write_frame
 from tasks.predictions.rows import WEIGHT, listed
@@ -64,6 +65,10 @@ def label_next(
     file = opened(predictions)
     if there := [name for name in ("label", WEIGHT) if name in file.schema.names]:
         raise BadInput(f"{predictions} has the column {there[0]} already; give the rows without labels, and drop it")
+    if grouped_by(document):
+        raise BadInput(
+            "the map reads signals of whole groups, which single rows do not hold; fit without them to draw rows"
+        )
     layout, scores = scored_file(document, predictions, progress)
     split = out.suffix == ".csv" and len(layout.columns) == 1 and document.input == "logits"
     check_output(file, out, split=layout.columns if split else ())

@@ -6,6 +6,7 @@ is fitted on all folds. A part may be kept aside, which no fit sees at all. Who 
 its parts instead, with its parted queries and its leaking temperature.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -106,6 +107,7 @@ def read_to_fit(
         n_labels = labels_in(frame, ["decision", "label"], str(predictions))
     rows = checked_rows(frame, layout, str(predictions), names=names, n_labels=n_labels)
     n_labels = n_labels or rows.n_labels
+    _refuse_parts_of_groups(rows, signals, predictions)
     fitted = divide(len(rows), rows.group, seed, hold_out=hold_out).fitted if signals else None
     known, values = read_signals(signals, frame, rows, n_labels, str(predictions), learn_on=fitted)
     return rows.with_signals(values), n_labels, known
@@ -136,6 +138,7 @@ def read_to_judge(
     also = [signal.name for signal in document.signals] + ([by] if by else [])
     frame = _read(file, layout, [name for name in also if name in file.schema.names])
     rows = checked_rows(frame, layout, str(predictions), names=document.label_names, n_labels=n_labels)
+    _refuse_parts_of_groups(rows, also, predictions)
     computed = group_signals(frame[by].cast(pl.String).to_numpy(), relevance(rows, n_labels)) if by else None
     signals = read_signals(document.signals, frame, rows, n_labels, str(predictions), computed=computed)[1]
     rows = rows.with_signals(signals)
@@ -195,6 +198,13 @@ def _unseen_in_the_paper(document: MapDocument, rows: PredictedRows) -> np.ndarr
     if not isinstance(document.calibrator.fitted, Identity):  # which learns nothing
         unseen[calibrator_fit] = False
     return np.flatnonzero(unseen)
+
+
+def _refuse_parts_of_groups(rows: PredictedRows, signals: Iterable[str], file: Path) -> None:
+    if rows.weight is not None and not set(COMPUTED).isdisjoint(signals):
+        raise BadInput(
+            f"{file} holds drawn rows, not whole groups, so it has no group_rank and group_gap; leave these out"
+        )
 
 
 def _read(file: Predictions, layout: Layout, also: list[str]) -> pl.DataFrame:

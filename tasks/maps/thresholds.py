@@ -169,12 +169,16 @@ def independent_rows(rows: PredictedRows, seed: int) -> tuple[np.ndarray, list[s
 
     Rows that were drawn with unequal chances stay with a chance in proportion to the inverse, since binomial tails know
     no weights. Rows of one group stand and fall together: one of each group stays, drawn by `seed`. What is guaranteed
-    then speaks of a random row of a new group, so that large groups count no more than small ones.
+    then speaks of a random row of a new group, so that large groups count no more than small ones; of drawn rows, whose
+    groups are not whole, it speaks of a random row: a group stays with a chance in proportion to its rows.
     """
     kept, notes = np.arange(len(rows)), []
     if rows.weight is not None:
         kept = np.flatnonzero(np.random.default_rng(seed).random(len(rows)) * rows.weight.max() < rows.weight)
         notes.append(f"Of the rows {len(kept):,} are used, drawn so that all rows were as likely to be among them.")
+    if rows.group is not None and rows.weight is not None:  # of a group as likely as it has rows
+        _, of_group, sizes = np.unique(rows.group[kept], return_inverse=True, return_counts=True)
+        kept = kept[(np.random.default_rng(seed).random(len(sizes)) * sizes.max() < sizes)[of_group]]
     if rows.group is not None:
         order = kept[np.random.default_rng(seed).permutation(len(kept))]
         kept = np.sort(order[np.unique(rows.group[order], return_index=True)[1]])

@@ -111,7 +111,8 @@ class PredictedRows:
         """Numbers of rows `(m,)`, rising, each as often as its weight says, in whole numbers of a common unit."""
         if self.weight is None:
             return np.arange(len(self))
-        times = np.rint(self.weight / self.weight.mean() * np.clip(MOST_COPIES / len(self), 10, 100))
+        times = self.weight / self.weight.mean() * np.clip(MOST_COPIES / len(self), 10, 100) + 1e-9
+        times = np.floor(times + np.random.default_rng(0).random(len(self)))  # right on the average
         return np.repeat(np.arange(len(self)), np.maximum(times, 1).astype(np.int64))
 
     def with_signals(self, signals: np.ndarray | None) -> "PredictedRows":
@@ -216,8 +217,8 @@ def checked_rows(
     weight = None
     if layout.weight is not None:
         weight = numbers(frame[layout.weight], rows)
-        wrong = ~((weight > 0) & (weight < np.inf))
-        what = "it must be above 0, as one over the probability with which the row was drawn"
+        wrong = ~((weight > 0) & (weight <= LARGEST_LOGIT))
+        what = "it must be above 0, as one over the probability with which the row was drawn, and no larger than 1e12"
         rows.refuse(wrong, lambda row: f"{layout.weight} is {weight[row]}; {what}")
     return PredictedRows(logits, confidence_only, decision, label, group, None, weight)
 
