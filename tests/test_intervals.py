@@ -136,7 +136,7 @@ def test_bags_of_many_groups_vary_as_the_groups_do(monkeypatch):
     monkeypatch.setattr(resampling, "MOST_CLUSTERS", 100)  # of 4,000
     draws = resample(group, resamples=400, seed=0)
     assert len(np.unique(np.stack([draws.cluster, group]), axis=1).T) == 4000  # a group falls in one bag
-    assert set(np.bincount(draws.cluster)) == {200}
+    assert (draws.clusters, draws.groups, set(np.bincount(draws.cluster))) == (100, 4000, {200})
     for key, replicates in of_reliability(t, correct, draws=draws).items():
         assert interval(replicates).standard_error == pytest.approx(interval(exact[key]).standard_error, rel=0.35)
     order = np.random.default_rng(0).permutation(len(t))

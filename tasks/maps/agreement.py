@@ -92,7 +92,8 @@ def agreement(
         by_chance = (decided * of_label).sum(axis=0)
         kappa = (diagonal.sum(axis=0) - by_chance) / (1 - by_chance)
         recall = diagonal / of_label
-    units = [_units(cluster, cell, n_labels) for cell in (decision, label)]
+    pairs = (np.unique(cell * judged.clusters + cluster) // judged.clusters for cell in (decision, label))
+    units = [np.bincount(of_cell, minlength=n_labels) for of_cell in pairs]
     return {
         "rows": len(rows) if everything is None else int(everything.decided.sum()),
         "accuracy": _number(accuracy[0], judged.clusters),
@@ -136,12 +137,6 @@ def _powered(
     covariance, variance = (away[0] * away[1]).sum(axis=1), (away[1] ** 2).sum(axis=1)
     power = np.clip(-covariance / np.where(variance > 0, variance, np.inf), 0, 1) * (everything.decided > 0)
     return np.asarray(np.clip(share + power[:, None] * above, 0, 1))
-
-
-def _units(cluster: np.ndarray, cell: np.ndarray, cells: int) -> np.ndarray:
-    """How many clusters have rows in each cell."""
-    pairs = np.unique(cell * (int(cluster.max()) + 1) + cluster)
-    return np.bincount(pairs // (int(cluster.max()) + 1), minlength=cells)
 
 
 def _number(replicated: np.ndarray, units: int) -> dict[str, float | None]:

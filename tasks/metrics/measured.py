@@ -117,7 +117,7 @@ def bounded(
                 pair = Comparison(before, estimate(calibrator, variant, metric))
                 table.append(place | {"quantity": "after"} | _numbers(pair.after))
                 table.append(place | {"quantity": "delta"} | _numbers(pair.change) | {"p": pair.change.p})
-    return [{**row, "groups": draws.clusters} for row in table]
+    return [{**row, "groups": draws.groups} for row in table]
 
 
 def _numbers(estimate: Estimate) -> dict[str, float]:

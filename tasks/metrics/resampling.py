@@ -39,6 +39,7 @@ class Resamples:
     clusters: int
     resamples: int
     seed: int
+    groups: int  # in the clusters
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -136,7 +137,7 @@ def resample(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
     if len(names) > MOST_CLUSTERS:
         cluster = (np.random.default_rng(seed).permutation(len(names)) % MOST_CLUSTERS)[cluster]
     cluster.flags.writeable = False
-    return Resamples(cluster, min(len(names), MOST_CLUSTERS), resamples, seed)
+    return Resamples(cluster, min(len(names), MOST_CLUSTERS), resamples, seed, len(names))
 
 
 def _draw(clusters: int, resamples: int, seed: int) -> np.ndarray:
