@@ -78,7 +78,7 @@ def fit(
     from tasks.maps.learn import learn_map
 
     check_place(out, predictions)
-    names, asked = _names("--labels", labels, least=2), _names("--signals", signals) or ()
+    names, asked = _names("--labels", labels, "bad,fair,good", 2), _names("--signals", signals, "length,source") or ()
     if not (group or "").isprintable():
         raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
     if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings:
@@ -231,15 +231,15 @@ def sql(
     return expression
 
 
-def _names(option: str, given: str | None, *, least: int = 1) -> tuple[str, ...] | None:
-    """`bad,fair,good` as names, of labels or of columns."""
+def _names(option: str, given: str | None, example: str, least: int = 1) -> tuple[str, ...] | None:
+    """What is given like the `example` as names, of labels or of columns."""
     if given is None:
         return None
     one_line = [given] if given.isprintable() else []
     names = tuple(name.strip() for name in next(csv.reader(one_line, skipinitialspace=True), []))
     if len(names) < least or len(set(names)) < len(names) or not all(names):
         many = f"{least} names or more" if least > 1 else "names"
-        raise BadInput(f"{option} is {given!r}; it must give {many} on one line, each once: bad,fair,good")
+        raise BadInput(f"{option} is {given!r}; it must give {many} on one line, each once: {example}")
     return names
 
 

@@ -20,6 +20,7 @@ from tasks.maps.reliability_map import Scored
 from tasks.metrics.intervals import UNKNOWN, interval, interval_of_share
 from tasks.metrics.measured import SEED
 from tasks.metrics.resampling import FEWEST_GROUPS, resample
+from tasks.predictions.files import opened
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 
@@ -36,7 +37,7 @@ class AllRows:
     @classmethod
     def read(cls, document: MapDocument, predictions: Path, progress: Progress) -> "AllRows":
         """Of the rows of a file; BadInput for one that cannot be read."""
-        scores = scored_file(document, predictions, progress)[1]
+        scores = scored_file(document, opened(predictions), progress)[1]
         if scores.is_empty():
             raise BadInput(
                 f"{predictions} has no rows; --unlabelled names the file that the labelled rows were drawn from"

@@ -170,14 +170,14 @@ def _added_names(document: MapDocument, file: Predictions) -> dict[str, str]:
     return names
 
 
-def scored_file(document: MapDocument, predictions: Path, progress: Progress) -> tuple[Layout, pl.DataFrame]:
+def scored_file(document: MapDocument, file: Predictions, progress: Progress) -> tuple[Layout, pl.DataFrame]:
     """How a file of predictions is read, and what the map says of its rows, with the columns of SCORES.
 
     Raises:
-        BadInput: a file, column or row that cannot be read.
+        BadInput: a column or row that cannot be read.
     """
-    file, by = opened(predictions), grouped_by(document)
-    layout = find_layout(file.schema.names, str(predictions), labelled=False, group=by, reads=document.input)
+    by, names = grouped_by(document), file.schema.names
+    layout = find_layout(names, str(file.path), labelled=False, group=by, reads=document.input)
     return layout, pl.concat([pl.DataFrame(schema=SCORES), *_scores(document, file, layout, progress)])
 
 

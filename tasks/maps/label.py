@@ -69,7 +69,7 @@ def label_next(
         raise BadInput(
             "the map reads signals of whole groups, which single rows do not hold; fit without them to draw rows"
         )
-    layout, scores = scored_file(document, predictions, progress)
+    layout, scores = scored_file(document, file, progress)
     split = out.suffix == ".csv" and len(layout.columns) == 1 and document.input == "logits"
     check_output(file, out, split=layout.columns if split else ())
     if not 0 < rows <= len(scores):
