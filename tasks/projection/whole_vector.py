@@ -1,15 +1,16 @@
 """A reliability from the whole vector of logits: what a class-wise recalibration says of the fixed decision.
 
 Temperature scaling first, then a bias and a factor for each label and what one logit says of another label, which a
-ridge draws to temperature scaling (structured matrix scaling: Berta et al., 2025, with their penalties). It is a score
-of the decision that was made: neither the decision nor a probability follows it.
+ridge draws to temperature scaling (structured matrix scaling: Berta et al., 2025, with their penalties). Where the rows
+say little of all that, it is temperature scaling: the two are weighed by their marginal likelihoods. It is a score of
+the decision that was made: neither the decision nor a probability follows it.
 """
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import numpy as np
-from scipy.special import log_softmax
+from scipy.special import expit, log_softmax
 
 from tasks.calibrators.matrix import multinomial_loss, with_ridge
 from tasks.calibrators.temperature import fit_temperature
@@ -41,7 +42,8 @@ def fit_whole_vector(logits: np.ndarray, labels: np.ndarray) -> WholeVector:
     """The recalibration of n rows: logits `(n, K)` and true labels `(n,)` 0..K-1.
 
     With logits in units of the temperature, K/n times the square is added to the mean log loss for each bias and for
-    what each factor differs from 1 by, and K (K - 1)/n times for each weight of another label's logit. Beyond
+    what each factor differs from 1 by, and K (K - 1)/n times for each weight of another label's logit. What this moves
+    counts as much as it is likely beside temperature scaling, by Laplace's approximation and even odds. Beyond
     `MOST_LABELS` labels it is temperature scaling.
     """
     beside, (n, n_labels) = _beside_largest(logits), logits.shape
@@ -53,7 +55,10 @@ def fit_whole_vector(logits: np.ndarray, labels: np.ndarray) -> WholeVector:
         ridge[:, -1] = 2 * n_labels / n
         loss = multinomial_loss(np.vstack([beta * beside.T, np.ones(n)]), np.asarray(labels), n_labels)
         posterior = with_ridge(loss, start, np.arange(start.size), ridge.ravel())
-        table = newton(posterior, start.ravel(), float(ridge.min()), settled=1e-9 / n).reshape(start.shape)
+        moved = newton(posterior, start.ravel(), float(ridge.min()), settled=1e-9 / n)
+        value, _, hessian = posterior(moved)
+        evidence = n * (loss(start.ravel())[0] - value) + (np.log(ridge).sum() - np.linalg.slogdet(hessian)[1]) / 2
+        table = start + expit(evidence) * (moved.reshape(start.shape) - start)
     return WholeVector(beta * table[:, :-1], table[:, -1])
 
 
