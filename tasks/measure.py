@@ -1,4 +1,4 @@
-"""Prefect tasks: what one protocol seed measures, also on fewer rows and where a choice is made otherwise; intervals."""
+"""Prefect tasks: what one protocol seed measures, also on fewer rows and with another choice, and intervals."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
