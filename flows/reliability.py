@@ -15,11 +15,10 @@ from rich.progress import track
 
 from flows.engine import alive, outcome, progress, task_runner
 from flows.server import find_server, server_needed
-from tasks.baselines import baselines
 from tasks.calibrate import calibrate
 from tasks.calibrators import CALIBRATORS
 from tasks.expectations.check import GateFailed
-from tasks.measure import bootstrap_intervals, measure
+from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
 from tasks.project import project
 from tasks.projection.device import available_device
 from tasks.protocol import store
@@ -30,10 +29,8 @@ from tasks.protocol.splits import validation_rows
 from tasks.protocol.store import Base
 from tasks.provenance.lock import locked
 from tasks.provenance.stage import command, stage_run
-from tasks.sensitivity import sensitivity
-from tasks.show import show, show_gates
 from tasks.validate import check_inputs, check_invariants
-from tasks.write import write_runs
+from tasks.write import show, show_gates, write_runs
 
 Futures = dict[str, dict[str, Any]]  # what is made -> the place in words -> its future
 

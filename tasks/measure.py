@@ -1,16 +1,28 @@
-"""Prefect tasks: the metrics of one protocol seed, as long rows, and their intervals over all seeds."""
+"""Prefect tasks: what one protocol seed measures, also on fewer rows and with another choice, and intervals."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.metrics.measured import averaged, bounded, measured
+from tasks.calibrators import fit_on_first
+from tasks.metrics.measured import Measurement, averaged, bounded, changed_metrics, measured
+from tasks.metrics.probability import accuracy
+from tasks.metrics.registry import Probabilities, Reliability, compared, metrics_of
+from tasks.projection.batch import Batch, project_together
+from tasks.projection.decisions import Decisions
+from tasks.projection.simplex import project_simplex
+from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.params import MetricParams
-from tasks.protocol.results import METRICS, Calibrated, Projected
+from tasks.protocol.params import MetricParams, Params
+from tasks.protocol.results import METRICS, RIVALS, SENSITIVITY, SIMPLEX, Calibrated, Projected
+from tasks.protocol.splits import ValidationRows, validation_rows
+from tasks.protocol.store import Base, base_folder, read_base
+
+Varied = tuple[str, str, Measurement]  # calibrator, alternative, and what it measures
 
 
 @task(task_run_name="measure/{projected.seed}", cache_policy=NO_CACHE)
@@ -50,3 +62,102 @@ def bootstrap_intervals(
     means = pl.concat(measured).group_by(keys).agg(pl.col("value").mean())
     values = {(calibrator, variant, metric): value for calibrator, variant, metric, value in means.iter_rows()}
     return pl.DataFrame(bounded(projected, test, values, ran, params), infer_schema_length=None)
+
+
+@task(task_run_name="baselines/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
+def baselines(
+    calibrated: list[Calibrated],
+    both_parts: list[Calibrated],
+    steps: tuple[int, ...],
+    parts: ValidationRows,
+    test: FixedDecisions,
+    params: Params,
+    device: str,
+) -> pl.DataFrame:
+    """Return rows of seed, rows asked for (`steps`) and true numbers of fit rows, calibrator, variant, metric, value.
+
+    MRP takes as many projection-fit rows as its calibrator takes calibrator-fit rows. So that no rival lacks a label,
+    `both_parts` were fitted on as many rows of each; that leaves MRP none, and only confidence is measured.
+    """
+    settings, names = params.projection, [fit.calibrator for fit in calibrated]
+    few = [[fit.few[asked] for fit in calibrated] for asked in steps]
+    first = [parts.first(asked) for asked in steps]
+    batches = [Batch.under(fits, rows, settings, device) for fits, rows in zip(few, first, strict=True)]
+    measurements: list[tuple[object, ...]] = []
+    for asked, fits, rows, curves in zip(steps, few, first, project_together(batches), strict=True):
+        counts = parts.seed, asked, len(rows.calibrator_fit), len(rows.projection_fit)
+        for name, calibrator, mrp in zip(names, fits, curves, strict=True):
+            seen = Decisions.under(calibrator, test)
+            logits = {"confidence": seen.confidence_logit, "mrp": mrp(seen)}
+            measurements += [(*counts, name, *row) for row in compared(logits, test.correct, params.metrics)]
+    for fit in both_parts:
+        for asked in steps:
+            place = parts.seed, asked, min(2 * asked, fit.rows), 0, fit.calibrator
+            logits = {"confidence": Decisions.under(fit.few[2 * asked], test).confidence_logit}
+            measurements += [(*place, *row) for row in compared(logits, test.correct, params.metrics)]
+    return pl.DataFrame(measurements, schema=RIVALS, orient="row")
+
+
+def _refitted(parts: ValidationRows, base: Base, params: Params, device: str) -> Iterator[Varied]:
+    """Each alternative of the protocol, and each base predictor that there is logits of: what takes new fits."""
+    names, settings, fits = params.sensitivity.calibrators, params.projection, {}
+    for option, alternative in params.sensitivity.alternatives.items():
+        other_base = alternative.base and base_folder(base.name, "sensitivity", f"{alternative.base}.parquet").exists()
+        if not (other_base or alternative.protocol):
+            continue
+        other = read_base(base.name, alternative.base) if other_base else base
+        cut = validation_rows(other.validation, parts.seed, params.with_alternative(option).protocol)
+        rows = ((name, cut.fit_rows(name)) for name in names)
+        calibrators = [fit_on_first(name, fit.logits, fit.labels, [len(fit)], seed=cut.seed)[0] for name, fit in rows]
+        fits[option] = calibrators, Batch.under(calibrators, cut, settings, device), other.test
+    together = project_together([batch for _, batch, _ in fits.values()])
+    for (option, (calibrators, _, test)), curves in zip(fits.items(), together, strict=True):
+        for name, calibrator, mrp in zip(names, calibrators, curves, strict=True):
+            seen = Decisions.under(calibrator, test)
+            logits = {"confidence": seen.confidence_logit, "mrp": mrp(seen)}
+            yield name, option, ("confidence", "accuracy", accuracy(test.decision, test.labels))
+            yield from ((name, option, row) for row in compared(logits, test.correct, params.metrics))
+
+
+def _remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: Params) -> Iterator[Varied]:
+    """Each alternative of projection, MRC and metrics, where `labels (n,)` are the true ones."""
+    for option, alternative in params.sensitivity.alternatives.items():
+        if alternative.base or alternative.protocol:
+            continue
+        other = params.with_alternative(option)
+        varied, only = projected.rows, changed_metrics(params.metrics, other.metrics)
+        if other.projection != params.projection:
+            again = project_batch(replace(batch, settings=other.projection), ("mrp",))["mrp"]
+            seen = (Decisions(rows.reliability_logits["confidence"], rows.decision) for rows in varied)
+            logits = [{"mrp": mrp(decisions)} for mrp, decisions in zip(again, seen, strict=True)]
+            varied = [replace(rows, reliability_logits=of) for rows, of in zip(varied, logits, strict=True)]
+            only = {metric.key for metric in metrics_of(Reliability)}
+        elif other.simplex != params.simplex:
+            mrp = [(rows.log_probabilities, rows.decision, rows.reliability_logits["mrp"]) for rows in varied]
+            mrc = [project_simplex(*of, off_top_alpha=other.simplex.off_top_alpha) for of in mrp]
+            varied = [replace(rows, simplex=of) for rows, of in zip(varied, mrc, strict=True)]
+            only = {metric.key for metric in metrics_of(Probabilities)}
+        for rows in varied:
+            for row in measured(rows, labels, other.metrics, seed=projected.seed, only=only):
+                if other.simplex == params.simplex or row[0] == SIMPLEX:
+                    yield rows.calibrator, option, row
+
+
+@task(task_run_name="sensitivity/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
+def sensitivity(
+    projected: Projected, calibrated: list[Calibrated], parts: ValidationRows, base: Base, params: Params, device: str
+) -> pl.DataFrame:
+    """Return rows of calibrator, seed, option, variant, metric, value, of each alternative in params.yaml.
+
+    Only the calibrators of the tables are varied, and only what an alternative bears on is measured; of another
+    projection that is MRP itself, not the MRC made from it. Another protocol or base predictor takes new fits, which
+    are made under the calibrators of `sensitivity` alone.
+    """
+    kept = [place for place, fit in enumerate(calibrated) if fit.calibrator in params.calibrators]
+    projected = replace(projected, rows=[projected.rows[place] for place in kept])
+    calibrators = [calibrated[place].value for place in kept]
+    batch = Batch.under(calibrators, parts, params.projection, device)
+    varied = *_refitted(parts, base, params, device), *_remeasured(projected, batch, base.test.labels, params)
+    return pl.DataFrame(
+        [(calibrator, parts.seed, option, *row) for calibrator, option, row in varied], schema=SENSITIVITY, orient="row"
+    )

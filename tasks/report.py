@@ -11,11 +11,17 @@ from prefect.cache_policies import NO_CACHE
 
 from tasks.calibrators import DRAWN_IN_THE_PAPER
 from tasks.figures import drawn_for
-from tasks.figures.figure import DrawnFigure, pdf, svg
+from tasks.figures.figure import DrawnFigure, Results, pdf, svg
 from tasks.figures.overview import picture
-from tasks.figures.results import Results
-from tasks.page.page import DataSet, dvc_plots_page, html
-from tasks.page.words import facts_in_words, gates_of, provenance_in_words, verdict_in_words
+from tasks.page.page import (
+    DataSet,
+    dvc_plots_page,
+    facts_in_words,
+    gates_of,
+    html,
+    provenance_in_words,
+    verdict_in_words,
+)
 from tasks.protocol import store
 from tasks.protocol.params import Params
 from tasks.protocol.results import FAILED, display_name
@@ -23,8 +29,7 @@ from tasks.protocol.store import REPORT, read_json, read_parquet, write_json, wr
 from tasks.provenance.checkout import commit
 from tasks.provenance.manifest import versions
 from tasks.tables import TABLES, headline
-from tasks.tables.display import shown
-from tasks.tables.latex import latex
+from tasks.tables.display import latex, shown
 from tasks.tables.runs import Runs
 
 SHOWN_ROWS = 200  # of a table in the Prefect UI

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
@@ -41,23 +40,11 @@ def check_invariants(projected: Projected, calibrated: list[Calibrated], dataset
         GateFailed: they are not; the message names the data set, the seed, the calibrator and what differs.
     """
     base = read_base(dataset)
-    outgoing = [
-        Outgoing(
-            calibrator=rows.calibrator,
-            decision_before=decide(base.test.logits),
-            decision_after=rows.decision,
-            log_probabilities_before=fit.value(base.test.logits),
-            log_probabilities_after=rows.log_probabilities,
-            reliability_logits=rows.reliability_logits["mrp"],
-            smallest_increment=float(np.diff(rows.lattices["mrp"].values, axis=1).min()),
-            kkt=rows.kkt,
-            violations=rows.violations,
-        )
-        for fit, rows in zip(calibrated, projected.rows, strict=True)
-    ]
+    test, fits = base.test, zip(calibrated, projected.rows, strict=True)
+    outgoing = [Outgoing(decide(test.logits), fit.value(test.logits), rows) for fit, rows in fits]
     record = check_unchanged(
         outgoing,
-        labels=base.test.labels,
+        labels=test.labels,
         seed0_accuracy=base.seed0_accuracy,
         ece_bins=ece_bins,
         coordinates={"dataset": dataset, "seed": projected.seed},

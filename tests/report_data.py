@@ -15,7 +15,7 @@ import polars as pl
 from scipy.special import expit, logit, softmax
 
 from tasks.figures import drawn_for
-from tasks.figures.results import Results
+from tasks.figures.figure import Results
 from tasks.metrics.probability import accuracy, ece
 from tasks.metrics.registry import COMPARED, of_reliability
 from tasks.projection.variants import PROJECTED

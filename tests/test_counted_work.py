@@ -14,13 +14,12 @@ from fits import fits, simulated
 from maps import document, predictions
 
 from flows import reliability
-from tasks.baselines import baselines
 from tasks.calibrate import calibrate, fit_key
 from tasks.calibrators import calibrators_for
 from tasks.maps import reliability_map
 from tasks.maps.apply import apply_map
 from tasks.maps.reliability_map import AT_ONCE
-from tasks.measure import bootstrap_intervals, measure
+from tasks.measure import baselines, bootstrap_intervals, measure
 from tasks.metrics import resampling
 from tasks.predictions import files
 from tasks.project import project

@@ -13,8 +13,7 @@ from scipy.special import expit, logit
 from tasks.projection.adam_lattice import fit_lattices
 from tasks.projection.curves import Curves
 from tasks.projection.exact import LEAST_INCREMENT, RIDGE, CellRows, Exact, fit_exact
-from tasks.projection.lattice import FitRows, uniform_knots
-from tasks.projection.quadrature import nodes
+from tasks.projection.lattice import FitRows, nodes, uniform_knots
 from tasks.protocol.params import ProjectionParams
 
 SETTINGS = ProjectionParams()

@@ -29,7 +29,7 @@ from tasks.expectations.invariants import Outgoing, check_unchanged, measured_ru
 from tasks.expectations.pairs import check_contract, check_pairs, class_mix, outline
 from tasks.metrics.probability import accuracy
 from tasks.protocol.decisions import decide
-from tasks.protocol.results import Projected
+from tasks.protocol.results import Projected, ProjectedDecisions
 from tasks.protocol.splits import SPLITS, draw_splits
 from tasks.protocol.store import base_folder, failed_gates_file, read_json, runs_folder, write_json
 
@@ -168,23 +168,30 @@ def outgoing(calibrator: str = "ts", n: int = 400, K: int = 3, seed: int = 3) ->
     logits, labels = rng.normal(size=(n, K)), rng.integers(0, K, n)
     before, after = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)) for _ in range(2))
     reliability = rng.normal(size=n) * 5
-    return Outgoing(calibrator, decide(logits), decide(logits), before, after, reliability, 0.01, 1e-12, ()), labels
+    rows = decide(logits), after, {"mrp": reliability}, rising_by(0.01), None, 0.0, 1e-12, ()
+    return Outgoing(decide(logits), before, ProjectedDecisions(calibrator, *rows)), labels
+
+
+def rising_by(increment: float) -> dict[str, SimpleNamespace]:
+    return {"mrp": SimpleNamespace(values=np.array([[0.0, increment]]))}
 
 
 def gate_unchanged(*rows: Outgoing, accuracy_seed0: float | None = None, **changes: object) -> dict:
-    """The gate's record of the rows of `outgoing`, or of others, with changes of the first."""
+    """The gate's record of the rows of `outgoing`, or of others, with changes of what the first hands on."""
     made, labels = outgoing()
-    ours = [replace(rows[0] if rows else made, **changes), *rows[1:]]
-    known = accuracy(made.decision_before, labels) if accuracy_seed0 is None else accuracy_seed0
+    first = rows[0] if rows else made
+    before = changes.pop("before", first.log_probabilities)
+    ours = [first._replace(log_probabilities=before, after=replace(first.after, **changes)), *rows[1:]]
+    known = accuracy(made.decision, labels) if accuracy_seed0 is None else accuracy_seed0
     place = {"dataset": "wands", "seed": 2}
     return check_unchanged(ours, labels=labels, seed0_accuracy=known, ece_bins=15, coordinates=place)
 
 
 def test_an_unchanged_run_passes_with_probabilities_of_zero_and_flat_curves_and_leaves_json_records():
     made, _ = outgoing()
-    for array in (made.log_probabilities_before, made.log_probabilities_after):
+    for array in (made.log_probabilities, made.after.log_probabilities):
         array[5] = [0.0, -np.inf, -np.inf]
-    record = gate_unchanged(made, outgoing("smart")[0], smallest_increment=0.0)
+    record = gate_unchanged(made, outgoing("smart")[0], lattices=rising_by(0.0))
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert {check["gate"]: check["rows"] for check in record["checks"]} == {"unchanged rows": 800, "unchanged run": 2}
     assert violated([record]) == []
@@ -192,20 +199,24 @@ def test_an_unchanged_run_passes_with_probabilities_of_zero_and_flat_curves_and_
 
 def changed(change, place: object, *fields: str) -> dict[str, np.ndarray]:
     """Arrays of `outgoing` with another value in one place."""
-    made = {field: getattr(outgoing()[0], field) for field in fields}
+    before, after = outgoing()[0], outgoing()[0].after
+    made = {field: before.log_probabilities if field == BEFORE else getattr(after, field) for field in fields}
     for array in made.values():
         array[place] = change(array[place])
     return made
 
 
-AFTER, BEFORE = "log_probabilities_after", "log_probabilities_before"
+AFTER, BEFORE = "log_probabilities", "before"
 BROKEN_ROWS = {  # what is broken -> the changed arrays, and words of the message
-    "decision": (changed(lambda d: (d + 1) % 3, 9, "decision_after"), ["decision_before", "1 of 400 rows"]),
+    "decision": (changed(lambda d: (d + 1) % 3, 9, "decision"), ["decision_before", "1 of 400 rows"]),
     "last bit": (changed(lambda p: np.nextafter(p, 0), (9, 1), AFTER), ["largest_difference", "1 of 400 rows"]),
     "NaN on one side": (changed(lambda _: NAN, (9, 1), AFTER), ["largest_difference = nan", "never NaN"]),
     "NaN on both sides": (changed(lambda _: NAN, (9, 1), BEFORE, AFTER), ["largest_difference = nan"]),
     "probability lost": (changed(lambda _: -np.inf, (9, 1), AFTER), ["largest_difference = inf"]),
-    "NaN reliability": (changed(lambda _: NAN, 9, "reliability_logits"), ["reliability = nan", "never NaN"]),
+    "NaN reliability": (
+        {"reliability_logits": {"mrp": np.where(np.arange(400) == 9, NAN, 0)}},
+        ["reliability = nan", "never NaN"],
+    ),
 }
 
 
@@ -220,8 +231,8 @@ def test_a_changed_row_closes_the_gate(arrays, words):
 
 def test_the_worst_row_is_named_first():
     made, _ = outgoing()
-    made.log_probabilities_after[:50, 0] += 1e-12
-    made.log_probabilities_after[37, 2] -= 0.5
+    made.after.log_probabilities[:50, 0] += 1e-12
+    made.after.log_probabilities[37, 2] -= 0.5
     with pytest.raises(GateFailed, match=r"found: 50 of 400 rows, such as row 37 of ts: largest_difference = 0.5"):
         gate_unchanged(made)
 
@@ -238,7 +249,7 @@ def test_the_last_bit_of_accuracy_and_ece_counts(metric, monkeypatch):
 
 def test_each_side_is_measured_on_its_own_arrays():
     (first, labels), (other, _) = outgoing(), outgoing(seed=4)
-    mixed = replace(first, decision_after=other.decision_after, log_probabilities_after=other.log_probabilities_after)
+    mixed = first._replace(after=other.after)
     measured, of_first, of_other = (measured_run(rows, labels, 0.5, 15) for rows in (mixed, first, other))
     for metric in ("accuracy", "ece"):
         assert measured[f"{metric}_before"] == of_first[f"{metric}_before"]
@@ -250,7 +261,9 @@ NOT_AS_DUE = {"accuracy_seed0": 0.999, "kkt": 2e-8, "smallest_increment": -1e-30
 
 @pytest.mark.parametrize("changes", [NOT_AS_DUE, dict.fromkeys(NOT_AS_DUE, NAN)])
 def test_a_run_that_is_not_as_it_must_be_closes_the_gate(changes):
-    message = str(refused(gate_unchanged, violations=("mrp: label 2 falls",), **changes))
+    handed_on = changes | {"lattices": rising_by(changes["smallest_increment"])}
+    del handed_on["smallest_increment"]
+    message = str(refused(gate_unchanged, violations=("mrp: label 2 falls",), **handed_on))
     wrong = {"violations": "mrp: label 2 falls", **changes}
     assert all(f"calibrator ts: {name} = {value}" in message for name, value in wrong.items()), message
 
@@ -259,9 +272,9 @@ def test_an_array_is_not_compared_with_itself_nor_with_one_of_another_shape_and_
     made, _ = outgoing()
     for what in ("decision", "log_probabilities"):
         with pytest.raises(ValueError, match=r"ts: \(400.* share memory"):
-            gate_unchanged(made, **{f"{what}_after": getattr(made, f"{what}_before")[:]})
+            gate_unchanged(made, **{what: getattr(made, what)[:]})
     with pytest.raises(ValueError, match=r"\(400, 3\) before and \(400, 1\) after"):
-        gate_unchanged(log_probabilities_after=np.zeros((400, 1)))
+        gate_unchanged(log_probabilities=np.zeros((400, 1)))
     with pytest.raises(ValueError, match="no calibrator to check"):
         check_unchanged([], labels=np.zeros(3, dtype=int), seed0_accuracy=1.0, ece_bins=15, coordinates={})
 

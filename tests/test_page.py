@@ -20,7 +20,7 @@ import yaml
 from dvc_render.vega import VegaRenderer
 
 from tasks.figures.style import DARK, LIGHT
-from tasks.page.words import gates_of
+from tasks.page.page import gates_of
 from tasks.protocol.store import REPORT
 from tasks.tables import TABLES
 from tests.report_data import BETTER, gate, made, reported, write_plotted

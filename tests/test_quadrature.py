@@ -10,8 +10,7 @@ from scipy.special import expit
 
 from tasks.projection.adam_lattice import Cells, fit_lattices, sort_into_cells
 from tasks.projection.exact import CellRows, fit_exact
-from tasks.projection.lattice import FitRows, uniform_knots
-from tasks.projection.quadrature import GENTLE, NODES, nodes
+from tasks.projection.lattice import GENTLE, NODES, FitRows, nodes, uniform_knots
 from tasks.protocol.params import ProjectionParams
 
 K, SETTINGS = 3, ProjectionParams()

@@ -15,14 +15,13 @@ import polars as pl
 import pytest
 
 from tasks.metrics.registry import COMPARED, ByLabel, Probabilities, Reliability, Simplex, View, metrics_of
-from tasks.page.words import verdict_in_words
+from tasks.page.page import verdict_in_words
 from tasks.projection.variants import variants_for
 from tasks.protocol.results import FAILED, display_name
 from tasks.tables import TABLES
 from tasks.tables.ablation import OURS
-from tasks.tables.display import ShownTable, cell, shown
+from tasks.tables.display import ShownTable, cell, escaped, latex, shown
 from tasks.tables.headline import headline, headline_sentence
-from tasks.tables.latex import escaped, latex
 from tasks.tables.overview import KEEP, MIXED, UNKNOWN, USE, overview_table
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tasks.tables.verdict import FOLDER, NOT_COMPARABLE, PLACE, printed, verdict_table

@@ -8,10 +8,9 @@ import polars as pl
 import pytest
 from scipy.special import expit, softmax
 
-from tasks.baselines import baselines
 from tasks.calibrate import calibrate, fit_key
 from tasks.expectations.check import GateFailed
-from tasks.measure import bootstrap_intervals, measure
+from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
 from tasks.metrics.probability import accuracy
 from tasks.metrics.registry import Probabilities, Reliability, metrics_of
 from tasks.metrics.spread import label_spread
@@ -22,7 +21,6 @@ from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
 from tasks.protocol.store import base_folder, read_base, read_members, write_decisions, write_logits
-from tasks.sensitivity import sensitivity
 from tasks.validate import check_inputs, check_invariants
 from tasks.write import optimum, sampled, scores, simplex
 

@@ -5,8 +5,7 @@ are (paper, section 4.4), and full-coverage accuracy is that of the seed-0 decis
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -14,27 +13,22 @@ from scipy.special import expit
 
 from tasks.expectations.check import Check, expect, expect_numbers, pass_gate
 from tasks.metrics.probability import accuracy, ece
+from tasks.protocol.results import ProjectedDecisions
 
 LARGEST_RESIDUAL = 1e-8  # of the Karush-Kuhn-Tucker conditions, at which a minimum counts as found
 REMEDY = "Trust no result of this run: a step between the base predictor and here changed what it had to leave alone."
 
 
-@dataclass(frozen=True)
-class Outgoing:
-    """The test rows of one calibrator: what must hold (`before`), and what the projection hands on (`after`).
+class Outgoing(NamedTuple):
+    """The test rows of one calibrator: what must hold, and what the projection hands on (`after`).
 
-    `before` is computed anew by the caller, from the saved logits and the frozen calibrator, never taken from `after`.
+    What must hold is computed anew by the caller, from the saved logits and the frozen calibrator, never taken from
+    `after`.
     """
 
-    calibrator: str
-    decision_before: np.ndarray  # (n,) int
-    decision_after: np.ndarray  # (n,) int
-    log_probabilities_before: np.ndarray  # (n, K)
-    log_probabilities_after: np.ndarray  # (n, K)
-    reliability_logits: np.ndarray  # (n,) logit of the reliability
-    smallest_increment: float  # between neighbouring knots, over all labels; curves never fall
-    kkt: float  # the largest residual of the optimum beside Adam
-    violations: tuple[str, ...]  # what the fitted variants name as wrong with themselves
+    decision: np.ndarray  # (n,) int
+    log_probabilities: np.ndarray  # (n, K)
+    after: ProjectedDecisions
 
 
 def check_unchanged(
@@ -59,15 +53,15 @@ def check_unchanged(
 
     Raises:
         GateFailed: names the coordinates, the calibrator, and the worst rows or the numbers that differ.
-        ValueError: `before` and `after` are the same memory or differ in shape, or there is nothing to check: comparing
-            them would say nothing. A copy of the same array cannot be told from an array computed anew.
+        ValueError: an array is the same memory as it was before or differs in shape, or there is nothing to check:
+            comparing would say nothing. A copy of the same array cannot be told from an array computed anew.
     """
     if not outgoing:
         raise ValueError("there is no calibrator to check; a gate that nothing passes through says nothing")
     for made in outgoing:
         for what in ("decision", "log_probabilities"):
-            before, after = (getattr(made, f"{what}_{side}") for side in ("before", "after"))
-            shapes = f"{made.calibrator}: {before.shape} before and {after.shape} after"
+            before, after = (getattr(of, what) for of in (made, made.after))
+            shapes = f"{made.after.calibrator}: {before.shape} before and {after.shape} after"
             if before.shape != after.shape:
                 raise ValueError(f"{shapes} cannot be compared row by row")
             if np.shares_memory(before, after):
@@ -97,31 +91,31 @@ def check_unchanged(
 
 def _rows(rows: Outgoing) -> pl.DataFrame:
     """A row for each decision."""
-    before, after = rows.log_probabilities_before, rows.log_probabilities_after
+    before, after = rows.log_probabilities, rows.after.log_probabilities
     with np.errstate(invalid="ignore"):  # two log-probabilities of minus infinity are equal, their difference is NaN
         difference = np.where(before == after, 0.0, np.abs(after - before))
     columns = {
-        "decision_before": rows.decision_before,
-        "decision_after": rows.decision_after,
+        "decision_before": rows.decision,
+        "decision_after": rows.after.decision,
         "largest_difference": difference.max(axis=1),
-        "reliability": expit(rows.reliability_logits),
+        "reliability": expit(rows.after.reliability_logits["mrp"]),
     }
-    calibrator = pl.lit(rows.calibrator)
+    calibrator = pl.lit(rows.after.calibrator)
     row = pl.format("{} of {}", pl.int_range(pl.len()), calibrator)
     return pl.DataFrame(columns).with_columns(row=row, calibrator=calibrator)
 
 
 def measured_run(rows: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:
     """The numbers of one calibrator, before and after, each from its own arrays."""
-    numbers: dict[str, object] = {"calibrator": rows.calibrator}
-    for side in ("before", "after"):
-        decision, log_probabilities = getattr(rows, f"decision_{side}"), getattr(rows, f"log_probabilities_{side}")
-        confidence = np.exp(log_probabilities[np.arange(len(labels)), decision])
-        numbers[f"accuracy_{side}"] = accuracy(decision, labels)
-        numbers[f"ece_{side}"] = ece(confidence, decision == labels, ece_bins)
+    numbers: dict[str, object] = {"calibrator": rows.after.calibrator}
+    for side, of in (("before", rows), ("after", rows.after)):
+        confidence = np.exp(of.log_probabilities[np.arange(len(labels)), of.decision])
+        numbers[f"accuracy_{side}"] = accuracy(of.decision, labels)
+        numbers[f"ece_{side}"] = ece(confidence, of.decision == labels, ece_bins)
     return numbers | {
         "accuracy_seed0": seed0_accuracy,
-        "smallest_increment": rows.smallest_increment,
-        "kkt": rows.kkt,
-        "violations": "; ".join(rows.violations),
+        # between neighbouring knots, over all labels
+        "smallest_increment": float(np.diff(rows.after.lattices["mrp"].values, axis=1).min()),
+        "kkt": rows.after.kkt,
+        "violations": "; ".join(rows.after.violations),
     }

@@ -3,8 +3,7 @@
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Drawing, drawn, figure, hover
-from tasks.figures.results import Results
+from tasks.figures.figure import ROWS, Drawing, Results, drawn, figure, hover
 from tasks.figures.style import colour
 from tasks.protocol.results import SIMPLEX
 

@@ -8,8 +8,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from tasks.figures.figure import ROWS, Drawing, drawn, figure, hover
-from tasks.figures.results import Results
+from tasks.figures.figure import ROWS, Drawing, Results, drawn, figure, hover
 from tasks.figures.style import colour
 from tasks.metrics.comparison import Estimate, found_per_1000
 from tasks.metrics.reliability import errors_retained, order_by_risk

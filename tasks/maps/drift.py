@@ -15,8 +15,8 @@ import numpy as np
 from scipy.special import stdtr
 
 from tasks.maps.document import Cell, Half, MapDocument
-from tasks.metrics.checks import reject_nan
 from tasks.metrics.intervals import holm
+from tasks.metrics.probability import reject_nan
 from tasks.metrics.resampling import FEWEST_GROUPS
 from tasks.protocol.errors import BadInput
 

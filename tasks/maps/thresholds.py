@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import bdtr, betaincinv
 
 from tasks.maps.document import MapDocument
-from tasks.metrics.checks import reject_nan
+from tasks.metrics.probability import reject_nan
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 

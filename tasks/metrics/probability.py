@@ -1,12 +1,11 @@
 """Quality of the class probabilities (paper, section 4.4): accuracy, calibration error, log loss, Brier score.
 
 No projection changes a probability or a decision, so these belong to a calibrator, not to a variant.
-Every metric of no rows is NaN.
+Every metric of no rows is NaN; a NaN that comes in is refused, for it must not look like a metric that is undefined.
 """
 
 import numpy as np
 
-from tasks.metrics.checks import reject_nan
 from tasks.protocol.params import METRIC_DEFAULTS
 
 BINS = METRIC_DEFAULTS.ece_bins
@@ -80,3 +79,10 @@ def brier_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarr
     error = np.exp(log_probabilities)
     error[np.arange(len(labels)), labels] -= 1
     return np.asarray((error**2).sum(axis=1))
+
+
+def reject_nan(values: np.ndarray, name: str) -> None:
+    """Raise ValueError with the first row of `values`, `(n,)` or `(n, K)`, that holds a NaN."""
+    bad = np.isnan(values)
+    if bad.any():
+        raise ValueError(f"the {name} of row {np.argwhere(bad)[0, 0]} is NaN")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy.special import digamma
 
-from tasks.metrics.checks import reject_nan
+from tasks.metrics.probability import reject_nan
 from tasks.protocol.params import METRIC_DEFAULTS
 
 COVERAGE_TENTHS = (1, 5, 7, 9)  # the paper's budgets

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tasks.metrics.checks import reject_nan
+from tasks.metrics.probability import reject_nan
 from tasks.protocol.params import METRIC_DEFAULTS
 
 GROUPS, MINIMUM_CELL = METRIC_DEFAULTS.spread_groups, METRIC_DEFAULTS.spread_minimum_cell

@@ -1,7 +1,10 @@
-"""The report as one HTML file that asks for nothing: styles, script, charts and their rows stand inside it."""
+"""The report as one HTML file that asks for nothing: styles, script, charts and their rows stand inside it.
+
+And numbers and records as the sentences, short facts and rows that a person reads there.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -14,13 +17,22 @@ from markupsafe import Markup
 
 from tasks.figures.figure import DrawnFigure
 from tasks.figures.style import DARK, FONT, LIGHT
+from tasks.protocol.results import FAILED, display_name
 from tasks.tables import TABLES
 from tasks.tables.display import shown
+from tasks.tables.overview import KEEP, MIXED, UNKNOWN, USE
 
 HERE = Path(__file__).parent
 TEMPLATES = Environment(
     loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
+ANSWERS = {  # what a group of data sets is told, and in which words
+    USE: "Rerank by the reliability on",
+    MIXED: "It is mixed on",
+    KEEP: "Keep your confidence on",
+    UNKNOWN: "There are too few test groups to tell on",
+}
+LIBRARIES = ("python", "torch", "polars", "prefect", "dvc", "great-expectations")
 
 
 @dataclass(frozen=True)
@@ -73,3 +85,80 @@ def embedded(figure: DrawnFigure) -> Markup:
     content = {"spec": figure.spec, "csv": figure.rows.write_csv(), "types": types}
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - nothing in it can end the script
+
+
+def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
+    """Return the answer, from the table `overview` (`dataset` as people read it), then what it rests on."""
+    finished = overview.filter(pl.col("source") != FAILED)
+    answers = []
+    for answer, words in ANSWERS.items():
+        names = finished.filter(pl.col("advice").str.starts_with(answer))["dataset"].to_list()
+        answers += [f"{words} {_listed(names)} ({len(names)} of {len(finished)})."] if names else []
+    answers = answers or ["No interval was computed, so nothing can be advised."]
+    failed = overview.filter(source=FAILED)["dataset"].unique(maintain_order=True).to_list()
+    holes = [f"What is said here is said without {_listed(failed)}."] if failed else []
+    return [*answers, *_gains(finished), *holes, headline]
+
+
+def _gains(finished: pl.DataFrame) -> list[str]:
+    """By how much, where it helps: what reviews find."""
+    more = (pl.col("found_per_1000_mrp") - pl.col("found_per_1000_conf")).alias("more")
+    helped = finished.filter(pl.col("advice").str.starts_with(USE)).with_columns(more)
+    helped = helped.filter(pl.col("more").is_not_null()).sort("more")
+    if helped.is_empty():
+        return []
+    least, most = (f"{round(helped['more'][end]):+}" for end in (0, -1))
+    span = least if least == most else f"{least} to {most}"
+    certain = int((helped["found_per_1000_low"] > 0).sum())
+    return [
+        f"Where it helps, the errors that 1,000 reviews of the least reliable 30% of decisions find change by {span} "
+        f"(most on {helped['dataset'][-1]}); on {certain} of {len(helped)} the 95% interval of that change lies above "
+        "zero. No label and no probability has changed."
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def facts_in_words(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return what to know of a data set before its figures, from its base.json."""
+    rows, groups = facts["rows"], facts["groups"]
+    return {
+        "labels": ", ".join(facts["labels"]),
+        "test rows": f"{rows['test']:,} in {groups['test']:,} groups",
+        "validation rows": f"{rows['validation']:,} in {groups['validation']:,} groups",
+        "base predictor": f"{facts['predictor']}, class weights: {facts['class_weight']}",
+        "accuracy on test rows": f"{facts['accuracy']['test']:.3f}",
+    }
+
+
+def provenance_in_words(
+    facts: Sequence[Mapping[str, Any]], *, commit: str, versions: Mapping[str, str]
+) -> dict[str, str]:
+    """Return where the data and the code of a report come from, by what it is."""
+    sources = {}
+    for fact in facts:
+        origin, preset = fact.get("origin", {}), fact.get("preset")
+        parts = [fact["source"], *(origin.get(part) for part in ("origin", "revision", "licence"))]
+        parts.append(f"preset {preset}" if preset else "")
+        sources[display_name(fact["dataset"], fact["source"])] = "; ".join(str(part) for part in parts if part)
+    libraries = ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions)
+    return {"Commit": commit} | sources | {"With": libraries}
+
+
+def gates_of(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the expectations in records of gates.json, in the order in which they were first asked.
+
+    Each has its `gate`, its `words`, how often it was `asked`, and its `failures`: where, and what was there.
+    """
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for check in (check for record in records for check in record["checks"]):
+        where = ", ".join(str(value) for value in check["coordinates"].values())
+        for expected in check["expectations"]:
+            key = gate, words = check["gate"], expected["description"]
+            row = rows.setdefault(key, {"gate": gate, "words": words, "asked": 0, "failures": []})
+            row["asked"] += 1
+            if not expected["success"]:
+                row["failures"].append(f"{where}: {expected['found']} (allowed: {expected['allowed']})")
+    return list(rows.values())

@@ -13,8 +13,7 @@ import torch
 from torch.nn.functional import softplus
 
 from tasks.projection.device import device_turn
-from tasks.projection.lattice import FitRows, first_curve, sort_rows, uniform_knots
-from tasks.projection.quadrature import GENTLE, NODES
+from tasks.projection.lattice import GENTLE, NODES, FitRows, first_curve, sort_rows, uniform_knots
 from tasks.protocol.params import ProjectionParams
 
 WHOLE = 64  # rows of several vector registers: the CPU rounds exp differently in the odd rows at the end of an array

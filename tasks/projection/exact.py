@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from tasks.projection.device import device_turn
-from tasks.projection.lattice import FitRows, sort_rows, uniform_knots
-from tasks.projection.quadrature import GENTLE, NODES
+from tasks.projection.lattice import GENTLE, NODES, FitRows, sort_rows, uniform_knots
 from tasks.protocol.params import ProjectionParams
 
 LEAST_INCREMENT = 1e-6

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logit
 
-from tasks.metrics.checks import reject_nan
+from tasks.metrics.probability import reject_nan
 
 HIGHEST_LOGIT = np.log((1 - 1e-6) / 1e-6)  # q = 1 would need an infinite alpha
 LARGEST_ALPHA = 1e4

@@ -13,14 +13,12 @@ import flows.report
 import tasks.report
 from flows.reliability import with_calibrators
 from tasks import download, train
-from tasks.baselines import baselines
 from tasks.calibrate import calibrate
-from tasks.measure import bootstrap_intervals, measure
+from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
 from tasks.project import project
 from tasks.protocol.params import load_params
 from tasks.protocol.splits import validation_rows
 from tasks.protocol.store import read_base, runs_folder
-from tasks.sensitivity import sensitivity
 from tasks.validate import check_inputs, check_invariants
 from tasks.write import write_runs
 

@@ -12,8 +12,7 @@ from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.exact import fit_exact
 from tasks.projection.labelwise import SMALLEST, Isotonic, fit_isotonic
-from tasks.projection.lattice import FitRows, objective
-from tasks.projection.quadrature import NODES
+from tasks.projection.lattice import NODES, FitRows, objective
 from tasks.protocol.params import ProjectionParams
 from tests.fits import fits, mrp_of_torch, simulated
 
