@@ -6,31 +6,18 @@ an orchestrator, and each command imports what it alone needs: only `fit` needs 
 
 import csv
 import sys
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 
 from flows.console import progress, say, show
 from tasks.calibrators import CALIBRATORS
-from tasks.maps.document import Source, load_map, save_map
-from tasks.maps.labelled import read_to_fit, read_to_judge
+from tasks.maps.document import Protocol, load_map, save_map
+from tasks.predictions.files import opened
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE
 from tasks.protocol.errors import BadInput, printable
-from tasks.protocol.params import load_params
 from tasks.protocol.store import check_place
-from tasks.provenance.checkout import now
-from tasks.provenance.hashing import sha256_of_file
-
-PARAMS_FILE = Path(__file__).resolve().parent.parent / "params.yaml"  # of the pipeline, whose settings are ours
-LIBRARIES = ("numpy", "scipy", "torch")  # that a fit computes with
-BY_DEFAULT = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}  # calibrators
-LEAST_TARGET = 1e-5
-ESTIMATE = (
-    "So what follows is an estimate and no guarantee: the map was chosen and fitted on these rows. For a guarantee, "
-    "give labelled rows of another file, or fit with --hold-out 0.3."
-)
 
 app = typer.Typer(
     help="Which of your model's decisions can be used as they are, and which go to review?",
@@ -39,7 +26,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Protocol = Literal["own", "paper"]
 MapFile = Annotated[Path, typer.Option("--map", help="The map that fit wrote.")]
 Predictions = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of predictions.")]
 Labelled = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of predictions with their true label.")]
@@ -75,45 +61,26 @@ def fit(
     ] = None,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
-    from tasks.maps.learn import learn_map
+    from tasks.maps.answers import fit_map
 
     check_place(out, predictions)
     names, asked = _names("--labels", labels, "bad,fair,good", 2), _names("--signals", signals, "length,source") or ()
-    if not (group or "").isprintable():
-        raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
     if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings:
         say([f"Fitting the calibrator {calibrator}, which with many labels or rows may take a minute or more."])
-    if target is not None and not target >= LEAST_TARGET:
-        raise BadInput(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
-    rows, n_labels, known = read_to_fit(
-        predictions, group=group, names=names, signals=asked, seed=seed, hold_out=hold_out
-    )
-    if protocol == "paper" and (asked or hold_out):
-        raise BadInput("--protocol paper has parts of its own: leave --signals and --hold-out away")
-    params = load_params(PARAMS_FILE)
-    source = Source(
-        file=printable(predictions.name),
-        sha256=sha256_of_file(predictions),
-        rows=len(rows),
+    document, recommended = fit_map(
+        opened(predictions),
+        calibrator=calibrator,
+        variant=variant,
         seed=seed,
         group=group,
-        hold_out=hold_out,
-        protocol=params.protocol if protocol == "paper" else None,
-        at=now(),
-        versions={name: version(name) for name in ("mrp-pipeline", *LIBRARIES)},
-    )
-    learned = learn_map(
-        rows,
-        source,
-        params,
-        calibrator=calibrator or BY_DEFAULT[rows.kind],
-        variant=variant,
-        n_labels=n_labels,
         names=names,
-        signals=known,
+        signals=asked,
+        hold_out=hold_out,
+        protocol=protocol,
+        target=target,
     )
-    save_map(learned.document, out)
-    return say([*learned.in_words(target), f"{out}: {learned.document.described}."])
+    save_map(document, out)
+    return say([*recommended.lines, f"{out}: {document.described}."])
 
 
 @app.command()
@@ -165,27 +132,14 @@ def evaluate(
     out: Out = None,
 ) -> list[str]:
     """Hold the reliability against the confidence on labelled rows: a verdict, the metrics as JSON, and drift."""
-    from tasks.maps.agreement import AllRows, agreement, in_words
-    from tasks.maps.drift import drift
-    from tasks.maps.evaluate import evaluate as evaluated
-    from tasks.maps.verdict import verdict
+    from tasks.maps.answers import evaluation_of
 
     check_place(out, map_file, predictions, *filter(None, [unlabelled]))
-    document = load_map(map_file)
-    rows, scored, seen, notes = read_to_judge(document, predictions, group=group)
-    metrics, everything = load_params(PARAMS_FILE).metrics, None
-    if unlabelled is not None:
-        with progress() as advance:
-            everything = AllRows.read(document, unlabelled, advance)
-    evaluation = evaluated(document, rows, scored, metrics)
-    agreed = agreement(document, rows, scored, everything, metrics.resamples)
-    judged = scored.reliability, rows.decision, rows.correct, rows.group
-    drifted = drift(document, *judged) if seen == "new" else None
-    later = ["Whether the map still holds, later rows can tell: these are among those that it was made of."]
-    lines = drifted.in_words(document.shown_names) if drifted else later
-    files = {"predictions": predictions.name, "map": map_file.name}
-    show(files | evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}, out)
-    return say([*notes, *verdict(evaluation, document), *lines, *in_words(agreed, len(rows))])
+    document, everything = load_map(map_file), opened(unlabelled) if unlabelled else None
+    with progress() as advance:
+        answer = evaluation_of(document, opened(predictions), group=group, everything=everything, progress=advance)
+    show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
+    return say([*answer.notes, *answer.lines])
 
 
 @app.command()
@@ -199,24 +153,19 @@ def thresholds(
     out: Out = None,
 ) -> list[str]:
     """The cut on reliability for a target accuracy or a coverage, with a distribution-free guarantee."""
-    from tasks.maps.thresholds import cut_at_coverage, find_cuts, independent_rows
+    from tasks.maps.answers import cuts_of
 
-    if (target_accuracy is None) == (coverage is None):
-        raise BadInput("give either --target-accuracy or --coverage")
     check_place(out, map_file, predictions)
-    document = load_map(map_file)
-    rows, scored, seen, notes = read_to_judge(document, predictions, group=group)
-    kept, why = independent_rows(rows, document.source.seed)
-    judged, notes = (scored.reliability[kept], rows.decision[kept], rows.correct[kept]), notes + why
-    guaranteed = seen != "out_of_fold"
-    if not guaranteed:
-        notes.append(ESTIMATE)
-    if target_accuracy is not None:
-        cuts = find_cuts(document, *judged, target=target_accuracy, confidence=confidence)
-    else:
-        cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
-    show({"predictions": predictions.name, "map": map_file.name, "guaranteed": guaranteed, **cuts.as_json()}, out)
-    return say([*notes, *cuts.in_words(document.shown_names)])
+    answer = cuts_of(
+        load_map(map_file),
+        opened(predictions),
+        target_accuracy=target_accuracy,
+        coverage=coverage,
+        confidence=confidence,
+        group=group,
+    )
+    show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
+    return say([*answer.notes, *answer.lines])
 
 
 @app.command()
@@ -229,6 +178,15 @@ def sql(
 
     print(expression := sql_expression(load_map(map_file), dialect))
     return expression
+
+
+def __getattr__(name: str) -> Any:
+    """`from flows.rerank import ReliabilityMap`: the estimator, which alone takes two seconds to import."""
+    if name != "ReliabilityMap":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tasks.maps.estimator import ReliabilityMap
+
+    return ReliabilityMap
 
 
 def _names(option: str, given: str | None, example: str, least: int = 1) -> tuple[str, ...] | None:

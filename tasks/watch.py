@@ -10,6 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from tasks.maps.document import load_map
 from tasks.maps.drift import drift
 from tasks.maps.labelled import read_to_judge
+from tasks.predictions.files import opened
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import WatchedMap
 
@@ -27,7 +28,7 @@ def watch(name: str, entry: WatchedMap) -> str:
         BadInput: the rows are those that the map was made of.
     """
     document = load_map(Path(entry.map))
-    rows, scored, seen, notes = read_to_judge(document, Path(entry.predictions), group=entry.group)
+    rows, scored, seen, notes = read_to_judge(document, opened(Path(entry.predictions)), group=entry.group)
     if seen != "new":
         raise BadInput(f"{entry.predictions} is what {entry.map} was made of; watch it on later labelled rows")
     verdict = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)

@@ -15,6 +15,7 @@ import pytest
 
 from flows import rerank
 from flows.server import api_server
+from tasks.maps import answers
 from tasks.protocol.decisions import decide
 from tasks.protocol.store import read_json
 from tasks.tables import TABLES
@@ -204,7 +205,7 @@ def map_file(project, first_run) -> Path:
     for split in ("validation", "test"):
         base.filter(pl.col("split") == split).write_parquet(project / f"{split}.parquet")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rerank, "PARAMS_FILE", project / "params.yaml")
+        patched.setattr(answers, "SETTINGS", project / "params.yaml")
         own = {"calibrator": "ts", "variant": "mrp", "seed": 2, "protocol": "paper"}
         rerank.fit(project / "validation.parquet", project / "map.json", **own)
     return project / "map.json"

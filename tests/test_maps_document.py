@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tasks.calibrators import CALIBRATORS
 from tasks.calibrators.temperature import Temperature
 from tasks.maps.document import SCHEMA_FILE, json_schema, load_map, save_map
-from tasks.maps.reliability_map import ReliabilityMap
+from tasks.maps.reliability_map import FittedMap
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 
@@ -47,8 +47,8 @@ def test_a_map_that_is_written_is_as_the_schema_says_and_read_back_as_it_was(var
     read = load_map(saved)
     assert read.model_dump_json() == document.model_dump_json()
     rows = PredictedRows(decisions.logits, None, decisions.decision, None, None)
-    made = ReliabilityMap(Temperature(0.8), maps.variants()[variant])(rows)
-    np.testing.assert_array_equal(ReliabilityMap.of(read)(rows).logit, made.logit)
+    made = FittedMap(Temperature(0.8), maps.variants()[variant])(rows)
+    np.testing.assert_array_equal(FittedMap.of(read)(rows).logit, made.logit)
 
 
 def test_the_schema_in_the_repository_is_that_of_the_code():
@@ -168,6 +168,6 @@ def test_a_spoilt_map_is_refused_or_still_a_sound_one(tmp_path_factory, variant,
     assert SCHEMA.is_valid(json.loads(path.read_text()))
     rows = PredictedRows(np.linspace(-5, 5, 300).reshape(-1, 3), None, np.arange(100) % 3, None, None)
     if document.input == "logits" and document.n_labels == 3:
-        scored = ReliabilityMap.of(document)(rows)
+        scored = FittedMap.of(document)(rows)
         assert ((scored.reliability >= 0) & (scored.reliability <= 1)).all()
         assert document.projection.fitted.violations(3) == []

@@ -18,7 +18,7 @@ from tasks.maps.agreement import AllRows, agreement
 from tasks.maps.document import MapDocument
 from tasks.maps.evaluate import METRICS, evaluate
 from tasks.maps.label import EVENLY, chances, draw
-from tasks.maps.reliability_map import ReliabilityMap, Scored
+from tasks.maps.reliability_map import FittedMap, Scored
 from tasks.maps.thresholds import independent_rows
 from tasks.maps.verdict import verdict
 from tasks.metrics.intervals import interval, two_sided_p
@@ -38,7 +38,7 @@ def fitted(shift: float = 1.5, n: int = 6000) -> MapDocument:
 
 
 def evaluated(document: MapDocument, rows: PredictedRows) -> dict:
-    return evaluate(document, rows, ReliabilityMap.of(document)(rows))
+    return evaluate(document, rows, FittedMap.of(document)(rows))
 
 
 def judge(decision, correct, confidence, reliability_logit, group=None) -> tuple[PredictedRows, Scored]:
@@ -67,7 +67,7 @@ def helps(helpful, grouped) -> dict:
 @pytest.fixture(scope="module")
 def views(helpful, grouped) -> dict:
     """What a row is ranked by and the share that it says, by confidence and by reliability."""
-    scored = ReliabilityMap.of(helpful)(grouped)
+    scored = FittedMap.of(helpful)(grouped)
     return {
         "confidence": (logit(scored.confidence), scored.confidence),
         "reliability": (scored.logit, scored.reliability),
@@ -100,7 +100,7 @@ def test_errors_per_1000_reviews_are_those_among_the_least_sure_rows(views, grou
 
 def test_labels_have_their_rows_and_what_the_map_has_behind_them(grouped):
     document = maps.document("mrp", calibrator=Identity())
-    scored = ReliabilityMap.of(document)(grouped)
+    scored = FittedMap.of(document)(grouped)
     behind = [("irrelevant", 500, "none"), ("partial", 7, "shared"), ("exact", 0, "identity")]
     for label, row in enumerate(evaluate(document, grouped, scored)["labels"]):
         mine = grouped.decision == label

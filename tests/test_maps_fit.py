@@ -17,7 +17,7 @@ from tasks.maps.choose import AUTO, DEPLOYABLE, Difference
 from tasks.maps.cross_fit import fit_calibrator
 from tasks.maps.document import Candidate
 from tasks.maps.labelled import divide, division_of, out_of_fold
-from tasks.maps.reliability_map import ReliabilityMap
+from tasks.maps.reliability_map import FittedMap
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.metrics.spread import label_spread
 from tasks.predictions.rows import PredictedRows
@@ -49,7 +49,7 @@ def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(cali
     projected = project.fn(fits, parts, test, QUICK.model_copy(update={"projection": alone}), "cpu")
     for pipeline, variant in product(projected.rows, variants):
         document = learned(behind, variant, pipeline.calibrator, seed, protocol, names=None, params=QUICK).document
-        scored = ReliabilityMap.of(document)(new)
+        scored = FittedMap.of(document)(new)
         np.testing.assert_allclose(scored.reliability, expit(pipeline.reliability_logits[variant]), rtol=0, atol=1e-12)
         confidence = np.exp(pipeline.log_probabilities[np.arange(len(new)), new.decision])
         np.testing.assert_allclose(scored.confidence, confidence, rtol=0, atol=1e-12)
@@ -125,7 +125,7 @@ def test_what_judges_a_row_has_not_seen_its_group():
     assert same == [False, False, True, False, False]
     scored = out_of_fold(document, rows, division)
     assert document.held_out.quantiles[50] == pytest.approx(np.median(expit(scored.logit)))
-    apart = ReliabilityMap(document.folds[2].calibrator, document.folds[2].projection)
+    apart = FittedMap(document.folds[2].calibrator, document.folds[2].projection)
     np.testing.assert_array_equal(scored.logit[division.folds[2]], apart(rows.take(division.folds[2])).logit)
 
 
@@ -136,7 +136,7 @@ def test_label_and_confidence_alone_are_enough_ties_and_round_numbers_included()
         result = learned(rows, AUTO, calibrator)
         assert result.document.input == "confidence_only"
         assert result.document.projection.name.startswith(("label", "mrp"))
-        scored = ReliabilityMap.of(result.document)(rows)
+        scored = FittedMap.of(result.document)(rows)
         assert np.isfinite(scored.logit).all()
         assert (scored.confidence == rows.confidence).all() == (calibrator == "uncal")  # kept to the last bit
         assert result.recalibrated is None
@@ -172,7 +172,7 @@ def simulated(sets: int, shift: float, n: int) -> Iterator[tuple[Candidate, floa
             for count, at in ((n, seed), (10_000, 10**6 + seed))
         )
         document = learned(rows, names=None, params=QUICK).document
-        scored = ReliabilityMap.of(document)(fresh)
+        scored = FittedMap.of(document)(fresh)
         losses = (nll_correct_of_rows(t, fresh.correct, SMALLEST) for t in (scored.logit, logit(scored.confidence)))
         name = document.projection.name
         chosen = next(each for each in document.choice.candidates if each.variant == name)
@@ -212,7 +212,7 @@ def test_matrix_scaling_is_recommended_where_it_does_as_well():
     loss, moved = np.empty(n), np.empty(n)
     for place, fold in enumerate(division.folds):
         matrix, unseen = fit_calibrator("matrix", rows.take(division.training(place)), seed=1), rows.take(fold)
-        loss[fold] = nll_correct_of_rows(ReliabilityMap(matrix)(unseen).logit, unseen.correct, SMALLEST)
+        loss[fold] = nll_correct_of_rows(FittedMap(matrix)(unseen).logit, unseen.correct, SMALLEST)
         moved[fold] = matrix(unseen.logits).argmax(axis=1) != unseen.decision
     ours = nll_correct_of_rows(out_of_fold(result.document, rows, division).logit, rows.correct, SMALLEST)
     assert result.recalibrated.mean == pytest.approx((loss - ours).mean())

@@ -7,7 +7,6 @@ decided as often as they are. Nothing is assumed of the map: one that tells noth
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from tasks.maps.reliability_map import Scored
 from tasks.metrics.intervals import UNKNOWN, interval, interval_of_share
 from tasks.metrics.measured import SEED
 from tasks.metrics.resampling import FEWEST_GROUPS, resample
-from tasks.predictions.files import opened
+from tasks.predictions.files import Predictions
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 
@@ -35,12 +34,12 @@ class AllRows:
     reliability: np.ndarray  # (K,) their mean reliability; anything where there are none
 
     @classmethod
-    def read(cls, document: MapDocument, predictions: Path, progress: Progress) -> "AllRows":
+    def read(cls, document: MapDocument, predictions: Predictions, progress: Progress) -> "AllRows":
         """Of the rows of a file; BadInput for one that cannot be read."""
-        scores = scored_file(document, opened(predictions), progress)[1]
+        scores = scored_file(document, predictions, progress)[1]
         if scores.is_empty():
             raise BadInput(
-                f"{predictions} has no rows; --unlabelled names the file that the labelled rows were drawn from"
+                f"{predictions.path} has no rows; --unlabelled names the file that the labelled rows were drawn from"
             )
         return cls.of(scores["decision"].to_numpy(), scores["logit"].to_numpy(), document.n_labels)
 

@@ -22,9 +22,10 @@ from scipy.special import expit
 
 from tasks.maps.document import MapDocument
 from tasks.maps.labelled import grouped_by
-from tasks.maps.reliability_map import ReliabilityMap
+from tasks.maps.reliability_map import FittedMap
 from tasks.predictions.files import ParquetPredictions, Predictions, as_frame, numbered, opened
-from tasks.predictions.output import check_output, in_order, write_beside
+from tasks.predictions.frames import FramePredictions
+from tasks.predictions.output import Added, check_output, in_order, write_beside
 from tasks.predictions.rows import Layout, checked_rows, find_layout, listed
 from tasks.predictions.signals import group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
@@ -36,6 +37,10 @@ SORT_MEMORY = "1GB"  # of DuckDB, whatever the number of rows
 SCORES = {"decision": pl.Int32, "confidence": pl.Float64, "logit": pl.Float64}
 Progress = Callable[[str, int], None]
 DECIMAL = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)
+
+
+def unwatched(_stage: str, _rows: int) -> None:
+    """Nobody asked how far it is."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ def apply_map(
     coverage: str | None = None,
     cut: float | None = None,
     in_memory: int = IN_MEMORY,
-    progress: Progress = lambda _stage, _rows: None,
+    progress: Progress = unwatched,
 ) -> Applied:
     """Write the rows of `predictions` to `out`, untouched and in order, with what the map says of them.
 
@@ -91,15 +96,41 @@ def apply_map(
     Raises:
         BadInput: a file, column or row that cannot be read, or scored before; `out` then is as it was.
     """
-    share = _share(coverage, cut)
-    file = opened(predictions)
+    share, file = _share(coverage, cut), opened(predictions)
     check_output(file, out)
+    return _applied(document, file, share, cut, out, in_memory, progress, lambda added: write_beside(file, added, out))
+
+
+def apply_to_frame(
+    document: MapDocument, rows: FramePredictions, *, coverage: str | None = None, cut: float | None = None
+) -> tuple[pl.DataFrame, Applied]:
+    """The columns that `apply_map` adds to rows that are in memory, and a summary of them; it raises the same."""
+    made, n_rows, share = [], len(rows.frame), _share(coverage, cut)
+
+    def keep(added: Added) -> None:
+        made.append(as_frame(added(0, n_rows), rows.path))
+
+    applied = _applied(document, rows, share, cut, rows.path, n_rows, unwatched, keep)
+    return made[0], applied
+
+
+def _applied(
+    document: MapDocument,
+    file: Predictions,
+    share: Fraction | None,
+    cut: float | None,
+    beside: Path,
+    in_memory: int,
+    progress: Progress,
+    write: Callable[[Added], None],
+) -> Applied:
+    """Let `write` ask for what is added to the rows of a file, in their order."""
     layout = find_layout(
-        file.schema.names, str(predictions), labelled=False, group=grouped_by(document), reads=document.input
+        file.schema.names, str(file.path), labelled=False, group=grouped_by(document), reads=document.input
     )
     names = _added_names(document, file)
     automatic, lowest, rows_by_label = 0, inf, np.zeros(document.n_labels, dtype=np.int64)
-    with ranked(_scores(document, file, layout, progress), out, in_memory=in_memory) as ranking:
+    with ranked(_scores(document, file, layout, progress), beside, in_memory=in_memory) as ranking:
         last_reviewed = None if share is None else ranking.n_rows - floor(share * ranking.n_rows)
 
         def added(first: int, count: int) -> pa.RecordBatch:
@@ -122,7 +153,7 @@ def apply_map(
             progress("written", count)
             return pa.record_batch({name: values[key] for key, name in names.items()})
 
-        write_beside(file, added, out)
+        write(added)
     return Applied(
         rows=ranking.n_rows,
         automatic=automatic,
@@ -183,7 +214,7 @@ def scored_file(document: MapDocument, file: Predictions, progress: Progress) ->
 
 def _scores(document: MapDocument, file: Predictions, layout: Layout, progress: Progress) -> Iterator[pl.DataFrame]:
     """What the map says of the rows, piece by piece, with the columns of SCORES."""
-    reliability_map, computed = ReliabilityMap.of(document), _of_groups(document, file, layout)
+    reliability_map, computed = FittedMap.of(document), _of_groups(document, file, layout)
     also = [signal.name for signal in document.signals if signal.name in file.schema.names]
 
     def score(piece: tuple[int, pa.RecordBatch]) -> pl.DataFrame:

@@ -11,7 +11,7 @@ from tasks.calibrators.spline import fit_spline_of_confidence
 from tasks.maps.constant import fit_constant
 from tasks.maps.document import Calibrator, Variant
 from tasks.maps.labelled import Division, paper_parts
-from tasks.maps.reliability_map import ReliabilityMap, Scored, calibrated_logit
+from tasks.maps.reliability_map import FittedMap, Scored, calibrated_logit
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.batch import Batch
@@ -50,14 +50,14 @@ class Trial:
 
     def scores(self, name: str) -> Scored:
         """What the variant `name` says of each row."""
-        return self._read(lambda fit, rows: ReliabilityMap(fit.calibrator, fit.variants[name])(rows))
+        return self._read(lambda fit, rows: FittedMap(fit.calibrator, fit.variants[name])(rows))
 
     def recalibrated(self) -> tuple[np.ndarray, float] | None:
         """The log loss of matrix scaling of the same decisions `(n,)`, and the share that it would decide otherwise."""
         logits = self.rows.logits
         if logits is None or any(fit.matrix is None for fit in self.folds):
             return None
-        rival = self._read(lambda fit, rows: ReliabilityMap(fit.matrix)(rows))
+        rival = self._read(lambda fit, rows: FittedMap(fit.matrix)(rows))
         folds = [(self.fold == place, fit.matrix) for place, fit in enumerate(self.folds)]
         moved = sum(np.count_nonzero(m(logits[at]).argmax(axis=1) != self.rows.decision[at]) for at, m in folds if m)
         return nll_correct_of_rows(rival.logit, self.rows.correct, self.smallest), moved / len(self.rows)

@@ -16,8 +16,8 @@ import polars as pl
 
 from tasks.calibrators.identity import Identity
 from tasks.maps.document import MapDocument
-from tasks.maps.reliability_map import ReliabilityMap, Scored
-from tasks.predictions.files import Predictions, columns_of, opened
+from tasks.maps.reliability_map import FittedMap, Scored
+from tasks.predictions.files import Predictions, columns_of
 from tasks.predictions.rows import Layout, PredictedRows, checked_rows, find_layout, labels_in
 from tasks.predictions.signals import COMPUTED, Signal, group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
@@ -87,7 +87,7 @@ def check_enough(rows: PredictedRows, division: Division, hold_out: float) -> No
 
 
 def read_to_fit(
-    predictions: Path,
+    file: Predictions,
     *,
     group: str | None,
     names: tuple[str, ...] | None,
@@ -99,8 +99,8 @@ def read_to_fit(
 
     BadInput names the file, the row and the column of a mistake.
     """
-    file = opened(predictions)
-    layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group)
+    predictions = file.path
+    layout = find_layout(file.schema.names, str(predictions), labelled=True, group=group)
     frame = _read(file, layout, [name for name in signals if name in file.schema.names])
     n_labels = len(names) if names else None
     if n_labels is None and layout.kind in ("confidence_only", "decision_only"):
@@ -114,15 +114,15 @@ def read_to_fit(
 
 
 def read_to_judge(
-    document: MapDocument, predictions: Path, *, group: str | None
+    document: MapDocument, file: Predictions, *, group: str | None
 ) -> tuple[PredictedRows, Scored, Seen, list[str]]:
     """Labelled rows to hold a map against, what it says of them, how its fits know them, and notes in words.
 
     The file that the map was made of is known by its SHA-256, whatever its name. Of it those rows are taken that were
     kept aside; if none were, all of them, each by the fits of the folds that had not seen it.
     """
-    source, file, notes = document.source, opened(predictions), []
-    same = sha256_of_file(predictions) == source.sha256
+    source, predictions, notes = document.source, file.path, []
+    same = sha256_of(file) == source.sha256
     if group is None and source.group is not None:
         together = f"The map was fitted with rows of one {source.group} together"
         notes = [f"{together}, a column that {predictions} lacks: its rows are taken as independent."]
@@ -142,7 +142,7 @@ def read_to_judge(
     computed = group_signals(frame[by].cast(pl.String).to_numpy(), relevance(rows, n_labels)) if by else None
     signals = read_signals(document.signals, frame, rows, n_labels, str(predictions), computed=computed)[1]
     rows = rows.with_signals(signals)
-    reliability_map, made_of = ReliabilityMap.of(document), f"{predictions} is what the map was fitted on"
+    reliability_map, made_of = FittedMap.of(document), f"{predictions} is what the map was fitted on"
     if not same:
         return rows, reliability_map(rows), "new", notes
     if not document.folds:
@@ -156,6 +156,11 @@ def read_to_judge(
         return rows, reliability_map(rows), "kept_aside", notes
     notes.append(f"{made_of}: each row is judged by a fit on the other folds, so that none has seen it.")
     return rows, out_of_fold(document, rows, division), "out_of_fold", notes
+
+
+def sha256_of(predictions: Predictions) -> str:
+    """Hex SHA-256 of a file of predictions, or of rows in memory: by which a map knows what it was made of."""
+    return getattr(predictions, "sha256", None) or sha256_of_file(predictions.path)
 
 
 def grouped_by(document: MapDocument) -> str | None:
@@ -172,7 +177,7 @@ def division_of(document: MapDocument, rows: PredictedRows) -> Division:
 
 def out_of_fold(document: MapDocument, rows: PredictedRows, division: Division) -> Scored:
     """What the fits of a map say of rows they have not seen: of each fold its own, of what is kept aside the map."""
-    maps = [*(ReliabilityMap(fold.calibrator, fold.projection) for fold in document.folds), ReliabilityMap.of(document)]
+    maps = [*(FittedMap(fold.calibrator, fold.projection) for fold in document.folds), FittedMap.of(document)]
     confidence, logit = np.empty(len(rows)), np.empty(len(rows))
     for reliability_map, part in zip(maps, (*division.folds, division.kept_aside), strict=True):
         scored = reliability_map(rows.take(part))

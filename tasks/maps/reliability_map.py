@@ -31,14 +31,14 @@ class Scored:
 
 
 @dataclass(frozen=True, eq=False)
-class ReliabilityMap:
+class FittedMap:
     """A fitted calibrator and a fitted variant."""
 
     calibrator: Calibrator
     projection: Variant = field(default_factory=Confidence)
 
     @classmethod
-    def of(cls, document: MapDocument) -> "ReliabilityMap":
+    def of(cls, document: MapDocument) -> "FittedMap":
         """The map that `map.json` describes."""
         return cls(document.calibrator.fitted, document.projection.fitted)
 

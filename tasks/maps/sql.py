@@ -36,7 +36,7 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     one, a double in [0, 1]. Where the decision is NULL or no label of the map, or the confidence is NULL, NaN or
     outside [0, 1], the expression is NULL, never a number.
 
-    It agrees with `ReliabilityMap` to 1e-12 unless a map is so steep that rounding the confidence moves its
+    It agrees with `FittedMap` to 1e-12 unless a map is so steep that rounding the confidence moves its
     reliability by more. No part of it overflows or divides by zero. The same map gives the same text.
 
     Its size grows with the number of knots or thresholds over all labels; labels of one curve share its text. Spark

@@ -15,6 +15,7 @@ import pyarrow as pa
 from polars.datatypes import DataTypeClass
 from pyarrow import csv, parquet
 
+from tasks.predictions.frames import FramePredictions
 from tasks.protocol.errors import BadInput
 from tasks.sources.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, is_object, parsing
 
@@ -132,8 +133,8 @@ class JsonLinesPredictions:
             yield [line.strip() for line in block.split(b"\n") if line.strip()]
 
 
-Predictions = ParquetPredictions | CsvPredictions | JsonLinesPredictions
-FORMATS: dict[str, type[Predictions]] = {
+Predictions = ParquetPredictions | CsvPredictions | JsonLinesPredictions | FramePredictions
+FORMATS: dict[str, type[ParquetPredictions | CsvPredictions | JsonLinesPredictions]] = {
     ".parquet": ParquetPredictions,
     ".csv": CsvPredictions,
     ".jsonl": JsonLinesPredictions,

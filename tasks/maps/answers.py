@@ -1,0 +1,211 @@
+"""What is asked of a map: fit one, hold it against labelled rows, find a cut. One door for files and for memory.
+
+An answer is a frozen value: words for people, as text or as HTML, and the numbers behind them.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tasks.maps.agreement import AllRows, agreement, in_words
+from tasks.maps.apply import Progress, unwatched
+from tasks.maps.document import MapDocument, Protocol, Source
+from tasks.maps.drift import drift
+from tasks.maps.evaluate import evaluate
+from tasks.maps.labelled import read_to_fit, read_to_judge, sha256_of
+from tasks.maps.thresholds import cut_at_coverage, find_cuts, independent_rows
+from tasks.maps.verdict import verdict
+from tasks.predictions.files import Predictions
+from tasks.protocol.errors import BadInput, printable
+from tasks.protocol.params import load_params
+from tasks.provenance.checkout import now
+
+SETTINGS = Path(__file__).resolve().parents[2] / "params.yaml"  # of the pipeline, whose settings are ours
+LIBRARIES = ("numpy", "scipy", "torch")  # that a fit computes with
+BY_DEFAULT = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}  # calibrators
+LEAST_TARGET = 1e-5
+ESTIMATE = (
+    "So what follows is an estimate and no guarantee: the map was chosen and fitted on these rows. For a guarantee, "
+    "give labelled rows of another file, or fit with --hold-out 0.3."
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Words, of which the first line says what to do; how the rows were read; the numbers behind it all."""
+
+    lines: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON; a copy."""
+        return deepcopy(dict(self.numbers))
+
+    def __str__(self) -> str:
+        return "\n".join(map(printable, (*self.lines, *self.notes)))
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        first, _, rest = escape(str(self)).partition("\n")
+        return f'<p><strong>{first}</strong></p><pre style="white-space: pre-wrap">{rest}</pre>'
+
+
+class Recommendation(Answer):
+    """What to deploy, and why."""
+
+
+class Evaluation(Answer):
+    """What the reliability buys beside the confidence, on labelled rows."""
+
+
+class Cuts(Answer):
+    """From which reliability on decisions can be used as they are."""
+
+    @property
+    def cut(self) -> float | None:
+        """The cut for all decisions, which `apply` takes; None where there is none."""
+        found: float | None = self.numbers["overall"]["cut"]
+        return found
+
+
+def fit_map(
+    file: Predictions,
+    *,
+    calibrator: str | None = None,
+    variant: str = "auto",
+    seed: int = 1,
+    group: str | None = None,
+    names: tuple[str, ...] | None = None,
+    signals: tuple[str, ...] = (),
+    hold_out: float = 0,
+    protocol: Protocol = "own",
+    target: float | None = None,
+) -> tuple[MapDocument, Recommendation]:
+    """The reliability map of labelled predictions, and what it recommends, as `fit` of `flows.rerank` has it.
+
+    Args:
+        file: predictions with their label.
+        calibrator: its key; None is `ts`, without logits `uncal`.
+        variant: `auto`, or the key of one.
+        seed: 0 or more, under which rows are dealt in folds.
+        group: the column whose rows go together.
+        names: of the labels, in their order.
+        signals: columns that may say how sure a decision is.
+        hold_out: share of the rows to keep aside, in [0, 0.9].
+        protocol: `paper` for the parts and fits of the paper's tables.
+        target: in nats; say how many rows it takes to know the gain to this much log loss.
+
+    Raises:
+        BadInput: what is wrong with the rows, or with what is asked.
+    """
+    if target is not None and not target >= LEAST_TARGET:
+        raise BadInput(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
+    if not (group or "").isprintable():
+        raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
+    rows, n_labels, known = read_to_fit(file, group=group, names=names, signals=signals, seed=seed, hold_out=hold_out)
+    if protocol == "paper" and (signals or hold_out):
+        raise BadInput("--protocol paper has parts of its own: leave --signals and --hold-out away")
+    from tasks.maps.learn import learn_map  # noqa: PLC0415 - what is wrong with the rows is said before it is there
+
+    params = load_params(SETTINGS)
+    source = Source(
+        file=printable(file.path.name),
+        sha256=sha256_of(file),
+        rows=len(rows),
+        seed=seed,
+        group=group,
+        hold_out=hold_out,
+        protocol=params.protocol if protocol == "paper" else None,
+        at=now(),
+        versions={name: version(name) for name in ("mrp-pipeline", *LIBRARIES)},
+    )
+    learned = learn_map(
+        rows,
+        source,
+        params,
+        calibrator=calibrator or BY_DEFAULT[rows.kind],
+        variant=variant,
+        n_labels=n_labels,
+        names=names,
+        signals=known,
+    )
+    document = learned.document
+    numbers = {
+        "variant": document.projection.name,
+        "calibrator": document.calibrator.name,
+        "accuracy": learned.accuracy,
+    }
+    return document, Recommendation(tuple(learned.in_words(target)), (), numbers | document.choice.model_dump())
+
+
+def evaluation_of(
+    document: MapDocument,
+    file: Predictions,
+    *,
+    group: str | None = None,
+    everything: Predictions | None = None,
+    progress: Progress = unwatched,
+) -> Evaluation:
+    """The reliability beside the confidence on labelled predictions: a verdict, agreement and drift.
+
+    Args:
+        document: the map.
+        file: predictions with their label; each row that the map was made of is judged by a fit that has not seen it.
+        group: the column whose rows go together; None is that of the map, where the predictions have it.
+        everything: what the labelled rows were drawn from.
+        progress: is told how many rows of it are read.
+
+    Raises:
+        BadInput: what is wrong with the rows.
+    """
+    rows, scored, seen, notes = read_to_judge(document, file, group=group)
+    metrics = load_params(SETTINGS).metrics
+    all_rows = AllRows.read(document, everything, progress) if everything else None
+    evaluation = evaluate(document, rows, scored, metrics)
+    agreed = agreement(document, rows, scored, all_rows, metrics.resamples)
+    drifted = drift(document, scored.reliability, rows.decision, rows.correct, rows.group) if seen == "new" else None
+    later = ["Whether the map still holds, later rows can tell: these are among those that it was made of."]
+    lines = drifted.in_words(document.shown_names) if drifted else later
+    lines = [*verdict(evaluation, document), *lines, *in_words(agreed, len(rows))]
+    numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
+    return Evaluation(tuple(lines), tuple(notes), numbers)
+
+
+def cuts_of(
+    document: MapDocument,
+    file: Predictions,
+    *,
+    target_accuracy: float | None = None,
+    coverage: str | None = None,
+    confidence: float = 0.95,
+    group: str | None = None,
+) -> Cuts:
+    """The cut on reliability for a target accuracy or a coverage, as `find_cuts` and `cut_at_coverage` have it.
+
+    Args:
+        document: the map.
+        file: predictions with their label; on those that the map was made of a cut is an estimate.
+        target_accuracy: that automatic rows must have, or
+        coverage: the share of rows that is to be automatic, as it is typed.
+        confidence: of the guarantee, over draws of such rows.
+        group: as for `evaluation_of`; one row of each group counts.
+
+    Raises:
+        BadInput: both are given, or neither; or what is wrong with the rows.
+    """
+    if (target_accuracy is None) == (coverage is None):
+        raise BadInput("give either --target-accuracy or --coverage")
+    rows, scored, seen, notes = read_to_judge(document, file, group=group)
+    kept, why = independent_rows(rows, document.source.seed)
+    judged, guaranteed = (scored.reliability[kept], rows.decision[kept], rows.correct[kept]), seen != "out_of_fold"
+    if target_accuracy is not None:
+        cuts = find_cuts(document, *judged, target=target_accuracy, confidence=confidence)
+    else:
+        cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
+    notes = [*notes, *why, *([] if guaranteed else [ESTIMATE])]
+    return Cuts(tuple(cuts.in_words(document.shown_names)), tuple(notes), {"guaranteed": guaranteed} | cuts.as_json())

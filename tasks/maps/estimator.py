@@ -1,0 +1,238 @@
+"""A reliability map as an estimator of scikit-learn, on arrays and frames; only it needs that library."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+import polars as pl
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+from sklearn.utils.validation import check_is_fitted
+
+from tasks.maps.answers import Cuts, Evaluation, cuts_of, evaluation_of, fit_map
+from tasks.maps.apply import apply_to_frame, scored_file, unwatched
+from tasks.maps.document import MapDocument, Protocol, load_map, save_map
+from tasks.maps.labelled import read_to_judge
+from tasks.maps.sql import sql_expression
+from tasks.metrics.reliability import nll_correct_of_rows
+from tasks.predictions.frames import FramePredictions, Holds, alone, beside, frame_of, is_frame, with_column
+from tasks.protocol.errors import BadInput
+from tasks.protocol.store import check_place
+
+ARRAYS = ("auto", *get_args(Holds))
+FOLDS = 5  # in which a classifier predicts rows that it has not seen
+
+
+class ReliabilityMap(ClassifierMixin, BaseEstimator):
+    """Which of a model's decisions can be used as they are: an estimator over what the model predicts.
+
+    `X` is an array of probabilities or logits `(n, K)`, an array `(n,)` of those of the second of two labels, or a
+    frame of pandas, polars or Arrow with the columns that a file of predictions has (`logits` or `probabilities`, or
+    `decision` and `confidence`, or `decision`). `y` is the true label, 0..K-1 or one of `labels`; of a frame it may be
+    the column `label`. No decision and no probability is changed. Every mistake is a BadInput, of one sentence.
+
+    Args:
+        classifier: what predicts, if `X` is what it reads, not what it predicts: `fit` then learns the map on its
+            predictions out of fold, and fits it on all rows.
+        calibrator: its key; None is `ts`, without logits `uncal`.
+        variant: `auto` takes the one of the lowest loss out of fold; or the key of one.
+        seed: 0 or more, under which rows are dealt in folds.
+        labels: names in their order, such as `classes_` of a classifier; None for 0..K-1.
+        signals: columns of a frame that may say how sure a decision is.
+        hold_out: share of the rows to keep aside for `evaluate` and `thresholds`, in [0, 0.9].
+        protocol: `paper` for the parts and fits of the paper's tables.
+        arrays: what arrays hold, `logits` or `probabilities`; with `auto` those are probabilities whose rows are
+            not negative and sum to 1.
+
+    Attributes:
+        document_: the map, a frozen value.
+        recommendation_: what to deploy and why, in words and numbers; not of a map that was loaded.
+        arrays_: what an array was taken to hold; None where a frame was given.
+        classes_: the labels, `(K,)`.
+        classifier_: the classifier, fitted on all rows.
+    """
+
+    def __init__(
+        self,
+        *,
+        classifier: Any = None,
+        calibrator: str | None = None,
+        variant: str = "auto",
+        seed: int = 1,
+        labels: Sequence[Any] | None = None,
+        signals: Sequence[str] = (),
+        hold_out: float = 0.0,
+        protocol: Protocol = "own",
+        arrays: Holds | Literal["auto"] = "auto",
+    ) -> None:
+        self.classifier = classifier
+        self.calibrator = calibrator
+        self.variant = variant
+        self.seed = seed
+        self.labels = labels
+        self.signals = signals
+        self.hold_out = hold_out
+        self.protocol = protocol
+        self.arrays = arrays
+
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
+        """Fit the map on labelled rows, and return it.
+
+        Args:
+            X: predictions, or what the classifier reads.
+            y: true labels `(n,)`; None where `X` is a frame with the column `label`.
+            groups: a group of each row `(n,)`, such as its query, whose rows go together; or a column of `X`.
+
+        Raises:
+            BadInput: what is wrong with the rows, or with what is asked.
+        """
+        self._check_settings()
+        self.arrays_: Any = None if self.arrays == "auto" else self.arrays
+        self.out_of_fold_: dict[str, FramePredictions] = {}
+        if self.classifier is None:
+            predicted, rows = X, self._labelled(X, y, groups)
+        else:
+            groups = X[groups] if isinstance(groups, str) else groups
+            folds = FOLDS if groups is None else StratifiedGroupKFold(FOLDS)
+            predicted = cross_val_predict(self.classifier, X, y, groups=groups, cv=folds, method="predict_proba")
+            self.classifier_ = clone(self.classifier).fit(X, y)
+            rows = self._table(predicted, y, groups)
+            self.out_of_fold_ = {self._labelled(X, y, groups).sha256: rows}
+        self.arrays_ = None if is_frame(predicted) else rows.frame.columns[0]
+        labels = self.labels if self.classifier is None else self.classifier_.classes_
+        self.document_, self.recommendation_ = fit_map(
+            rows,
+            calibrator=self.calibrator,
+            variant=self.variant,
+            seed=self.seed,
+            group=_column(groups),
+            names=None if labels is None else tuple(map(str, labels)),
+            signals=tuple(self.signals),
+            hold_out=self.hold_out,
+            protocol=self.protocol,
+        )
+        self.classes_ = np.arange(self.document_.n_labels) if labels is None else np.asarray(labels)
+        return self
+
+    def reliability(self, X: Any) -> Any:
+        """Return the probability that each decision is correct, in [0, 1]: an array `(n,)`, or a column as in `X`."""
+        return alone(X, pl.Series("reliability", expit(self._scored(X)["logit"].to_numpy())))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the fixed decisions `(n,)`, of `classes_`: no map changes them."""
+        return np.asarray(self.classes_[self._scored(X)["decision"].to_numpy()])
+
+    def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
+        """Return minus the log loss of the reliability as the probability of a correct decision, in nats, at most 0."""
+        rows, scored, *_ = read_to_judge(self._document, self._labelled(X, y, groups), group=_column(groups))
+        return -float(np.average(nll_correct_of_rows(scored.logit, rows.correct), weights=rows.weight))
+
+    def apply(self, X: Any, *, coverage: float | str | None = None, cut: float | None = None) -> Any:
+        """Return a frame with decision, confidence, reliability, review_rank and route added; of an array these alone.
+
+        Args:
+            X: predictions; an array gives a structured array.
+            coverage: share of the rows whose route is `automatic`, in [0, 1]; 0.7 without a cut.
+            cut: or the least reliability of those.
+        """
+        share = None if coverage is None else str(coverage)
+        return beside(X, apply_to_frame(self._document, self._table(self._predicted(X)), coverage=share, cut=cut)[0])
+
+    def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
+        """Return a verdict on labelled rows; those of the fit are judged by fits that have not seen them."""
+        return evaluation_of(self._document, self._labelled(X, y, groups), group=_column(groups))
+
+    def thresholds(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        *,
+        target_accuracy: float | None = None,
+        coverage: float | str | None = None,
+        confidence: float = 0.95,
+    ) -> Cuts:
+        """Return the cut for a target accuracy or a coverage, with its guarantee, from labelled rows."""
+        return cuts_of(
+            self._document,
+            self._labelled(X, y, groups),
+            target_accuracy=target_accuracy,
+            coverage=None if coverage is None else str(coverage),
+            confidence=confidence,
+            group=_column(groups),
+        )
+
+    def sql(self, dialect: str = "duckdb") -> str:
+        """Return one SQL expression of the columns decision (0..K-1) and confidence (calibrated): the reliability."""
+        return sql_expression(self._document, dialect)
+
+    def save(self, path: str | Path) -> None:
+        """Write the map to a JSON file, which every command of `flows.rerank` reads; without the classifier."""
+        check_place(Path(path))
+        save_map(self._document, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Return the map that `save`, or the command `fit`, wrote; BadInput says what is wrong with the file."""
+        document = load_map(Path(path))
+        source, names = document.source, document.label_names
+        made = cls(
+            calibrator=document.calibrator.name,
+            variant=document.choice.asked,
+            seed=source.seed,
+            labels=names,
+            signals=tuple(signal.name for signal in document.signals),
+            hold_out=source.hold_out,
+            protocol="paper" if source.protocol else "own",
+        )
+        made.document_, made.arrays_, made.out_of_fold_ = document, None, {}
+        made.classes_ = np.asarray(names or range(document.n_labels))
+        return made
+
+    @property
+    def _document(self) -> MapDocument:
+        check_is_fitted(self)
+        document: MapDocument = self.document_
+        return document
+
+    def _check_settings(self) -> None:
+        names = None if self.labels is None else [*map(str, self.labels)]
+        if names is not None and (len(names) < 2 or len({*names}) < len(names) or not all(map(str.isprintable, names))):
+            raise BadInput(f"labels is {names}; give two names or more, each once")
+        if isinstance(self.signals, str):
+            raise BadInput(f"signals is {self.signals!r}; give a list of the names of columns")
+        if not 0 <= self.hold_out <= 0.9 or self.seed < 0:
+            raise BadInput(f"hold_out is {self.hold_out} and seed {self.seed}; give a share in [0, 0.9], and 0 or more")
+        for name, given, known in (("protocol", self.protocol, ("own", "paper")), ("arrays", self.arrays, ARRAYS)):
+            if given not in known:
+                raise BadInput(f"{name} is {given!r}; give one of {', '.join(known)}")
+
+    def _predicted(self, X: Any) -> Any:
+        return X if self.classifier is None else self.classifier_.predict_proba(X)
+
+    def _scored(self, X: Any) -> pl.DataFrame:
+        return scored_file(self._document, self._table(self._predicted(X)), unwatched)[1]
+
+    def _labelled(self, X: Any, y: Any, groups: Any) -> FramePredictions:
+        """Predictions with their label; those that a classifier was fitted on are those of its folds."""
+        rows = self._table(self._predicted(X), y, groups)
+        return self.out_of_fold_.get(rows.sha256, rows)
+
+    def _table(self, predicted: Any, y: Any = None, groups: Any = None) -> FramePredictions:
+        """Predictions as a file of them is read."""
+        frame = frame_of(predicted, self.arrays_)
+        if y is not None:
+            named = self.labels is not None or self.classifier is not None
+            frame = with_column(frame, "label", np.asarray(y).astype(str) if named else y, "y")
+        rows = FramePredictions.of(frame)
+        if groups is None or isinstance(groups, str):
+            return rows
+        return replace(rows, frame=with_column(frame, "group", groups, "groups"))
+
+
+def _column(groups: Any) -> str | None:
+    """The column of the groups in a table."""
+    return groups if groups is None or isinstance(groups, str) else "group"

@@ -1,0 +1,114 @@
+"""Predictions in memory: frames of pandas, polars or Arrow, and arrays, which are read as a file of them would be."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from tasks.predictions.rows import MOST_OFF, ROUNDED
+from tasks.protocol.errors import BadInput
+
+Holds = Literal["logits", "probabilities"]
+PIECE_ROWS = 2**17  # that are handed on at once
+ROUNDING = 1e-6  # of probabilities in float32
+
+
+@dataclass(frozen=True, eq=False)
+class FramePredictions:
+    """A frame; messages call it `path`, as scikit-learn calls what it is given."""
+
+    frame: pl.DataFrame
+    sha256: str  # of its rows
+    path: Path = Path("X")
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> "FramePredictions":
+        """The rows of `frame`; a frame of the same rows, whatever it was made of, has the same SHA-256."""
+        return cls(frame, hashlib.sha256(frame.write_ndjson().encode()).hexdigest())
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The same rows for Arrow."""
+        return self.frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+        return self.table.schema
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in their order; without `columns` every column."""
+        table = self.table if columns is None else self.table.select(list(columns))
+        yield from table.to_batches(PIECE_ROWS)
+
+
+def is_frame(given: Any) -> bool:
+    """Whether something is a frame of pandas, polars, Arrow or another library that Narwhals knows."""
+    return bool(nw.dependencies.is_into_dataframe(given))
+
+
+def frame_of(given: Any, holds: Holds | None = None) -> pl.DataFrame:
+    """A frame for polars, or an array as one with the column `logits` or `probabilities`.
+
+    Args:
+        given: a frame with the columns that a file has; `(n, K)` numbers, one for each label; or `(n,)`, of the second
+            of two labels.
+        holds: what the numbers of an array are; without it they are probabilities if in each row none is negative and
+            their sum is 1, within rounding, and logits if some number lies outside [0, 1].
+
+    Raises:
+        BadInput: neither frame nor array of numbers, or one of which it cannot be told what it holds.
+    """
+    if is_frame(given):
+        return nw.from_native(given, eager_only=True).to_polars()
+    try:
+        numbers = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BadInput(f"X is of the type {type(given).__name__}; give an array of numbers, or a frame") from None
+    if numbers.ndim not in (1, 2) or not len(numbers) or 1 in numbers.shape[1:]:
+        raise BadInput(f"X has the shape {numbers.shape}; give (rows, labels), or (rows,) of the second of two labels")
+    one = numbers.ndim == 1
+    inside = bool(((numbers >= -ROUNDING) & (numbers <= 1 + ROUNDING)).all())
+    off = np.zeros(len(numbers)) if one else np.abs(numbers.sum(axis=1) - 1)
+    if holds is None and inside and off.max() > min(MOST_OFF, ROUNDED * numbers.shape[-1]) + ROUNDING:
+        raise BadInput(
+            f"X, row {int(off.argmax())} (from 0): all numbers lie in [0, 1], but those of this row do not sum to 1; "
+            "say what they are, arrays='logits' or arrays='probabilities'"
+        )
+    taken: Holds = holds or ("probabilities" if inside else "logits")
+    if one:
+        numbers = np.column_stack([1 - numbers if taken == "probabilities" else np.zeros(len(numbers)), numbers])
+    return pl.DataFrame({taken: numbers})
+
+
+def with_column(frame: pl.DataFrame, name: str, values: Any, what: str) -> pl.DataFrame:
+    """The frame with the column `name`; BadInput where it has one, or another number of rows."""
+    if name in frame.columns:
+        raise BadInput(f"X has a column {name}, and {what} is given too; give it once")
+    array = np.asarray(values)
+    if array.shape != (len(frame),):
+        raise BadInput(f"X has {len(frame):,} rows, and {what} has the shape {array.shape}; give one for each row")
+    return frame.with_columns(pl.Series(name, array.tolist() if array.dtype == object else array, strict=False))
+
+
+def beside(given: Any, added: pl.DataFrame) -> Any:
+    """The frame `given`, untouched, with the columns `added`; for an array these alone, as a structured array."""
+    if not is_frame(given):
+        return added.to_numpy(structured=True)
+    frame = nw.from_native(given, eager_only=True)
+    own = nw.from_arrow(added, backend=frame.implementation)
+    return frame.with_columns(*(own[name] for name in added.columns)).to_native()
+
+
+def alone(given: Any, values: pl.Series) -> Any:
+    """One value for each row as the library of `given` has them: a series, a chunked array, or an array `(n,)`."""
+    if not is_frame(given):
+        return values.to_numpy()
+    return nw.from_native(beside(given, values.to_frame()), eager_only=True)[values.name].to_native()

@@ -1,0 +1,180 @@
+"""`ReliabilityMap` on arrays and frames: the numbers of the commands, the kind that came in, scikit-learn's ways."""
+
+import json
+
+import maps
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from scipy.special import expit, softmax
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from flows import rerank
+from flows.rerank import ReliabilityMap
+from tasks.protocol.errors import BadInput
+
+ROWS, NEW = maps.predictions(600), maps.predictions(200, seed=1)
+LOGITS, LABEL, GROUP = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy(), ROWS["group"].to_numpy()
+KINDS = {
+    "polars": lambda frame: frame,
+    "pandas": lambda frame: frame.to_pandas().set_index(np.arange(len(frame)) * 3 + 7),
+    "arrow": pl.DataFrame.to_arrow,
+}
+SHIFTS = ReliabilityMap(variant="label_intercept")
+
+
+@pytest.fixture(scope="module")
+def fitted() -> ReliabilityMap:
+    return clone(SHIFTS).fit(LOGITS, LABEL, groups=GROUP)
+
+
+def learned(document: object) -> dict:
+    """A map but for where it comes from."""
+    return {key: value for key, value in document.model_dump(mode="json").items() if key != "source"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_of_each_kind_give_the_numbers_of_arrays_in_their_own_kind(kind, fitted):
+    rows, new = KINDS[kind](ROWS), KINDS[kind](NEW)
+    mine = clone(SHIFTS).fit(rows, groups="group")
+    assert learned(mine.document_) == learned(fitted.document_)
+    scored, logits = mine.apply(new, coverage=0.6), np.array(NEW["logits"].to_list())
+    assert type(scored) is type(new)
+    again = pl.DataFrame(scored)
+    assert again.select(NEW.columns).equals(NEW)
+    np.testing.assert_array_equal(again["reliability"], fitted.reliability(logits))
+    alone, array = mine.reliability(new), fitted.apply(logits, coverage=0.6)
+    assert type(alone) is type(new["label"])
+    np.testing.assert_array_equal(np.asarray(alone), again["reliability"])
+    for name in array.dtype.names:
+        assert array[name].tolist() == again[name].to_list()
+    if kind == "pandas":
+        assert scored.index.equals(new.index)
+        assert alone.index.equals(new.index)
+    assert mine.evaluate(rows).to_dict() == fitted.evaluate(LOGITS, LABEL, groups=GROUP).to_dict()
+
+
+def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(fitted, tmp_path, capsys):
+    ROWS.write_parquet(tmp_path / "rows.parquet")
+    NEW.write_parquet(tmp_path / "new.parquet")
+    rerank.fit(tmp_path / "rows.parquet", tmp_path / "map.json", variant="label_intercept", group="group")
+    fitted.save(str(tmp_path / "saved.json"))
+    saved, written = (ReliabilityMap.load(str(tmp_path / name)) for name in ("saved.json", "map.json"))
+    assert learned(saved.document_) == learned(written.document_) == learned(fitted.document_)
+    assert saved.get_params() == written.get_params()
+    assert saved.sql("spark") == fitted.sql("spark")
+    capsys.readouterr()
+    rerank.evaluate(tmp_path / "map.json", tmp_path / "new.parquet")
+    printed, answer = capsys.readouterr(), saved.evaluate(NEW)
+    assert answer.to_dict().items() <= json.loads(printed.out).items()
+    assert sorted(str(answer).split("\n")) == sorted(printed.err.splitlines())
+    rerank.thresholds(tmp_path / "map.json", tmp_path / "new.parquet", coverage="0.5")
+    cuts = saved.thresholds(NEW, coverage=0.5)
+    assert cuts.to_dict().items() <= json.loads(capsys.readouterr().out).items()
+    route = pl.Series(saved.apply(NEW, cut=cuts.cut)["route"])
+    assert (route == "automatic").to_list() == (saved.reliability(NEW) >= cuts.cut).to_list()
+
+
+def test_rows_of_the_fit_are_judged_out_of_fold_even_behind_a_classifier(fitted):
+    assert "has seen it" in str(fitted.evaluate(LOGITS, LABEL, groups=GROUP))
+    assert "has seen it" not in str(fitted.evaluate(LOGITS[:500], LABEL[:500]))
+    with pytest.raises(BadInput, match="say the same here"):
+        clone(SHIFTS).fit(LOGITS, LABEL).evaluate(LOGITS, LABEL, groups=GROUP)
+    names = np.array(["bad", "fair", "good"])
+    wide = np.hstack([LOGITS, np.random.default_rng(0).normal(size=(len(LOGITS), 150))])  # to learn by heart
+    model = make_pipeline(StandardScaler(), ReliabilityMap(classifier=LogisticRegression(C=100, max_iter=900)))
+    last = model.fit(wide, names[LABEL])[-1]
+    assert model.predict(wide).tolist() == last.classifier_.predict(model[:-1].transform(wide)).tolist()
+    assert (model.predict(wide) == names[LABEL]).mean() > 0.8
+    answer = last.evaluate(model[:-1].transform(wide), names[LABEL])
+    assert answer.to_dict()["accuracy"]["value"] < 0.7
+    assert [label["name"] for label in answer.to_dict()["labels"]] == names.tolist()
+
+
+def test_it_is_an_estimator_of_scikit_learn(fitted):
+    asked = {"calibrator": "diag", "variant": "mrp", "labels": ("a", "b", "c"), "hold_out": 0.2, "seed": 3}
+    made = ReliabilityMap(**asked)
+    assert asked.items() <= clone(made).get_params().items()
+    assert made.set_params(seed=4).seed == 4
+    with pytest.raises(NotFittedError):
+        made.reliability(LOGITS)
+    folds = cross_val_score(SHIFTS, LOGITS, LABEL, groups=GROUP, cv=GroupKFold(3), error_score="raise")
+    assert (folds < 0).all()
+    assert (folds > np.log(0.5)).all()
+    with_confidence = cross_val_score(clone(SHIFTS).set_params(variant="confidence"), LOGITS, LABEL, cv=3)
+    assert folds.mean() > with_confidence.mean()  # label 1 is right less often than it says
+    assert fitted.predict(LOGITS).tolist() == LOGITS.argmax(axis=1).tolist()
+
+
+def test_what_an_array_holds_is_seen_and_remembered(fitted):
+    shares = softmax(LOGITS, axis=1)
+    of_shares = clone(SHIFTS).fit(shares.astype(np.float32), LABEL)
+    assert (fitted.arrays_, of_shares.arrays_) == ("logits", "probabilities")
+    np.testing.assert_allclose(
+        of_shares.reliability(shares), clone(SHIFTS).fit(LOGITS, LABEL).reliability(LOGITS), atol=1e-3
+    )
+    fitted.reliability([[0.5, 0.3, 0.2]])  # which a map of logits takes as such
+    two = LOGITS[:, 1] - LOGITS[:, 0]
+    second, both = (clone(SHIFTS).fit(given, LABEL == 1) for given in (expit(two), np.c_[1 - expit(two), expit(two)]))
+    np.testing.assert_array_equal(second.reliability(expit(two)), both.reliability(np.c_[1 - expit(two), expit(two)]))
+    assert clone(SHIFTS).fit(two, LABEL == 1).arrays_ == "logits"
+
+
+def test_an_answer_is_text_and_html_with_what_a_name_holds_escaped():
+    named = ReliabilityMap(labels=("<b>bad</b>", "fair", "good"), variant="mrp").fit(LOGITS, LABEL)
+    answer = named.evaluate(NEW)
+    assert "<b>bad</b>" in str(answer)
+    assert "<b>bad</b>" not in answer._repr_html_()
+    assert str(named.recommendation_).startswith("Map: a monotone curve for each label (MRP)")
+    assert named.recommendation_.to_dict()["variant"] == "mrp"
+    answer.to_dict()["metrics"].clear()
+    assert answer.to_dict()["metrics"]
+
+
+FRAME = ROWS.drop("label")
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "said"),
+    [
+        ({}, ("rows", LABEL), "X is of the type str; give an array"),
+        ({}, (ROWS.lazy(), LABEL), "X is of the type LazyFrame"),
+        ({}, (LOGITS[:, :1], LABEL), r"X has the shape \(600, 1\)"),
+        ({}, (LOGITS, LABEL[:9]), r"X has 600 rows, and y has the shape \(9,\)"),
+        ({}, (LOGITS, LABEL, GROUP[:9]), "groups has the shape"),
+        ({}, (ROWS, LABEL), "X has a column label, and y is given too"),
+        ({}, (FRAME,), "X has no column label"),
+        ({}, (FRAME, LABEL, "query"), "X has no column query"),
+        ({}, (np.where(LOGITS > 9e9, 0, np.nan), LABEL), r"X, row 0 \(from 0\): logits 0 is nan"),
+        ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but those of this row do not sum to 1; say what they are"),
+        ({"arrays": "probabilities"}, (LOGITS, LABEL), "are these logits"),
+        ({"arrays": "scores"}, (LOGITS, LABEL), "arrays is 'scores'; give one of auto, logits, probabilities"),
+        ({"labels": ("a", "a", "b")}, (LOGITS, LABEL), "labels is .*each once"),
+        ({"labels": ("a", "b", "c")}, (LOGITS, np.full(600, "d")), "label is 'd'; the labels are a, b, c"),
+        ({"signals": "group"}, (FRAME, LABEL), "give a list of the names of columns"),
+        ({"hold_out": 1.0}, (LOGITS, LABEL), "give a share in"),
+        ({"protocol": "theirs"}, (LOGITS, LABEL), "give one of own, paper"),
+        ({"variant": "best"}, (LOGITS, LABEL), "cannot hold"),
+    ],
+)
+def test_what_cannot_be_fitted_is_said_in_one_sentence(settings, given, said):
+    with pytest.raises(BadInput, match=said):
+        ReliabilityMap(**settings).fit(*given)
+
+
+def test_rows_of_a_vendor_with_signals_come_in_a_frame_of_pandas():
+    made = maps.judged_with_signals(900).to_pandas()
+    mine = ReliabilityMap(signals=["agreement", "source"]).fit(
+        made.drop(columns="label"), made["label"], groups="group"
+    )
+    assert mine.document_.projection.name == "label_signals"
+    assert isinstance(mine.reliability(made), pd.Series)
+    with pytest.raises(BadInput, match="X has no column agreement"):
+        mine.reliability(pa.table({"decision": [0, 1]}))
