@@ -4,7 +4,6 @@ What people read goes to the terminal's error stream, what programs read to its 
 an orchestrator, and each command imports what it alone needs: only `fit` needs torch.
 """
 
-import csv
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -12,10 +11,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from flows.console import progress, say, show
+from flows.console import progress, say, show, with_options
 from tasks.calibrators import CALIBRATORS
 from tasks.maps.document import Source, load_map, save_map
 from tasks.maps.labelled import read_to_fit, read_to_judge
+from tasks.predictions.reading import AS_NAMED, Reading, listed_names
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE
 from tasks.protocol.errors import BadInput, printable
 from tasks.protocol.params import load_params
@@ -45,9 +45,12 @@ Predictions = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of
 Labelled = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of predictions with their true label.")]
 Group = Annotated[str | None, typer.Option(help="A column, such as the query, whose rows go together.")]
 Out = Annotated[Path | None, typer.Option(help="Where to write the JSON, in place of the output.")]
+of_columns = with_options(Reading, "reading", without=("label", "drop_unlabelled"))
+of_labelled_columns = with_options(Reading, "reading")
 
 
 @app.command()
+@of_labelled_columns
 def fit(
     predictions: Labelled,
     out: Annotated[Path, typer.Option(help="Where to write the map.")],
@@ -73,20 +76,20 @@ def fit(
     target: Annotated[
         float | None, typer.Option(help="Say how many rows it takes to know the gain to this much log loss.")
     ] = None,
+    reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
     from tasks.maps.learn import learn_map
 
     check_place(out, predictions)
-    names, asked = _names("--labels", labels, "bad,fair,good", 2), _names("--signals", signals, "length,source") or ()
-    if not (group or "").isprintable():
-        raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
+    names = listed_names("--labels", labels, "bad,fair,good", 2)
+    asked = listed_names("--signals", signals, "length,source") or ()
     if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings:
         say([f"Fitting the calibrator {calibrator}, which with many labels or rows may take a minute or more."])
     if target is not None and not target >= LEAST_TARGET:
         raise BadInput(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
-    rows, n_labels, known = read_to_fit(
-        predictions, group=group, names=names, signals=asked, seed=seed, hold_out=hold_out
+    rows, n_labels, known, notes = read_to_fit(
+        predictions, group=group, names=names, signals=asked, seed=seed, hold_out=hold_out, reading=reading
     )
     if protocol == "paper" and (asked or hold_out):
         raise BadInput("--protocol paper has parts of its own: leave --signals and --hold-out away")
@@ -113,10 +116,11 @@ def fit(
         signals=known,
     )
     save_map(learned.document, out)
-    return say([*learned.in_words(target), f"{out}: {learned.document.described}."])
+    return say([*notes, *learned.in_words(target), f"{out}: {learned.document.described}."])
 
 
 @app.command()
+@of_columns
 def apply(
     map_file: MapFile,
     predictions: Predictions,
@@ -125,6 +129,7 @@ def apply(
         str | None, typer.Option(help="Share of the rows to route as automatic; 0.7 without a cut.")
     ] = None,
     cut: Annotated[float | None, typer.Option(help="Or: automatic is what has at least this reliability.")] = None,
+    reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Add decision, confidence, reliability, review_rank and route to every row."""
     from tasks.maps.apply import apply_map
@@ -132,17 +137,19 @@ def apply(
     check_place(out, map_file, predictions)
     document = load_map(map_file)
     with progress() as advance:
-        applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=advance)
+        applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=advance, reading=reading)
     return say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
 
 @app.command()
+@with_options(Reading, "reading", without=("drop_unlabelled",))
 def label(
     map_file: MapFile,
     predictions: Predictions,
     rows: Annotated[int, typer.Option(min=1, help="How many rows to draw.")],
     out: Annotated[Path, typer.Option(help="Where to write the rows to label: csv, parquet or jsonl.")],
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 1,
+    reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Draw the rows to label next: more where the map is unsure and where labels are rare, with known probabilities."""
     from tasks.maps.label import label_next
@@ -150,11 +157,12 @@ def label(
     check_place(out, map_file, predictions)
     document = load_map(map_file)
     with progress() as advance:
-        drawn = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance)
+        drawn = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading)
     return say([*drawn.in_words(document.shown_names), f"{out}: {rows:,} rows."])
 
 
 @app.command()
+@of_labelled_columns
 def evaluate(
     map_file: MapFile,
     predictions: Labelled,
@@ -163,6 +171,7 @@ def evaluate(
         Path | None, typer.Option(help="The file that the labelled rows were drawn from: how accurate all of it is.")
     ] = None,
     out: Out = None,
+    reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Hold the reliability against the confidence on labelled rows: a verdict, the metrics as JSON, and drift."""
     from tasks.maps.agreement import AllRows, agreement, in_words
@@ -172,11 +181,11 @@ def evaluate(
 
     check_place(out, map_file, predictions, *filter(None, [unlabelled]))
     document = load_map(map_file)
-    rows, scored, seen, notes = read_to_judge(document, predictions, group=group)
+    rows, scored, seen, notes = read_to_judge(document, predictions, group=group, reading=reading)
     metrics, everything = load_params(PARAMS_FILE).metrics, None
     if unlabelled is not None:
         with progress() as advance:
-            everything = AllRows.read(document, unlabelled, advance)
+            everything = AllRows.read(document, unlabelled, advance, reading)
     evaluation = evaluated(document, rows, scored, metrics)
     agreed = agreement(document, rows, scored, everything, metrics.resamples)
     judged = scored.reliability, rows.decision, rows.correct, rows.group
@@ -189,6 +198,7 @@ def evaluate(
 
 
 @app.command()
+@of_labelled_columns
 def thresholds(
     map_file: MapFile,
     predictions: Labelled,
@@ -197,6 +207,7 @@ def thresholds(
     confidence: Annotated[float, typer.Option(help="Of the guarantee, over draws of such labelled rows.")] = 0.95,
     group: Group = None,
     out: Out = None,
+    reading: Reading = AS_NAMED,
 ) -> list[str]:
     """The cut on reliability for a target accuracy or a coverage, with a distribution-free guarantee."""
     from tasks.maps.thresholds import cut_at_coverage, find_cuts, independent_rows
@@ -205,7 +216,7 @@ def thresholds(
         raise BadInput("give either --target-accuracy or --coverage")
     check_place(out, map_file, predictions)
     document = load_map(map_file)
-    rows, scored, seen, notes = read_to_judge(document, predictions, group=group)
+    rows, scored, seen, notes = read_to_judge(document, predictions, group=group, reading=reading)
     kept, why = independent_rows(rows, document.source.seed)
     judged, notes = (scored.reliability[kept], rows.decision[kept], rows.correct[kept]), notes + why
     guaranteed = seen != "out_of_fold"
@@ -229,18 +240,6 @@ def sql(
 
     print(expression := sql_expression(load_map(map_file), dialect))
     return expression
-
-
-def _names(option: str, given: str | None, example: str, least: int = 1) -> tuple[str, ...] | None:
-    """What is given like the `example` as names, of labels or of columns."""
-    if given is None:
-        return None
-    one_line = [given] if given.isprintable() else []
-    names = tuple(name.strip() for name in next(csv.reader(one_line, skipinitialspace=True), []))
-    if len(names) < least or len(set(names)) < len(names) or not all(names):
-        many = f"{least} names or more" if least > 1 else "names"
-        raise BadInput(f"{option} is {given!r}; it must give {many} on one line, each once: {example}")
-    return names
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from tasks.metrics.intervals import UNKNOWN, interval, interval_of_share
 from tasks.metrics.measured import SEED
 from tasks.metrics.resampling import FEWEST_GROUPS, resample
 from tasks.predictions.files import opened
+from tasks.predictions.reading import AS_NAMED, Reading
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 
@@ -35,9 +36,11 @@ class AllRows:
     reliability: np.ndarray  # (K,) their mean reliability; anything where there are none
 
     @classmethod
-    def read(cls, document: MapDocument, predictions: Path, progress: Progress) -> "AllRows":
+    def read(
+        cls, document: MapDocument, predictions: Path, progress: Progress, reading: Reading = AS_NAMED
+    ) -> "AllRows":
         """Of the rows of a file; BadInput for one that cannot be read."""
-        scores = scored_file(document, opened(predictions), progress)[1]
+        scores = scored_file(document, opened(predictions, reading), progress)[1]
         if scores.is_empty():
             raise BadInput(
                 f"{predictions} has no rows; --unlabelled names the file that the labelled rows were drawn from"
