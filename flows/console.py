@@ -1,17 +1,55 @@
 """How the commands of `flows.rerank` speak: words for people, JSON for programs, and how far a long one is."""
 
+import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
+import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
 from tasks.protocol.errors import printable
 from tasks.protocol.store import write_json
+
+ANNOTATED: Any = Annotated  # of types that are known when it runs
+Said = TypeVar("Said")
+
+
+def with_options(value: type, name: str, *, without: tuple[str, ...] = ()) -> Callable[..., Callable[..., Any]]:
+    """A command that takes an option for each field of a `value`, which it is handed as its parameter `name`.
+
+    The types of the fields are `Annotated` with their help. A field `x_column` is the option `--x` too, where the
+    command has no such parameter.
+    """
+
+    def decorate(command: Callable[..., Said]) -> Callable[..., Said]:
+        asked = inspect.signature(command).parameters
+        hints, options = get_type_hints(value, include_extras=True), []
+        for field in fields(value):
+            spellings = [name for name in (field.name, field.name.removesuffix("_column")) if name not in asked]
+            flags = [f"--{spelling.replace('_', '-')}" for spelling in dict.fromkeys(spellings)]
+            kind, words = get_args(hints[field.name])
+            annotation = ANNOTATED[kind, typer.Option(*flags, help=words)]
+            by_name = inspect.Parameter.KEYWORD_ONLY
+            if field.name not in without:
+                options.append(inspect.Parameter(field.name, by_name, default=field.default, annotation=annotation))
+
+        @wraps(command)
+        def typed(*arguments: Any, **given: Any) -> Said:
+            named = {option.name: given.pop(option.name) for option in options if option.name in given}
+            return command(*arguments, **given, **{name: value(**named)})
+
+        own = [parameter for parameter in asked.values() if parameter.name != name]
+        typed.__signature__ = inspect.Signature([*own, *options])  # type: ignore[attr-defined]
+        return typed
+
+    return decorate
 
 
 @contextmanager

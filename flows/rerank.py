@@ -4,17 +4,17 @@ What people read goes to the terminal's error stream, what programs read to its 
 an orchestrator, and each command imports what it alone needs: only `fit` needs torch.
 """
 
-import csv
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from flows.console import progress, say, show
+from flows.console import progress, say, show, with_options
 from tasks.calibrators import CALIBRATORS
 from tasks.maps.document import Protocol, load_map, save_map
 from tasks.predictions.files import opened
+from tasks.predictions.reading import AS_NAMED, Reading, listed_names
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE
 from tasks.protocol.errors import BadInput, printable
 from tasks.protocol.store import check_place
@@ -31,9 +31,12 @@ Predictions = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of
 Labelled = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of predictions with their true label.")]
 Group = Annotated[str | None, typer.Option(help="A column, such as the query, whose rows go together.")]
 Out = Annotated[Path | None, typer.Option(help="Where to write the JSON, in place of the output.")]
+of_columns = with_options(Reading, "reading", without=("label", "drop_unlabelled"))
+of_labelled_columns = with_options(Reading, "reading")
 
 
 @app.command()
+@of_labelled_columns
 def fit(
     predictions: Labelled,
     out: Annotated[Path, typer.Option(help="Where to write the map.")],
@@ -59,16 +62,18 @@ def fit(
     target: Annotated[
         float | None, typer.Option(help="Say how many rows it takes to know the gain to this much log loss.")
     ] = None,
+    reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
     from tasks.maps.answers import fit_map
 
     check_place(out, predictions)
-    names, asked = _names("--labels", labels, "bad,fair,good", 2), _names("--signals", signals, "length,source") or ()
+    names = listed_names("--labels", labels, "bad,fair,good", 2)
+    asked = listed_names("--signals", signals, "length,source") or ()
     if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings:
         say([f"Fitting the calibrator {calibrator}, which with many labels or rows may take a minute or more."])
     document, recommended = fit_map(
-        opened(predictions),
+        opened(predictions, reading),
         calibrator=calibrator,
         variant=variant,
         seed=seed,
@@ -80,10 +85,11 @@ def fit(
         target=target,
     )
     save_map(document, out)
-    return say([*recommended.lines, f"{out}: {document.described}."])
+    return say([*recommended.notes, *recommended.lines, f"{out}: {document.described}."])
 
 
 @app.command()
+@of_columns
 def apply(
     map_file: MapFile,
     predictions: Predictions,
@@ -92,6 +98,7 @@ def apply(
         str | None, typer.Option(help="Share of the rows to route as automatic; 0.7 without a cut.")
     ] = None,
     cut: Annotated[float | None, typer.Option(help="Or: automatic is what has at least this reliability.")] = None,
+    reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Add decision, confidence, reliability, review_rank and route to every row."""
     from tasks.maps.apply import apply_map
@@ -99,17 +106,19 @@ def apply(
     check_place(out, map_file, predictions)
     document = load_map(map_file)
     with progress() as advance:
-        applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=advance)
+        applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=advance, reading=reading)
     return say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
 
 @app.command()
+@with_options(Reading, "reading", without=("drop_unlabelled",))
 def label(
     map_file: MapFile,
     predictions: Predictions,
     rows: Annotated[int, typer.Option(min=1, help="How many rows to draw.")],
     out: Annotated[Path, typer.Option(help="Where to write the rows to label: csv, parquet or jsonl.")],
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 1,
+    reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Draw the rows to label next: more where the map is unsure and where labels are rare, with known probabilities."""
     from tasks.maps.label import label_next
@@ -117,11 +126,12 @@ def label(
     check_place(out, map_file, predictions)
     document = load_map(map_file)
     with progress() as advance:
-        drawn = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance)
+        drawn = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading)
     return say([*drawn.in_words(document.shown_names), f"{out}: {rows:,} rows."])
 
 
 @app.command()
+@of_labelled_columns
 def evaluate(
     map_file: MapFile,
     predictions: Labelled,
@@ -130,19 +140,22 @@ def evaluate(
         Path | None, typer.Option(help="The file that the labelled rows were drawn from: how accurate all of it is.")
     ] = None,
     out: Out = None,
+    reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Hold the reliability against the confidence on labelled rows: a verdict, the metrics as JSON, and drift."""
     from tasks.maps.answers import evaluation_of
 
     check_place(out, map_file, predictions, *filter(None, [unlabelled]))
-    document, everything = load_map(map_file), opened(unlabelled) if unlabelled else None
+    document, everything = load_map(map_file), opened(unlabelled, reading) if unlabelled else None
+    file = opened(predictions, reading)
     with progress() as advance:
-        answer = evaluation_of(document, opened(predictions), group=group, everything=everything, progress=advance)
+        answer = evaluation_of(document, file, group=group, everything=everything, progress=advance)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
     return say([*answer.notes, *answer.lines])
 
 
 @app.command()
+@of_labelled_columns
 def thresholds(
     map_file: MapFile,
     predictions: Labelled,
@@ -151,6 +164,7 @@ def thresholds(
     confidence: Annotated[float, typer.Option(help="Of the guarantee, over draws of such labelled rows.")] = 0.95,
     group: Group = None,
     out: Out = None,
+    reading: Reading = AS_NAMED,
 ) -> list[str]:
     """The cut on reliability for a target accuracy or a coverage, with a distribution-free guarantee."""
     from tasks.maps.answers import cuts_of
@@ -158,7 +172,7 @@ def thresholds(
     check_place(out, map_file, predictions)
     answer = cuts_of(
         load_map(map_file),
-        opened(predictions),
+        opened(predictions, reading),
         target_accuracy=target_accuracy,
         coverage=coverage,
         confidence=confidence,
@@ -187,18 +201,6 @@ def __getattr__(name: str) -> Any:
     from tasks.maps.estimator import ReliabilityMap
 
     return ReliabilityMap
-
-
-def _names(option: str, given: str | None, example: str, least: int = 1) -> tuple[str, ...] | None:
-    """What is given like the `example` as names, of labels or of columns."""
-    if given is None:
-        return None
-    one_line = [given] if given.isprintable() else []
-    names = tuple(name.strip() for name in next(csv.reader(one_line, skipinitialspace=True), []))
-    if len(names) < least or len(set(names)) < len(names) or not all(names):
-        many = f"{least} names or more" if least > 1 else "names"
-        raise BadInput(f"{option} is {given!r}; it must give {many} on one line, each once: {example}")
-    return names
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from tasks.calibrators.temperature import Temperature
 from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from tasks.maps.learn import Learned, learn_map
 from tasks.predictions import files
-from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
+from tasks.predictions.rows import FileRows, PredictedRows, checked_rows, find_layout
 from tasks.projection.curves import Confidence, Curves, SharedCurve
 from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
@@ -52,7 +52,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 def checked(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) -> PredictedRows:
     """A frame as rows that a map can be fitted on."""
     layout = find_layout(frame.columns, "made-up.parquet", labelled=True, group=group)
-    return checked_rows(frame, layout, "made-up.parquet", n_labels=n_labels)
+    return checked_rows(frame, layout, FileRows("made-up.parquet"), n_labels=n_labels)
 
 
 def learned(

@@ -167,7 +167,7 @@ MISTAKES = {  # columns, options, what is said
         {},
         r"new.parquet has the column reliability, route already.*drop it or rename it.*was this file scored before",
     ),
-    "another suffix": (predictions(90), {"out": "out.xlsx"}, "out.xlsx: predictions are read and written as"),
+    "another suffix": (predictions(90), {"out": "out.xlsx"}, "out.xlsx: predictions are written as"),
     "a cut beyond 1": (predictions(90), {"cut": 1.5}, r"the cut is 1.5"),
     "a cut that is no number": (predictions(90), {"cut": nan}, r"the cut is nan"),
     "a coverage and a cut": (predictions(90), {"cut": 0.5, "coverage": "0.5"}, r"both a coverage"),

@@ -87,7 +87,7 @@ def test_a_field_of_csv_stays_the_text_that_it_is(tmp_path):
 
 def test_columns_are_read_as_what_they_say():
     assert numbers(pl.Series("x", [" 0.5", "1 "]), FileRows("file")).tolist() == [0.5, 1]
-    assert labels_in(pl.DataFrame({"label": [0, 0]}), ["label"], "file") == 2
+    assert labels_in(pl.DataFrame({"label": [0, 0]}), ["label"], FileRows("file")) == 2
     both = ["logits", "probabilities", "decision", "confidence"]
     assert find_layout(both, "file", labelled=False, reads="confidence_only").kind == "confidence_only"
     logits = rows_of(pl.DataFrame({"probabilities": [[0.334, 0.333, 0.32], [0.0, 0.5, 0.51]], "label": [0, 1]})).logits
@@ -128,7 +128,7 @@ REFUSED_ROWS = {  # columns, of which the last row is wrong; what is known; what
 def rows_of(frame: pl.DataFrame, group=None, reads=None, **known) -> PredictedRows:
     """The rows of a labelled frame whose first row is row 40 of a file."""
     layout = find_layout(frame.columns, "file", labelled=True, group=group, reads=reads)
-    return checked_rows(frame, layout, "file", first=40, **known)
+    return checked_rows(frame, layout, FileRows("file", 40), **known)
 
 
 @pytest.mark.parametrize(("columns", "known", "message"), REFUSED_ROWS.values(), ids=REFUSED_ROWS)
@@ -194,7 +194,7 @@ REFUSED = {  # file, its bytes or what makes it, what is said
     "a folder": ("p.csv", Path.mkdir, "p.csv is a folder; name a file"),
     "a pipe that nobody writes to": ("p.csv", os.mkfifo, "p.csv is a pipe or a device"),
     "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), "is a pipe or a device"),
-    "another suffix": ("p.tsv", b"a\t1\n", "p.tsv: .* as .parquet, .csv, .jsonl"),
+    "another suffix": ("p.txt", b"a\t1\n", "p.txt: .* as .parquet, .csv, .jsonl"),
     "a blank file": ("p.csv", b" \n\n", "p.csv is empty"),
     "a Git LFS pointer": ("p.parquet", POINTER, "p.parquet is a Git LFS pointer.*git lfs pull"),
     "a page": ("p.jsonl", b"\n<HTML><title>Sign in</title>", "p.jsonl is a web page"),
@@ -202,8 +202,8 @@ REFUSED = {  # file, its bytes or what makes it, what is said
     "spoilt parquet": ("p.parquet", WHOLE[:40] + b"\xff" * 160 + WHOLE[200:], "is not a whole parquet file"),
     "two columns of one name": ("p.csv", b"a,b,a\n1,2,3\n", "p.csv has more than one column named a"),
     "too few fields": ("p.csv", b"a,b\n1,2\n1\n", "not a whole csv file .* Row #3: Expected 2 columns, got 1: 1"),
-    "csv that is not UTF-8": ("p.csv", b"a,b\n1,\xff\n", "p.csv is not a whole csv file .*UTF8"),
-    "a header that is not UTF-8": ("p.csv", b"a,\xff\n1,2\n", "p.csv is not a whole csv file"),
+    "csv in no encoding": ("p.csv", b"a,b\n1,\xff\x81\n", "p.csv is not a whole csv file .*UTF8"),
+    "a header in no encoding": ("p.csv", b"a,\xff\x81\n1,2\n", "p.csv is not a whole csv file"),
     "a line that is cut off": ("p.jsonl", b'{"a": 1}\n\n{"a": ', "p.jsonl, line 3 is not one JSON"),
     "a line that is a list": ("p.jsonl", b'{"a": 1}\n[1]\n', "p.jsonl, line 2 is not one JSON"),
     "a NaN in JSON": ("p.jsonl", b'{"a": 1}\n{"a": NaN}\n', "p.jsonl, line 2 is not one JSON"),

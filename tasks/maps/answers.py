@@ -107,7 +107,9 @@ def fit_map(
         raise BadInput(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
     if not (group or "").isprintable():
         raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
-    rows, n_labels, known = read_to_fit(file, group=group, names=names, signals=signals, seed=seed, hold_out=hold_out)
+    rows, n_labels, known, notes = read_to_fit(
+        file, group=group, names=names, signals=signals, seed=seed, hold_out=hold_out
+    )
     if protocol == "paper" and (signals or hold_out):
         raise BadInput("--protocol paper has parts of its own: leave --signals and --hold-out away")
     from tasks.maps.learn import learn_map  # noqa: PLC0415 - what is wrong with the rows is said before it is there
@@ -140,7 +142,9 @@ def fit_map(
         "calibrator": document.calibrator.name,
         "accuracy": learned.accuracy,
     }
-    return document, Recommendation(tuple(learned.in_words(target)), (), numbers | document.choice.model_dump())
+    return document, Recommendation(
+        tuple(learned.in_words(target)), tuple(notes), numbers | document.choice.model_dump()
+    )
 
 
 def evaluation_of(

@@ -23,9 +23,10 @@ from scipy.special import expit
 from tasks.maps.document import MapDocument
 from tasks.maps.labelled import grouped_by
 from tasks.maps.reliability_map import FittedMap
-from tasks.predictions.files import ParquetPredictions, Predictions, as_frame, numbered, opened
+from tasks.predictions.files import ParquetPredictions, Predictions, as_frame, notes_on, numbered, opened, rows_of
 from tasks.predictions.frames import FramePredictions
 from tasks.predictions.output import Added, check_output, in_order, write_beside
+from tasks.predictions.reading import AS_NAMED, Reading
 from tasks.predictions.rows import Layout, checked_rows, find_layout, listed
 from tasks.predictions.signals import group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
@@ -52,6 +53,7 @@ class Applied:
     lowest_automatic: float | None  # the lowest reliability among them; None if there are none
     leaning: dict[int, int]  # label that leans on the others, for want of rows at the fit -> rows that decide it
     unverified: bool  # whether the predictions are parquet without the checksums that would show a flipped bit
+    notes: tuple[str, ...] = ()  # on how the file was read
 
     def in_words(self, names: Sequence[str]) -> list[str]:
         """What is automatic, and which labels the map knows too little of."""
@@ -69,7 +71,7 @@ class Applied:
             lines.append(
                 "The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen."
             )
-        return lines
+        return [*self.notes, *lines]
 
 
 def apply_map(
@@ -81,6 +83,7 @@ def apply_map(
     cut: float | None = None,
     in_memory: int = IN_MEMORY,
     progress: Progress = unwatched,
+    reading: Reading = AS_NAMED,
 ) -> Applied:
     """Write the rows of `predictions` to `out`, untouched and in order, with what the map says of them.
 
@@ -96,7 +99,7 @@ def apply_map(
     Raises:
         BadInput: a file, column or row that cannot be read, or scored before; `out` then is as it was.
     """
-    share, file = _share(coverage, cut), opened(predictions)
+    share, file = _share(coverage, cut), opened(predictions, reading)
     check_output(file, out)
     return _applied(document, file, share, cut, out, in_memory, progress, lambda added: write_beside(file, added, out))
 
@@ -125,10 +128,8 @@ def _applied(
     write: Callable[[Added], None],
 ) -> Applied:
     """Let `write` ask for what is added to the rows of a file, in their order."""
-    layout = find_layout(
-        file.schema.names, str(file.path), labelled=False, group=grouped_by(document), reads=document.input
-    )
-    names = _added_names(document, file)
+    layout = _layout(document, file)
+    names = _added_names(document, file, layout)
     automatic, lowest, rows_by_label = 0, inf, np.zeros(document.n_labels, dtype=np.int64)
     with ranked(_scores(document, file, layout, progress), beside, in_memory=in_memory) as ranking:
         last_reviewed = None if share is None else ranking.n_rows - floor(share * ranking.n_rows)
@@ -164,6 +165,7 @@ def _applied(
             if kind != "none"
         },
         unverified=isinstance(file, ParquetPredictions) and not file.has_checksums(),
+        notes=tuple(notes_on(file)),
     )
 
 
@@ -182,13 +184,13 @@ def _share(coverage: str | None, cut: float | None) -> Fraction | None:
     return share
 
 
-def _added_names(document: MapDocument, file: Predictions) -> dict[str, str]:
+def _added_names(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, str]:
     """Each thing that is added, and the name of its column; BadInput where the file has one of that name."""
     there = file.schema.names
     names = {name: name for name in ("decision", "decision_name", "confidence", "reliability", "review_rank", "route")}
     names |= {"decision": "decision_code"} if "decision" in there else {}
     names |= {"confidence": "calibrated_confidence"} if "confidence" in there else {}
-    if "decision" in there and pa.types.is_integer(file.schema.field("decision").type):
+    if layout.decision == "decision" and pa.types.is_integer(file.schema.field("decision").type):
         del names["decision"]
     if document.label_names is None:
         del names["decision_name"]
@@ -207,9 +209,13 @@ def scored_file(document: MapDocument, file: Predictions, progress: Progress) ->
     Raises:
         BadInput: a column or row that cannot be read.
     """
-    by, names = grouped_by(document), file.schema.names
-    layout = find_layout(names, str(file.path), labelled=False, group=by, reads=document.input)
+    layout = _layout(document, file)
     return layout, pl.concat([pl.DataFrame(schema=SCORES), *_scores(document, file, layout, progress)])
+
+
+def _layout(document: MapDocument, file: Predictions) -> Layout:
+    asked = {"labelled": False, "group": grouped_by(document), "reads": document.input}
+    return find_layout(file.schema.names, str(file.path), reading=file.reading, **asked)  # type: ignore[arg-type]
 
 
 def _scores(document: MapDocument, file: Predictions, layout: Layout, progress: Progress) -> Iterator[pl.DataFrame]:
@@ -219,11 +225,11 @@ def _scores(document: MapDocument, file: Predictions, layout: Layout, progress: 
 
     def score(piece: tuple[int, pa.RecordBatch]) -> pl.DataFrame:
         first, batch = piece
-        frame, names = as_frame(batch, file.path), document.label_names
-        rows = checked_rows(frame, layout, str(file.path), names=names, n_labels=document.n_labels, first=first)
+        frame, names, at = as_frame(batch, file.path), document.label_names, rows_of(file, first)
+        rows = checked_rows(frame, layout, at, names=names, n_labels=document.n_labels)
         here = {name: values[first : first + len(rows)] for name, values in computed.items()}
-        known = document.signals, frame, rows, document.n_labels, str(file.path)
-        scored = reliability_map(rows.with_signals(read_signals(*known, first=first, computed=here)[1]))
+        signals = read_signals(document.signals, frame, rows, document.n_labels, at, computed=here)[1]
+        scored = reliability_map(rows.with_signals(signals))
         return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
 
     for scores in in_order(score, numbered(file.batches(list(dict.fromkeys([*layout.read, *also])))), threads=2):
@@ -238,7 +244,7 @@ def _of_groups(document: MapDocument, file: Predictions, layout: Layout) -> dict
     scores, groups = [], []
     for first, batch in numbered(file.batches(layout.read)):
         frame, facts = as_frame(batch, file.path), {"names": document.label_names, "n_labels": document.n_labels}
-        rows = checked_rows(frame, layout, str(file.path), first=first, **facts)  # type: ignore[arg-type]
+        rows = checked_rows(frame, layout, rows_of(file, first), **facts)  # type: ignore[arg-type]
         assert rows.group is not None
         scores.append(relevance(rows, document.n_labels))
         groups.append(rows.group)

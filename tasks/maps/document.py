@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tasks.calibrators import CALIBRATORS
+from tasks.calibrators.identity import Identity
 from tasks.maps.constant import Constant
 from tasks.predictions.signals import Signal
 from tasks.projection.curves import Fallback
@@ -183,6 +184,8 @@ class MapDocument(Part):
     def described(self) -> str:
         """What it is and what it was fitted on, for the last line of a report."""
         calibrated = f"{self.calibrator.name} on {self.calibrator.rows:,} rows"
+        if isinstance(self.calibrator.fitted, Identity):
+            calibrated = f"{self.calibrator.name} (which fits nothing and so takes no rows)"
         projected = f"{self.projection.name} on {self.projection.rows:,}"
         judged = f"judged on {self.held_out.rows:,}" + (f" in {len(self.folds)} folds" if self.folds else "")
         return f"{calibrated}, {projected}, {judged}, of {self.source.rows:,} in {self.source.file}"

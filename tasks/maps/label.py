@@ -16,8 +16,9 @@ from scipy.special import expit
 from tasks.maps.apply import Progress, scored_file
 from tasks.maps.document import MapDocument
 from tasks.maps.labelled import grouped_by
-from tasks.predictions.files import as_frame, numbered, opened
-from tasks.predictions.output import check_output, write_frame
+from tasks.predictions.files import as_frame, notes_on, numbered, opened
+from tasks.predictions.output import check_output, separator_for, write_frame
+from tasks.predictions.reading import AS_NAMED, Reading
 from tasks.predictions.rows import WEIGHT, listed
 from tasks.protocol.errors import BadInput
 
@@ -33,6 +34,8 @@ class ToLabel:
     reliability: np.ndarray  # (n,)
     drawn: np.ndarray  # row numbers, rising
     decided: np.ndarray  # (K,) drawn rows of each decided label
+    column: str  # to fill in
+    notes: tuple[str, ...]  # on how the file was read
 
     def in_words(self, names: Sequence[str]) -> list[str]:
         """How many rows of which labels were drawn, what their labels will tell, and what to do with them."""
@@ -43,18 +46,26 @@ class ToLabel:
         )
         of_labels = [f"{name} ({rows:,})" for name, rows in zip(names, self.decided.tolist(), strict=True) if rows]
         return [
+            *self.notes,
             f"{len(self.drawn):,} of {self.rows:,} rows are drawn, by decision: {listed(of_labels)}.",
             f"If the map is right, their labels tell the accuracy of all rows to {known:.1f} points to either side; "
             f"as many rows drawn evenly, to {evenly:.1f}. Half of that takes four times the rows.",
-            f"Fill in the column label. Fit, evaluate and thresholds count each row by its {WEIGHT}, and "
+            f"Fill in the column {self.column}. Fit, evaluate and thresholds count each row by its {WEIGHT}, and "
             "evaluate --unlabelled with the file they were drawn from tells the accuracy of all its rows.",
         ]
 
 
 def label_next(
-    document: MapDocument, predictions: Path, out: Path, *, rows: int, seed: int, progress: Progress
+    document: MapDocument,
+    predictions: Path,
+    out: Path,
+    *,
+    rows: int,
+    seed: int,
+    progress: Progress,
+    reading: Reading = AS_NAMED,
 ) -> ToLabel:
-    """Write `rows` rows of `predictions` to `out`, as they are, with an empty `label` and their inverse probability.
+    """Write `rows` rows of `predictions` to `out`, as they are, with an empty label and their inverse probability.
 
     The decision is not shown, so that it does not sway who labels; where the file has one, it stays. In csv a list of
     numbers becomes a column for each.
@@ -62,15 +73,16 @@ def label_next(
     Raises:
         BadInput: a file, column or row that cannot be read, labels that are there already, or fewer rows than asked.
     """
-    file = opened(predictions)
-    if there := [name for name in ("label", WEIGHT) if name in file.schema.names]:
+    file, label = opened(predictions, reading), reading.label or "label"
+    if there := [name for name in (label, WEIGHT) if name in file.schema.names]:
         raise BadInput(f"{predictions} has the column {there[0]} already; give the rows without labels, and drop it")
     if grouped_by(document):
         raise BadInput(
             "the map reads signals of whole groups, which single rows do not hold; fit without them to draw rows"
         )
     layout, scores = scored_file(document, file, progress)
-    split = out.suffix == ".csv" and len(layout.columns) == 1 and document.input == "logits"
+    lists = ("logits", "probabilities") if file.text is None else ()  # in text they are as they should be
+    split = out.suffix == ".csv" and len(layout.columns) == 1 and layout.kind in lists
     check_output(file, out, split=layout.columns if split else ())
     if not 0 < rows <= len(scores):
         raise BadInput(f"--rows is {rows:,}, and {predictions} has {len(scores):,} rows; ask for 1 to as many")
@@ -84,12 +96,13 @@ def label_next(
     frame = pl.concat(pieces)
     if split:
         name = layout.columns[0]
-        lists = frame[name].arr.to_list() if isinstance(frame.schema[name], pl.Array) else frame[name]
-        places = [lists.list.get(place).alias(f"{name}_{place}") for place in range(document.n_labels)]
+        values = frame[name].arr.to_list() if isinstance(frame.schema[name], pl.Array) else frame[name]
+        places = [values.list.get(place).alias(f"{name}_{place}") for place in range(document.n_labels)]
         frame = frame.drop(name).hstack(places)
-    empty = pl.Series("label", [None] * rows, dtype=pl.String if document.label_names else pl.Int64)
-    write_frame(frame.hstack([empty, pl.Series(WEIGHT, 1 / chance[drawn])]), out)
-    return ToLabel(len(scores), chance, reliability, drawn, np.bincount(decision[drawn], minlength=document.n_labels))
+    empty = pl.Series(label, [None] * rows, dtype=pl.String if document.label_names else pl.Int64)
+    write_frame(frame.hstack([empty, pl.Series(WEIGHT, 1 / chance[drawn])]), out, separator_for(file))
+    decided = np.bincount(decision[drawn], minlength=document.n_labels)
+    return ToLabel(len(scores), chance, reliability, drawn, decided, label, tuple(notes_on(file)))
 
 
 def chances(reliability: np.ndarray, decision: np.ndarray, rows: int) -> np.ndarray:

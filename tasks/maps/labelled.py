@@ -8,7 +8,6 @@ its parts instead, with its parted queries and its leaking temperature.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -17,8 +16,17 @@ import polars as pl
 from tasks.calibrators.identity import Identity
 from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import FittedMap, Scored
-from tasks.predictions.files import Predictions, columns_of
-from tasks.predictions.rows import Layout, PredictedRows, checked_rows, find_layout, labels_in
+from tasks.predictions.files import Predictions, columns_of, notes_on, rows_of
+from tasks.predictions.rows import (
+    FileRows,
+    Layout,
+    PredictedRows,
+    checked_rows,
+    find_layout,
+    labels_in,
+    questions,
+    unlabelled,
+)
 from tasks.predictions.signals import COMPUTED, Signal, group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import ProtocolParams
@@ -94,23 +102,26 @@ def read_to_fit(
     signals: tuple[str, ...] = (),
     seed: int = 1,
     hold_out: float = 0,
-) -> tuple[PredictedRows, int, tuple[Signal, ...]]:
-    """Labelled rows, K, and how each signal is read, learned on the rows that a fit under `seed` does not keep aside.
+) -> tuple[PredictedRows, int, tuple[Signal, ...], list[str]]:
+    """Labelled rows, K, how each signal is read, and notes in words.
 
-    BadInput names the file, the row and the column of a mistake.
+    Signals are learned on the rows that a fit under `seed` does not keep aside. BadInput names the file, the row and
+    the column of a mistake.
     """
     predictions = file.path
-    layout = find_layout(file.schema.names, str(predictions), labelled=True, group=group)
-    frame = _read(file, layout, [name for name in signals if name in file.schema.names])
+    layout = find_layout(file.schema.names, str(predictions), labelled=True, group=group, reading=file.reading)
+    if layout.label in signals:
+        raise BadInput(f"{predictions}: the column {layout.label} is no signal, since it holds the truth")
+    frame, at, notes = _read(file, layout, [name for name in signals if name in file.schema.names])
     n_labels = len(names) if names else None
     if n_labels is None and layout.kind in ("confidence_only", "decision_only"):
-        n_labels = labels_in(frame, ["decision", "label"], str(predictions))
-    rows = checked_rows(frame, layout, str(predictions), names=names, n_labels=n_labels)
+        n_labels = labels_in(frame, [str(layout.decision), str(layout.label)], at)
+    rows = checked_rows(frame, layout, at, names=names, n_labels=n_labels)
     n_labels = n_labels or rows.n_labels
-    _refuse_parts_of_groups(rows, signals, predictions)
+    _refuse_parts_of_groups(rows, signals, at)
     fitted = divide(len(rows), rows.group, seed, hold_out=hold_out).fitted if signals else None
-    known, values = read_signals(signals, frame, rows, n_labels, str(predictions), learn_on=fitted)
-    return rows.with_signals(values), n_labels, known
+    known, values = read_signals(signals, frame, rows, n_labels, at, learn_on=fitted)
+    return rows.with_signals(values), n_labels, known, notes + questions(rows, layout, names, n_labels)
 
 
 def read_to_judge(
@@ -131,16 +142,19 @@ def read_to_judge(
     if same and group != source.group:
         together = f"--group {source.group}" if source.group else "no --group"
         raise BadInput(f"{predictions} is what the map was fitted on, with {together}; say the same here")
-    layout = find_layout(file.schema.names, str(file.path), labelled=True, group=group, reads=document.input)
+    layout = find_layout(
+        file.schema.names, str(file.path), labelled=True, group=group, reads=document.input, reading=file.reading
+    )
     by, n_labels = grouped_by(document), document.n_labels
     if by is not None and by not in file.schema.names:
         raise BadInput(f"{predictions} has no column {by}, by which the map computes group_rank and group_gap")
     also = [signal.name for signal in document.signals] + ([by] if by else [])
-    frame = _read(file, layout, [name for name in also if name in file.schema.names])
-    rows = checked_rows(frame, layout, str(predictions), names=document.label_names, n_labels=n_labels)
-    _refuse_parts_of_groups(rows, also, predictions)
+    frame, at, notes_of_file = _read(file, layout, [name for name in also if name in file.schema.names])
+    notes += notes_of_file
+    rows = checked_rows(frame, layout, at, names=document.label_names, n_labels=n_labels)
+    _refuse_parts_of_groups(rows, also, at)
     computed = group_signals(frame[by].cast(pl.String).to_numpy(), relevance(rows, n_labels)) if by else None
-    signals = read_signals(document.signals, frame, rows, n_labels, str(predictions), computed=computed)[1]
+    signals = read_signals(document.signals, frame, rows, n_labels, at, computed=computed)[1]
     rows = rows.with_signals(signals)
     reliability_map, made_of = FittedMap.of(document), f"{predictions} is what the map was fitted on"
     if not same:
@@ -205,15 +219,24 @@ def _unseen_in_the_paper(document: MapDocument, rows: PredictedRows) -> np.ndarr
     return np.flatnonzero(unseen)
 
 
-def _refuse_parts_of_groups(rows: PredictedRows, signals: Iterable[str], file: Path) -> None:
-    if rows.weight is not None and not set(COMPUTED).isdisjoint(signals):
-        raise BadInput(
-            f"{file} holds drawn rows, not whole groups, so it has no group_rank and group_gap; leave these out"
-        )
+def _refuse_parts_of_groups(rows: PredictedRows, signals: Iterable[str], at: FileRows) -> None:
+    if set(COMPUTED).isdisjoint(signals):
+        return
+    for parted, what in ((rows.weight, "drawn rows"), (at.kept, "rows without a label, which are left away")):
+        if parted is not None:
+            raise BadInput(
+                f"{at.file} holds {what}, not whole groups, so it has no group_rank and group_gap; leave these out"
+            )
 
 
-def _read(file: Predictions, layout: Layout, also: list[str]) -> pl.DataFrame:
-    frame = columns_of(file, list(dict.fromkeys([*layout.read, *also])))
+def _read(file: Predictions, layout: Layout, also: list[str]) -> tuple[pl.DataFrame, FileRows, list[str]]:
+    """The columns that are read, which rows of the file they are, and notes in words."""
+    frame, at, notes = columns_of(file, list(dict.fromkeys([*layout.read, *also]))), rows_of(file), notes_on(file)
     if frame.is_empty():
         raise BadInput(f"{file.path} has no rows")
-    return frame
+    if layout.reading.drop_unlabelled and (missing := unlabelled(frame[str(layout.label)])).any():
+        notes.append(f"{missing.sum():,} of {len(frame):,} rows have no label and are left away.")
+        frame, at = frame.filter(~missing), at.without(missing)
+        if frame.is_empty():
+            raise BadInput(f"{file.path} has no rows with a {layout.label}")
+    return frame, at, notes

@@ -2,13 +2,13 @@
 
 What is missing, cut off or no data at all is refused here. A csv file is text: a field stays what it is, "007" and
 "1.10" too; an empty one is null, an empty one in quotes is not. The columns of a file of json lines, and their types,
-are those of all its lines together.
+are those of all its lines together. A JSON list and the first sheet of a workbook are read whole.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
 import polars as pl
 import pyarrow as pa
@@ -16,6 +16,9 @@ from polars.datatypes import DataTypeClass
 from pyarrow import csv, parquet
 
 from tasks.predictions.frames import FramePredictions
+from tasks.predictions.reading import AS_NAMED, Reading
+from tasks.predictions.rows import FileRows
+from tasks.predictions.text import SeparatedText
 from tasks.protocol.errors import BadInput
 from tasks.sources.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, is_object, parsing
 
@@ -34,8 +37,10 @@ LISTS = ("list", "large_list", "fixed_size_list")
 class ParquetPredictions:
     """A parquet file."""
 
+    text: ClassVar[SeparatedText | None] = None
     path: Path
     schema: pa.Schema
+    reading: Reading = AS_NAMED
 
     @classmethod
     def of(cls, path: Path) -> "ParquetPredictions":
@@ -65,16 +70,23 @@ class ParquetPredictions:
 
 @dataclass(frozen=True)
 class CsvPredictions:
-    """A csv file with a header, separated by commas; every column is text."""
+    """A file of separated text with a header; every column is text."""
 
-    path: Path
+    text: SeparatedText
     schema: pa.Schema
+    reading: Reading = AS_NAMED
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.text.path
 
     @classmethod
     def of(cls, path: Path) -> "CsvPredictions":
         """The file at `path`, of which only the header is read yet."""
-        with parsing(path, CSV, ANEW), cls(path, pa.schema([]))._opened(None) as reader:
-            return cls(path, reader.schema)
+        text = SeparatedText.of(path)
+        with parsing(path, CSV, ANEW), cls(text, pa.schema([]))._opened(None) as reader:
+            return cls(text, reader.schema)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in their order, without blank lines; without `columns` every column."""
@@ -84,8 +96,11 @@ class CsvPredictions:
     def _opened(self, columns: Sequence[str] | None) -> csv.CSVStreamingReader:
         return csv.open_csv(
             self.path,
-            read_options=csv.ReadOptions(block_size=BLOCK, use_threads=False),  # with threads it names no row
-            parse_options=csv.ParseOptions(newlines_in_values=True),
+            # with threads it names no row
+            read_options=csv.ReadOptions(
+                block_size=BLOCK, use_threads=False, encoding=self.text.encoding.replace("utf-8", "utf8")
+            ),
+            parse_options=csv.ParseOptions(newlines_in_values=True, delimiter=self.text.separator),
             convert_options=csv.ConvertOptions(
                 default_column_type=pa.string(),
                 include_columns=columns,
@@ -100,8 +115,10 @@ class CsvPredictions:
 class JsonLinesPredictions:
     """A file with one JSON object on each line."""
 
+    text: ClassVar[SeparatedText | None] = None
     path: Path
     types: pl.Schema = field(repr=False)  # of all lines together
+    reading: Reading = AS_NAMED
 
     @classmethod
     def of(cls, path: Path) -> "JsonLinesPredictions":
@@ -138,30 +155,46 @@ FORMATS: dict[str, type[ParquetPredictions | CsvPredictions | JsonLinesPredictio
     ".parquet": ParquetPredictions,
     ".csv": CsvPredictions,
     ".jsonl": JsonLinesPredictions,
+    ".tsv": CsvPredictions,
+    ".csv.gz": CsvPredictions,
+    ".tsv.gz": CsvPredictions,
 }
+WRITTEN = (".parquet", ".csv", ".jsonl")
 
 
-def opened(path: Path) -> Predictions:
-    """The file of predictions at `path`, by its suffix.
+def opened(path: Path, reading: Reading = AS_NAMED) -> Predictions:
+    """The file of predictions at `path`, by its suffix, with columns that are understood as `reading` says.
 
     Raises:
         BadInput: missing, no file, another suffix, empty, a Git LFS pointer, cut off, corrupt, two columns of one name.
     """
-    check_suffix(path)
+    suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    if suffix not in FORMATS:
+        raise BadInput(f"{path}: predictions are read as {', '.join(FORMATS)}; name the file so")
     check_content(path, ANEW)
-    predictions = FORMATS[path.suffix].of(path)
-    with parsing(path, f"a whole {path.suffix[1:]} file", ANEW):  # a name may not be UTF-8
+    predictions = FORMATS[suffix].of(path)
+    with parsing(path, f"a whole {suffix[1:]} file", ANEW):  # a name may not be UTF-8
         names = predictions.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise BadInput(f"{path} has more than one column named {', '.join(twice)}; rename all but one")
-    return predictions
+    return replace(predictions, reading=reading)
 
 
 def check_suffix(path: Path) -> None:
-    """BadInput unless `path` is named as one of the formats is."""
-    if path.suffix not in FORMATS:
-        raise BadInput(f"{path}: predictions are read and written as {', '.join(FORMATS)}; name the file so")
+    """BadInput unless `path` is named as one of the formats is that are written."""
+    if path.suffix not in WRITTEN:
+        raise BadInput(f"{path}: predictions are written as {', '.join(WRITTEN)}; name the file so")
+
+
+def rows_of(predictions: Predictions, first: int = 0) -> FileRows:
+    """The rows of a file from row `first` on, for messages."""
+    return FileRows(str(predictions.path), first, predictions.text)
+
+
+def notes_on(predictions: Predictions) -> list[str]:
+    """What a person should know of how a file is read, a sentence each."""
+    return predictions.text.notes if predictions.text else []
 
 
 def columns_of(predictions: Predictions, columns: Sequence[str]) -> pl.DataFrame:

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from tasks.predictions.reading import AS_NAMED, Reading
 from tasks.predictions.rows import MOST_OFF, ROUNDED
 from tasks.protocol.errors import BadInput
 
@@ -27,6 +28,8 @@ class FramePredictions:
     frame: pl.DataFrame
     sha256: str  # of its rows
     path: Path = Path("X")
+    reading: Reading = AS_NAMED
+    text: ClassVar[None] = None
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> "FramePredictions":

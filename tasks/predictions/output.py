@@ -55,14 +55,19 @@ def write_beside(predictions: Predictions, added: Added, out: Path) -> None:
     write_whole(out, lambda partial: write(predictions, added, partial))
 
 
-def write_frame(frame: pl.DataFrame, out: Path) -> None:
-    """Write a frame that is in memory, in the format that the name of `out` says."""
+def write_frame(frame: pl.DataFrame, out: Path, separator: str = ",") -> None:
+    """Write a frame that is in memory, in the format that the name of `out` says; csv with the `separator`."""
     writers: dict[str, Callable[[Path], object]] = {
         ".parquet": frame.write_parquet,
-        ".csv": frame.write_csv,
+        ".csv": lambda path: frame.write_csv(path, separator=separator),
         ".jsonl": frame.write_ndjson,
     }
     write_whole(out, writers[out.suffix])
+
+
+def separator_for(predictions: Predictions) -> str:
+    """What parts the columns of csv that is written from a file: what does so there, so that it is read alike."""
+    return predictions.text.separator if predictions.text else ","
 
 
 def _write_parquet(predictions: Predictions, added: Added, path: Path) -> None:
@@ -89,10 +94,10 @@ def _encoding(predictions: Predictions, ours: pa.Schema) -> dict[str, object]:
 def _write_csv(predictions: Predictions, added: Added, path: Path) -> None:
     names = [*predictions.schema.names, *added(0, 0).schema.names]
     with path.open("w", encoding="utf-8", newline="") as header:
-        csv.writer(header, lineterminator="\n").writerow(names)
+        csv.writer(header, delimiter=separator_for(predictions), lineterminator="\n").writerow(names)
     with path.open("ab") as handle:
         for frame in _frames(predictions, added):
-            frame.write_csv(handle, include_header=False)
+            frame.write_csv(handle, include_header=False, separator=separator_for(predictions))
 
 
 def _write_lines(predictions: Predictions, added: Added, path: Path) -> None:

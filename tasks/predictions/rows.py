@@ -3,10 +3,11 @@
 What cannot be read is refused by file and row. Four layouts: `logits` or `probabilities` (a list of K numbers in one
 column, or columns `logits_0` ... `logits_K-1`), or, where a system gives no more, `decision` and `confidence`, or the
 `decision` alone. A column `decision` beside logits is the fixed decision; without it that is the first argmax. `label`
-is the truth, where it is known.
+is the truth, where it is known. A `Reading` gives columns other names, or two labels the probability or score of one.
 """
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -14,6 +15,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
+from tasks.predictions.reading import AS_NAMED, USUAL, Reading, to_paste
+from tasks.predictions.text import SeparatedText
 from tasks.protocol.decisions import decide
 from tasks.protocol.errors import BadInput
 
@@ -26,12 +29,20 @@ LARGEST = 2**31
 WEIGHT = "inverse_probability"  # the column of weights, as `label` writes it
 MOST_COPIES = 10**6  # of all rows together, where that leaves ten of each
 MOST_UNNAMED = 1000  # labels that are numbers; more are ids of something
+MOST_PASTED = 50  # names of labels in an option
+TRUTH = {"false": "0", "true": "1"}
 
-Kind = Literal["logits", "probabilities", "confidence_only", "decision_only"]
+Kind = Literal["logits", "probabilities", "probability", "score", "confidence_only", "decision_only"]
 KINDS = {  # what a map reads -> the columns that hold it, in words
     "logits": "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)",
     "confidence_only": "decision and confidence",
     "decision_only": "decision",
+}
+FITTING = {  # the same -> options that name such columns
+    "logits": ("--probabilities", "--probability", "--border 0 --score"),
+    "confidence_only": ("--decision", "--confidence-column"),
+    "decision_only": ("--decision",),
+    None: tuple(option for option in USUAL if option != "--label"),
 }
 
 
@@ -40,28 +51,41 @@ class FileRows(NamedTuple):
 
     file: str
     first: int = 0  # number of the first of them, from 0
+    text: SeparatedText | None = None  # the file, if it has lines
+    kept: np.ndarray | None = None  # numbers of the rows, where others between them are left away
 
     def refuse(self, wrong: np.ndarray | pl.Series, what: Callable[[int], str]) -> None:
-        """BadInput names the first row where `wrong (n,)` holds, and says `what` of its place among these rows."""
+        """BadInput names the first row where `wrong (n,)` holds, says `what` of its place, and how many there are."""
         if wrong.any():
-            row = int(np.asarray(wrong).argmax())
-            raise BadInput(f"{self.file}, row {self.first + row} (from 0): {what(row)}")
+            row, many = int(np.asarray(wrong).argmax()), int(wrong.sum())
+            more = f" ({many:,} of {len(wrong):,} rows are so)" if many > 1 else ""
+            raise BadInput(f"{self.file}, {self.place(row)}: {what(row)}{more}")
 
-    def refuse_missing(self, column: pl.Series) -> None:
+    def refuse_missing(self, column: pl.Series, advice: str = "drop or fill the row") -> None:
         """BadInput names the first row without a value."""
-        self.refuse(column.is_null(), lambda _: f"{column.name} is missing; drop or fill the row")
+        self.refuse(column.is_null(), lambda _: f"{column.name} is missing; {advice}")
+
+    def place(self, row: int) -> str:
+        """Where row `row` of these stands in the file: its line, or its number."""
+        number = self.first + row if self.kept is None else int(self.kept[row])
+        return f"row {number} (from 0)" if self.text is None else self.text.place(number)
+
+    def without(self, missing: np.ndarray) -> "FileRows":
+        """These rows but for those where `missing (n,)` holds."""
+        return self._replace(kept=self.first + np.flatnonzero(~missing))
 
 
 @dataclass(frozen=True)
 class Layout:
     """Which columns of a file hold what; `label`, `group` and `weight` are None where they are not read."""
 
-    kind: Kind  # confidence_only: a decision and a confidence, no more
+    kind: Kind  # confidence_only: a decision and a confidence, no more; probability and score: of one of two labels
     columns: tuple[str, ...]  # the numbers: one column of lists, K columns of one number each, the confidence, or none
     decision: str | None
     label: str | None
     group: str | None
     weight: str | None = None
+    reading: Reading = AS_NAMED
 
     @property
     def read(self) -> list[str]:
@@ -125,7 +149,13 @@ class PredictedRows:
 
 
 def find_layout(
-    names: Sequence[str], file: str, *, labelled: bool, group: str | None = None, reads: str | None = None
+    names: Sequence[str],
+    file: str,
+    *,
+    labelled: bool,
+    group: str | None = None,
+    reads: str | None = None,
+    reading: Reading = AS_NAMED,
 ) -> Layout:
     """What the columns `names` of `file` hold; `labelled` asks for the truth, `group` names the column of groups.
 
@@ -134,52 +164,69 @@ def find_layout(
     Raises:
         BadInput: no layout, two at once, a gap in `logits_0` ..., or a column that is asked for and not there.
     """
-    layouts: list[tuple[Kind, tuple[str, ...]]] = []
-    for kind in ("logits", "probabilities"):
-        if kind in names:
-            layouts.append((kind, (kind,)))
-        numbers = sorted(int(name[len(kind) + 1 :]) for name in names if re.fullmatch(rf"{kind}_(0|[1-9]\d*)", name))
-        split = tuple(f"{kind}_{number}" for number in numbers)
-        if len(split) == 1 or numbers != list(range(len(split))):
-            asked = "they must be numbered 0, 1, ... with none left out, one for each label"
-            raise BadInput(f"{file} has the columns {', '.join(split)}; {asked}")
-        if split:
-            layouts.append((kind, split))
+    reading.check(names, file, labelled=labelled)
+    decision, label = reading.decision or "decision", reading.label or "label"
+    there = _layouts(names, file, reading)
+    layouts = there["logits"]
     if len(layouts) > 1 and reads in (None, "logits"):
         both = " and ".join(columns[0] for _, columns in layouts)
         raise BadInput(f"{file} gives its predictions twice: {both}; drop one")
-    there: dict[str, list[tuple[Kind, tuple[str, ...]]]] = {
-        "logits": layouts,
-        "confidence_only": [("confidence_only", ("confidence",))] if {"decision", "confidence"} <= set(names) else [],
-        "decision_only": [("decision_only", ())] if "decision" in names else [],
-    }
     layouts = there[reads] if reads else next(filter(None, there.values()), [])
     if not layouts:
         needed = KINDS[reads] if reads else f"{KINDS['logits']}, or decision and confidence, or decision alone"
         like = "" if reads is None else ", as the rows had that the map was fitted on"
-        apart = any(re.search(r"[;\t]|^ | $", name) for name in names)
-        hint = "; are they separated by commas, without spaces?" if apart else ""
+        apart = any(re.search(r"^ | $", name) for name in names)
+        options = (*FITTING[reads], *(["--label"] if labelled else []))
+        hint = "; are they separated by commas, without spaces?" if apart else to_paste(names, options)
         raise BadInput(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
-    for wanted, why in ((group, "--group names it"), ("label" if labelled else None, "it holds the truth")):
+    for wanted, why in ((group, "--group names it"), (label if labelled else None, "it holds the truth")):
         if wanted is not None and wanted not in names:
-            raise BadInput(f"{file} has no column {wanted}, and {why}; it has {', '.join(names)}")
-    decision = "decision" if "decision" in names else None
-    if group is not None and group in (*layouts[0][1], "decision", "label"):
+            hint = to_paste(names, ["--label"]) if wanted == label else ""
+            raise BadInput(f"{file} has no column {wanted}, and {why}; it has {', '.join(names)}{hint}")
+    if group is not None and group in (*layouts[0][1], decision, label):
         raise BadInput(f"{file}: --group names {group}, which holds something else; name the column of the groups")
     weight = WEIGHT if labelled and WEIGHT in names else None
-    return Layout(*layouts[0], decision, "label" if labelled else None, group, weight)
+    return Layout(
+        *layouts[0], decision if decision in names else None, label if labelled else None, group, weight, reading
+    )
+
+
+def _layouts(names: Sequence[str], file: str, reading: Reading) -> dict[str | None, list[tuple[Kind, tuple[str, ...]]]]:
+    """Each key of `KINDS`, and the columns that may be read so."""
+    layouts: list[tuple[Kind, tuple[str, ...]]] = []
+    own: dict[Kind, str | None] = {"logits": reading.logits, "probabilities": reading.probabilities}
+    for kind, name in [(kind, name) for kind, name in own.items() if name] or [(kind, kind) for kind in own]:
+        if name in names:
+            layouts.append((kind, (name,)))
+        ends = (other.removeprefix(f"{name}_") for other in names if other.startswith(f"{name}_"))
+        numbers = sorted(int(end) for end in ends if re.fullmatch(r"0|[1-9]\d*", end))
+        split = tuple(f"{name}_{number}" for number in numbers)
+        if len(split) == 1 or numbers != list(range(len(split))):
+            how = "they must be numbered 0, 1, ... with none left out, one for each label"
+            raise BadInput(f"{file} has the columns {', '.join(split)}; {how}")
+        if split:
+            layouts.append((kind, split))
+    if reading.probability is not None:
+        layouts = [("probability", (reading.probability,))]
+    elif reading.score is not None:
+        layouts = [("score", (reading.score,))]
+    decided, confidence = (reading.decision or "decision") in names, reading.confidence_column or "confidence"
+    return {
+        "logits": layouts if reading.confidence_column is None else [],
+        "confidence_only": [("confidence_only", (confidence,))] if decided and confidence in names else [],
+        "decision_only": [("decision_only", ())] if decided else [],
+    }
 
 
 def checked_rows(
     frame: pl.DataFrame,
     layout: Layout,
-    file: str,
+    rows: FileRows,
     *,
     names: Sequence[str] | None = None,
     n_labels: int | None = None,
-    first: int = 0,
 ) -> PredictedRows:
-    """The rows of `frame`, the first of which is row `first` (from 0) of `file`.
+    """The checked rows of `frame`, which are `rows` of their file.
 
     `names` are those of the labels, index = label, and `n_labels` is K; for a confidence alone one must be known.
 
@@ -187,21 +234,24 @@ def checked_rows(
         BadInput: the file, the row and the column, what was found and what to do.
     """
     n_labels = len(names) if names else n_labels
-    rows, logits, confidence_only = FileRows(file, first), None, None
+    file, logits, confidence_only = rows.file, None, None
     if layout.kind == "confidence_only":
-        confidence_only = confidence = numbers(frame["confidence"], rows)
-        outside = ~((confidence >= 0) & (confidence <= 1))
-        rows.refuse(outside, lambda row: f"confidence is {confidence[row]}; it must lie in [0, 1]")
+        confidence_only = shares(frame[layout.columns[0]], rows, layout.reading)
     elif layout.kind != "decision_only":
-        logits = _matrix(frame, layout, rows)
+        of_two = layout.kind in ("probability", "score")
+        logits = _of_two_labels(frame, layout, rows, names) if of_two else _matrix(frame, layout, rows)
         if n_labels is not None and logits.shape[1] != n_labels:
-            raise BadInput(f"{file} has {logits.shape[1]} {layout.kind} a row, where there are {n_labels} labels")
+            what = f"the {layout.kind} of one of two labels" if of_two else f"{logits.shape[1]} {layout.kind} a row"
+            raise BadInput(f"{file} has {what}, where there are {n_labels} labels")
         n_labels = logits.shape[1]
         if layout.kind == "probabilities":
             logits = _log_probabilities(logits, rows)
     assert n_labels is not None
+    if layout.label is not None:
+        rows.refuse_missing(frame[layout.label], "fill it, or leave such rows away with --drop-unlabelled")
+    advice = naming(frame, [layout.decision, layout.label], n_labels)
     decision, label = (
-        None if name is None else label_codes(frame[name], rows, names=names, n_labels=n_labels)
+        None if name is None else label_codes(frame[name], rows, names=names, n_labels=n_labels, advice=advice)
         for name in (layout.decision, layout.label)
     )
     if decision is None:
@@ -239,6 +289,25 @@ def _matrix(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray:
     return np.ascontiguousarray(matrix)
 
 
+def _of_two_labels(frame: pl.DataFrame, layout: Layout, rows: FileRows, names: Sequence[str] | None) -> np.ndarray:
+    """The logits `(n, 2)` of two labels, of which a column gives the probability of one, or its score."""
+    column, reading = frame[layout.columns[0]], layout.reading
+    if layout.kind == "score":
+        distance = numbers(column, rows) - (reading.border or 0)
+        rows.refuse(
+            ~(np.abs(distance) <= LARGEST_LOGIT),
+            lambda row: f"{column.name} is {column[row]}; it must be finite, within {LARGEST_LOGIT:g}",
+        )
+        logits = np.column_stack([np.zeros(len(distance)), distance])
+    else:
+        share = shares(column, rows, reading)
+        logits = np.log(np.maximum(np.column_stack([1 - share, share]), SMALLEST_PROBABILITY))
+    place = 1 if reading.positive is None else _code(reading.positive, names)
+    if place not in (0, 1):
+        raise BadInput(f"--positive is {reading.positive!r}; the labels are {listed(names or ('0', '1'))}")
+    return logits if place else np.ascontiguousarray(logits[:, ::-1])
+
+
 def _log_probabilities(probabilities: np.ndarray, rows: FileRows) -> np.ndarray:
     """The logarithms of probabilities `(n, K)`; BadInput names the first row that are none."""
     total = probabilities.sum(axis=1)
@@ -253,21 +322,26 @@ def _log_probabilities(probabilities: np.ndarray, rows: FileRows) -> np.ndarray:
     return np.log(np.maximum(probabilities, SMALLEST_PROBABILITY))
 
 
-def label_codes(column: pl.Series, rows: FileRows, *, names: Sequence[str] | None, n_labels: int) -> np.ndarray:
+def label_codes(
+    column: pl.Series,
+    rows: FileRows,
+    *,
+    names: Sequence[str] | None,
+    n_labels: int,
+    advice: Callable[[], str] = str,
+) -> np.ndarray:
     """Labels as numbers 0..K-1, as false and true, or by name where names are known, to `(n,)` int64.
 
-    BadInput names the row.
+    A name may have spaces around it, or another case. BadInput names the row, and gives `advice`.
     """
     rows.refuse_missing(column)
     within = f"0..{n_labels - 1}" if n_labels < LARGEST else "0, 1, 2, ..."
-    numbered = names is not None and all(re.fullmatch(r"-?[0-9]+", name) for name in names)  # 1 is then a name
-    if column.dtype in (pl.String, pl.Categorical, pl.Enum) or (numbered and column.dtype.is_integer()):
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum) or (_are_numbers(names) and column.dtype.is_numeric()):
         text = column.cast(pl.String)
-        by_name = {name: code for code, name in enumerate(names or ())}
-        code_of = {value: by_name.get(value, None if numbered else _integer(value)) for value in text.unique()}
-        advice = f"the labels are {listed(names)}" if names else "labels have names if --labels of fit gives them"
+        code_of = {value: _code(value, names) for value in text.unique()}
+        known = f"; the labels are {listed(names)}" if names else advice() or "; fit takes names of labels by --labels"
         by_row = text.replace_strict(code_of, return_dtype=pl.Int64)
-        rows.refuse(by_row.is_null(), lambda row: f"{column.name} is {text[row]!r}; {advice}")
+        rows.refuse(by_row.is_null(), lambda row: f"{column.name} is {text[row]!r}{known}")
         codes = by_row.to_numpy()
     elif column.dtype == pl.Boolean or column.dtype.is_integer() or column.dtype.is_float():
         given = column.to_numpy()
@@ -277,16 +351,92 @@ def label_codes(column: pl.Series, rows: FileRows, *, names: Sequence[str] | Non
     else:
         raise BadInput(f"{rows.file}: the column {column.name} is {column.dtype}; it must hold numbers 0..K-1 or names")
     outside = (codes < 0) | (codes >= n_labels)
-    rows.refuse(outside, lambda row: f"{column.name} is {codes[row]}, not one of {within}")
+    rows.refuse(outside, lambda row: f"{column.name} is {codes[row]}, not one of {within}{advice()}")
     return np.asarray(codes)
 
 
-def labels_in(frame: pl.DataFrame, columns: Sequence[str], file: str) -> int:
+def _are_numbers(names: Sequence[str] | None) -> bool:
+    """Whether 1 is the name of a label, rather than the second label."""
+    return names is not None and all(re.fullmatch(r"-?[0-9]+", name) for name in names)
+
+
+def _code(text: str, names: Sequence[str] | None) -> int | None:
+    """The label of a name, as it stands or but for spaces and case, or of a number where names are none."""
+    if names is not None and text in names:
+        return names.index(text)
+    plain = [_plain(name) for name in names or ()]
+    if _plain(text) in plain:
+        return plain.index(_plain(text)) if plain.count(_plain(text)) == 1 else None
+    return None if _are_numbers(names) else _integer(TRUTH.get(_plain(text), text.strip()))
+
+
+def _plain(name: str) -> str:
+    """A name without spaces around it and in small letters; of a whole number without decimals."""
+    return re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", name.strip().casefold())
+
+
+def naming(frame: pl.DataFrame, columns: Sequence[str | None], n_labels: int) -> Callable[[], str]:
+    """The end of a message: the option that takes what `columns` hold as the names of `n_labels` labels, if it can."""
+
+    def advice() -> str:
+        series = [frame[name] for name in columns if name is not None and not frame[name].dtype.is_nested()]
+        texts = pl.concat([column.cast(pl.String, strict=False).drop_nulls() for column in series]).unique()
+        spelt = {_plain(text): text.strip() for text in texts.sort()}
+        if all(re.fullmatch(r"-?[0-9]{1,9}", name) for name in spelt):
+            whole = sorted(map(int, spelt))
+            shifted = range(1, n_labels + 1) if whole[0] == 1 and whole[-1] == n_labels else whole
+            names = [str(number) for number in shifted]
+        else:
+            names = sorted(spelt.values())
+        many = len(names) == n_labels or (n_labels == LARGEST and 2 <= len(names) <= MOST_PASTED)
+        if not many or re.search(r'[,"]', "".join(names)):
+            return ""
+        return f"; name the labels to fit, in their order: --labels {shlex.quote(','.join(names))}"
+
+    return advice
+
+
+def unlabelled(label: pl.Series) -> np.ndarray:
+    """Whether each row has no label, `(n,)` bool: nothing, blank text or NaN."""
+    if label.dtype == pl.String:
+        return (label.is_null() | (label.str.strip_chars() == "").fill_null(True)).to_numpy()
+    return (label.fill_nan(None) if label.dtype.is_float() else label).is_null().to_numpy()
+
+
+def questions(rows: PredictedRows, layout: Layout, names: Sequence[str] | None, n_labels: int) -> list[str]:
+    """What is doubtful in how rows were read, a sentence each, with the option that reads them otherwise."""
+    shown, column = names or [str(label) for label in range(n_labels)], layout.columns[0] if layout.columns else ""
+    asked = []
+    if rows.confidence is not None and (low := rows.confidence < 1 / n_labels - ROUNDED).any():
+        question = f"In {low.sum():,} of {len(rows):,} rows {column} is below 1/{n_labels}, less than a guess"
+        second = rows.confidence[rows.decision == 1].sum() * (rows.decision == 0).sum()
+        positive = shown[int(second >= rows.confidence[rows.decision == 0].sum() * (rows.decision == 1).sum())]
+        how = (
+            f"Then read it with --probability {shlex.quote(column)} --positive {shlex.quote(positive)}."
+            if n_labels == 2
+            else "Then give the probability of the decided label, or those of all labels."
+        )
+        asked.append(f"{question}: is this the probability of a fixed label? {how}")
+    if layout.kind == "logits":
+        assert rows.logits is not None
+        if (rows.logits >= 0).all() and (np.abs(rows.logits.sum(axis=1) - 1) <= MOST_OFF).all():
+            name = column if len(layout.columns) == 1 else column.removesuffix("_0")
+            asked.append(
+                f"Every row of {name} sums to 1: these look like probabilities. Then read them with "
+                f"--probabilities {shlex.quote(name)}."
+            )
+    return asked
+
+
+def labels_in(frame: pl.DataFrame, columns: Sequence[str], rows: FileRows) -> int:
     """The number of labels that whole numbers in `columns` speak of, at least 2: the largest of them plus one."""
-    codes = [label_codes(frame[name], FileRows(file), names=None, n_labels=LARGEST) for name in columns]
+    advice = naming(frame, columns, LARGEST)
+    codes = [label_codes(frame[name], rows, names=None, n_labels=LARGEST, advice=advice) for name in columns]
     most = int(np.concatenate(codes).max(initial=0))
     if most >= MOST_UNNAMED:
-        raise BadInput(f"{file}: a label is {most}; labels are 0..K-1, or names that --labels gives in their order")
+        raise BadInput(
+            f"{rows.file}: a label is {most}; labels are 0..K-1, or names that --labels gives in their order"
+        )
     return max(2, most + 1)
 
 
@@ -299,22 +449,55 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def numbers(column: pl.Series, rows: FileRows) -> np.ndarray:
+def numbers(column: pl.Series, rows: FileRows, advice: str = "") -> np.ndarray:
     """A column as `(n,)` float64; text is read as numbers. BadInput names the row."""
     name, given = column.name, column
     rows.refuse_missing(column)
     if column.dtype == pl.String:
-        column = column.str.strip_chars().cast(pl.Float64, strict=False)
-        rows.refuse(column.is_null(), lambda row: f"{name} is {given[row]!r}, not a number")
+        column = column.str.strip_chars()
+        if rows.text is not None and rows.text.decimal_comma:
+            column = column.str.replace(r"^([+-]?\d*),(\d+)", "$1.$2")
+        column = column.cast(pl.Float64, strict=False)
+        rows.refuse(column.is_null(), lambda row: f"{name} is {given[row]!r}, not a number{advice}")
     if not (column.dtype.is_float() or column.dtype.is_integer() or column.dtype.is_decimal()):
         raise BadInput(f"{rows.file}: the column {name} is {column.dtype}; it must hold numbers")
     return column.cast(pl.Float64).to_numpy()
 
 
+def shares(column: pl.Series, rows: FileRows, reading: Reading) -> np.ndarray:
+    """A column as `(n,)` float64 in [0, 1]: numbers, percent, or words that `reading` knows. BadInput names the row."""
+    in_percent, advice = np.full(len(column), reading.percent), ""
+    if column.dtype == pl.String:
+        rows.refuse_missing(column)
+        said, words = column.str.strip_chars().str.to_lowercase(), reading.words
+        known = said.is_in(list(words)).to_numpy()
+        in_percent = (in_percent | said.str.ends_with("%").to_numpy()) & ~known
+        column = said.str.strip_chars_end("% ").replace({word: repr(share) for word, share in words.items()})
+        if unknown := sorted(word for word in said.filter(~known).unique() if re.fullmatch(r"[^\W\d][^,=]*", word)):
+            words_found = shlex.quote(",".join(f"{word}=?" for word in unknown[:SHOWN]))
+            advice = f"; say what each word counts as, in [0, 1]: --confidence-words {words_found}"
+    values = numbers(column, rows, advice)
+    values = np.where(in_percent, values / 100, values)
+
+    def what(row: int) -> str:
+        hint = "; if it is in percent, say so with --percent" if 1 < values[row] <= 100 and not in_percent[row] else ""
+        return f"{column.name} is {values[row]}; it must lie in [0, 1]{hint}"
+
+    rows.refuse(~((values >= 0) & (values <= 1)), what)
+    return values
+
+
 def lists_of_numbers(column: pl.Series, rows: FileRows) -> np.ndarray:
     """A column of lists, all as long, as `(n, K)` float64, K at least 2. BadInput names the row."""
     name = column.name
-    if isinstance(column.dtype, pl.Array):
+    if column.dtype == pl.String:  # as pandas writes lists and arrays into csv
+        rows.refuse_missing(column)
+        text = column.str.strip_chars()
+        whole = text.str.contains(r"^\[[\s\d.,eE+-]*\]$")
+        rows.refuse(~whole, lambda row: f"{name} is {text[row]!r:.60}, no list of numbers such as [0.1, 0.9]")
+        parts = text.str.strip_chars("[] \t\r\n").str.replace_all(r"[\s,]+", " ").str.split(" ")
+        column = parts.cast(pl.List(pl.Float64), strict=False)
+    elif isinstance(column.dtype, pl.Array):
         column = column.arr.to_list()
     if not isinstance(column.dtype, pl.List) or not column.dtype.inner.is_numeric():
         raise BadInput(
@@ -327,7 +510,7 @@ def lists_of_numbers(column: pl.Series, rows: FileRows) -> np.ndarray:
     rows.refuse(
         lengths != n_labels if n_labels > 1 else lengths >= 0,
         lambda row: (
-            f"{name} has {lengths[row]} numbers, and row {rows.first} has {n_labels}; "
+            f"{name} has {lengths[row]} numbers, and {rows.place(0)} has {n_labels}; "
             "every row needs one for each label, and there are two labels at least"
         ),
     )

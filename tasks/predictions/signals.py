@@ -70,23 +70,22 @@ def read_signals(
     frame: pl.DataFrame,
     rows: PredictedRows,
     n_labels: int,
-    file: str,
+    at: FileRows,
     *,
-    first: int = 0,
     learn_on: np.ndarray | None = None,
     computed: dict[str, np.ndarray] | None = None,
 ) -> tuple[tuple[NumberSignal | TextSignal, ...], np.ndarray | None]:
     """Signals by name, as a fit asks for them, or as it has known them, to how they are known and `(n, S)` values.
 
-    `rows` are those of `frame`, of which the first is row `first` of `file`. How a signal is read is learned on its
-    rows `learn_on`, by default all. `computed` are the signals of groups, where those of `rows` are not whole.
+    `rows` are those of `frame`, which are the rows `at` of their file. How a signal is read is learned on its rows
+    `learn_on`, by default all. `computed` are the signals of groups, where those of `rows` are not whole.
 
     Raises:
         BadInput: a column that is missing, holds what is no signal, or (at the fit) is the same in every row.
     """
     if not asked:
         return (), None
-    known, values, at = [], [], FileRows(file, first)
+    known, values, file = [], [], at.file
     if computed is None and any(_name(signal) in COMPUTED for signal in asked):
         if rows.group is None:
             raise BadInput("group_rank and group_gap need groups; name their column with --group")
