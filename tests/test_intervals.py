@@ -5,9 +5,10 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 import pytest
+from fits import scored
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit, log_softmax
+from scipy.special import log_softmax
 from scipy.stats import binomtest, norm
 
 from tasks.metrics import resampling
@@ -22,15 +23,6 @@ from tasks.protocol.params import METRIC_DEFAULTS
 SCORES = st.sampled_from([-np.inf, -1.0, 0.0, 2.0, np.inf])
 COVERAGE = np.arange(1, 101) / 100
 ROWS = st.lists(st.tuples(SCORES, st.booleans(), st.integers(0, 4)), min_size=1, max_size=25)
-
-
-def scored(n: int, seed: int = 0, levels: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Reliability logits, of so many levels if given, correctness, and groups of five rows."""
-    generator = np.random.default_rng(seed)
-    t = generator.normal(size=n)
-    if levels is not None:
-        t = np.round(t * levels / 6)
-    return t, generator.random(n) < expit(t), np.arange(n) // 5
 
 
 def times_drawn(draws: Resamples) -> np.ndarray:
@@ -108,7 +100,7 @@ def test_a_cluster_is_drawn_as_a_whole_by_a_seed():
 
 
 def test_the_order_of_rows_changes_no_bit():
-    t, correct, group = scored(900, levels=20)
+    (t, correct), group = scored(900, levels=20), np.arange(900) // 5
     t[:40], t[40:80] = np.inf, -np.inf
     measured = []
     for order in (np.arange(900), np.random.default_rng(4).permutation(900)):
@@ -125,7 +117,7 @@ def test_the_order_of_rows_changes_no_bit():
 
 def test_bags_of_many_groups_vary_as_the_groups_do(monkeypatch):
     """As exact as 100 bags are: their deviation is off by 7% in two of three cases."""
-    t, correct, group = scored(20_000)
+    (t, correct), group = scored(20_000), np.arange(20_000) // 5
     exact = of_reliability(t, correct, draws=resample(group, resamples=400, seed=0))
     monkeypatch.setattr(resampling, "MOST_CLUSTERS", 100)  # of 4,000
     draws = resample(group, resamples=400, seed=0)
@@ -137,18 +129,8 @@ def test_bags_of_many_groups_vary_as_the_groups_do(monkeypatch):
     assert (resample(group[order], resamples=400, seed=0).cluster == draws.cluster[order]).all()
 
 
-@pytest.mark.parametrize("most", [2, 7, 100])
-def test_tying_neighbours_keeps_the_order_of_rows(most):
-    t, correct, _ = scored(900)
-    measured = order_by_risk(t, correct).coarse(most)
-    kind, group = np.divmod(measured.cell[:900], measured.groups)
-    assert most // 2 < measured.groups <= most
-    assert (np.diff(2 * group + kind) >= 0).all()
-    assert measured.sums[2 * measured.groups :].sum() == (~correct).sum()
-
-
 def test_tying_neighbours_moves_no_end_of_an_interval_by_more_than_the_resamples_do(monkeypatch):
-    t, correct, group = scored(20_000)
+    (t, correct), group = scored(20_000), np.arange(20_000) // 5
     draws = resample(group, resamples=400, seed=0)
     after = t + np.random.default_rng(1).normal(size=len(t)) / 3
 

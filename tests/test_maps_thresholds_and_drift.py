@@ -391,11 +391,7 @@ REFUSED = [
 @pytest.mark.parametrize(("rows", "asked", "message"), REFUSED)
 def test_what_neither_a_cut_nor_a_test_can_be_made_of_is_refused(rows, asked, message):
     some, made = rows_of([0.5] * rows, [True] * rows), document()
-    judges = {
-        "target": partial(find_cuts, made),
-        "coverage": cut_at_coverage,
-        "level": partial(drift, made, group=None),
-    }
+    judge = {"target": partial(find_cuts, made), "coverage": cut_at_coverage, "level": partial(drift, made, group=None)}
     assert rows or reference(*some, None, 3) == ((0.5, 0.5, 0.5), ())
     with pytest.raises(BadInput, match=message):
-        judges[next(iter(asked))](*some, **asked)
+        judge[next(iter(asked))](*some, **asked)

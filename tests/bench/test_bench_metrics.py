@@ -51,9 +51,8 @@ def test_every_metric_of_one_run(race, rows):
         precision = average_precision_score(~correct, -logit)
         return precision, *calibration_curve(correct, expit(logit), n_bins=BINS)
 
-    confidence, right, wrong = map(
-        torch.from_numpy, (expit(logit), correct.astype(np.int64), (~correct).astype(np.int64))
-    )
+    labels = correct.astype(np.int64)
+    confidence, right, wrong = map(torch.from_numpy, (expit(logit), labels, 1 - labels))
 
     def torchmetrics() -> tuple[float, float]:
         precision = classification.binary_average_precision(1 - confidence, wrong)
