@@ -89,7 +89,7 @@ def curves(projected: list[Projected], labels: tuple[str, ...]) -> list[dict[str
         for variant, lattice in rows.lattices.items():
             names = labels if len(lattice.values) > 1 else ("every label",)
             columns = lattice.values.tolist(), map(int, lattice.rows), lattice.fallback
-            of_labels = [dict(zip(CURVE, row, strict=True)) for row in zip(names, *columns, strict=False)]
+            of_labels = [dict(zip(CURVE, row, strict=True)) for row in zip(names, *columns, strict=True)]
             place = {"calibrator": rows.calibrator, "seed": seed, "variant": variant}
             lattices.append(place | {"knots": lattice.knots.tolist(), "curves": of_labels})
     return lattices

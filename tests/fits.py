@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from scipy.special import expit
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 from torch.optim.adam import adam
 
@@ -33,6 +34,15 @@ def logits_and_labels(
     true_logits = rng.normal(size=(n, n_labels)) * 1.5
     labels = (true_logits + shift + rng.gumbel(size=true_logits.shape)).argmax(axis=1)
     return overconfidence * true_logits, labels
+
+
+def scored(n: int, seed: int = 0, levels: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Reliability logits, of so many levels if given, and correctness drawn from them."""
+    generator = np.random.default_rng(seed)
+    t = generator.normal(size=n)
+    if levels is not None:
+        t = np.round(t * levels / 6)
+    return t, generator.random(n) < expit(t)
 
 
 def fits(confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> list[FitRows]:

@@ -27,10 +27,7 @@ from tasks.protocol.params import load_params
 from tasks.protocol.splits import validation_rows
 
 CHECK = Path(os.environ.get("REAL_DATA", "nowhere")) / "authors_check"
-pytestmark = [
-    pytest.mark.real_data,
-    pytest.mark.skipif(not CHECK.is_dir(), reason="REAL_DATA names no folder with authors_check"),
-]
+pytestmark = [pytest.mark.real_data, pytest.mark.skipif(not CHECK.is_dir(), reason="REAL_DATA has no authors_check")]
 PARAMS = load_params()
 CALLED = {name: CALIBRATORS[name].title for name in calibrators_for("paper")}
 VARIANTS = {

@@ -25,7 +25,6 @@ from tasks.predictions import files
 from tasks.project import project
 from tasks.projection import adam_lattice
 from tasks.projection import batch as batch_module
-from tasks.projection.adam_lattice import Cells, fit_lattices
 from tasks.projection.exact import Problem, fit_exact
 from tasks.protocol.params import ProjectionParams
 from tasks.protocol.splits import ValidationRows
@@ -46,13 +45,6 @@ def counted(patch: pytest.MonkeyPatch, place: Any, name: str, count: Callable[..
 
     patch.setattr(place, name, counting)
     return calls
-
-
-def test_a_hundred_fits_descend_in_as_many_steps_as_one(monkeypatch):
-    chosen = ProjectionParams(epochs=20)
-    steps = counted(monkeypatch, Cells, "gradient", lambda _cells, values: tuple(values.shape))
-    fit_lattices(fits(*simulated(108, 60, K)), n_labels=K, settings=chosen)
-    assert steps == [(108, K, chosen.knots)] * chosen.epochs
 
 
 def test_a_hundred_optima_take_the_passes_of_the_slowest_and_each_only_its_own(monkeypatch):

@@ -256,14 +256,14 @@ def test_an_empty_split_is_named_and_nothing_is_written(missing):
 
 
 def test_other_base_predictors_are_trained_beside_the_first_for_what_a_choice_is_worth_and_for_members_and_runs():
-    alternatives = ["member_1", "member_2", "multinomial", "unweighted"]
+    alternatives = ["unweighted", "multinomial", "member_1", "member_2"]
     wands = yaml.safe_load((ROOT / "params.yaml").read_text())["datasets"]["wands"]
     folder = trained("wands", wands | {"rows": 1000}, members=2, runs=2, alternatives=alternatives)
     first = pl.read_parquet(folder / "logits.parquet")
     runs = [f"members/run_{run}_member_{member}" for run in range(2) for member in range(2)]
     paths = sorted(folder.glob("*/*.parquet"))
     frames = {f"{path.parent.name}/{path.stem}": pl.read_parquet(path) for path in paths}
-    assert [*frames] == [*runs, *(f"sensitivity/{name}" for name in alternatives)]
+    assert [*frames] == [*runs, *(f"sensitivity/{name}" for name in sorted(alternatives))]
     same = {(name, other) for name, other in combinations(frames, 2) if frames[name].equals(frames[other])}
     assert same == {(runs[1], "sensitivity/member_1")}  # every other one differs from all
     assert frames[runs[0]].equals(first.select(frames[runs[0]].columns))

@@ -101,11 +101,8 @@ def ended(made: Any) -> Any:
     return SimpleNamespace(task_run_id="1234", result=lambda *, raise_on_failure: raise_on_failure or made)
 
 
-def test_what_a_task_has_made_is_handed_on():
-    assert outcome(ended([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
-
-
 def test_a_task_that_fails_is_told_with_its_place_its_reason_and_where_its_traceback_is_unless_it_says_its_own():
+    assert outcome(ended([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
     with pytest.raises(RunFailed, match=r"^wands, fits, ts, seed 2, failed: ZeroDivisionError: by zero .*run 1234\)$"):
         outcome(ended(ZeroDivisionError("by zero")), "wands, fits, ts, seed 2")
     for own in (GateFailed("gate `x` is closed for dataset wands, seed 2"), BadInput("row 3 is bad")):

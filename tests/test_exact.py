@@ -76,18 +76,6 @@ def adam_values(rows: list[FitRows], K: int) -> np.ndarray:
     return fit_lattices(rows, n_labels=K, settings=ProjectionParams(epochs=30))
 
 
-@pytest.mark.parametrize("values", [exact_values, adam_values])
-def test_labels_are_separable(values):
-    confidence, decision, correct = simulated(2, 300, 3)
-    here = values(fits(confidence, decision, correct), 3)
-    for label in range(3):
-        others = decision != label
-        changed = np.where(others, confidence[:, ::-1], confidence), decision, np.where(others, ~correct, correct)
-        there = values(fits(*changed), 3)
-        np.testing.assert_array_equal(here[:, label], there[:, label])
-        assert not np.array_equal(here, there)
-
-
 @pytest.mark.parametrize(("values", "tolerance"), [(exact_values, 1e-10), (adam_values, 0)])
 @given(**sizes)
 @settings(deadline=None, max_examples=10, derandomize=True)

@@ -144,7 +144,11 @@ def test_bands_hold_their_curves_and_close_where_nothing_is_chosen():
 
 @pytest.mark.parametrize("name", ["risk_coverage", "accuracy_gain", "errors_found"])
 def test_with_too_few_groups_there_are_curves_without_bands(name):
-    few, enough = (figures(shape)[name].rows for shape in ("few groups, one seed, one calibrator", "three labels"))
+    both = [figures(shape)[name] for shape in ("few groups, one seed, one calibrator", "three labels")]
+    few, enough = (figure.rows for figure in both)
+    for figure, bands in zip(both, (0, name != "errors_found"), strict=True):  # a band lies below its curves
+        drawn = ["low" in json.dumps(layer["encoding"]["y"]) for layer in figure.spec["layer"]]
+        assert drawn == [True] * bands + [False] * (len(drawn) - bands)
     bounds = pl.selectors.matches("low$|high$")
     assert few.select(bounds).null_count().row(0) == (len(few), len(few))
     for whole in (few.select(~bounds), enough):
@@ -228,7 +232,8 @@ def test_spreads_are_in_percentage_points_by_calibrator_and_what_is_measured_und
 
 
 def test_the_ablation_is_a_mean_over_seeds_then_over_calibrators():
-    rows = figures("three labels")["ablation"].rows
+    rows, spec = figures("three labels")["ablation"].rows, json.dumps(figures("three labels")["ablation"].spec)
+    assert json.dumps([title for title in NAMES.values() if title in {*rows["variant"]}]) in spec  # in the order of all
     mine = results("three labels").metrics.filter(metric="aurc", variant="mrp")
     drawn = rows.filter(metric="AURC", variant="MRP")
     for calibrator, value, mean in drawn.select("calibrator", "value", "mean").iter_rows():

@@ -56,8 +56,7 @@ def ran(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("which", "module"),
-    [("read_only", "flows.serve"), ("read_only", "flows.demo"), ("another_users", "flows.serve")],
+    ("which", "module"), [("read_only", "flows.serve"), ("read_only", "flows.demo"), ("another_users", "flows.serve")]
 )
 def test_what_must_write_says_in_a_sentence_that_it_may_not(which, module, request):
     done = ran(request.getfixturevalue(which), module)

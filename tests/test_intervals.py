@@ -5,10 +5,11 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 import pytest
+from fits import scored
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit, log_softmax
-from scipy.stats import binomtest, bootstrap, norm
+from scipy.special import log_softmax
+from scipy.stats import binomtest, norm
 
 from tasks.metrics import resampling
 from tasks.metrics.comparison import BETTER, BOTH, NOT_CERTAIN, WORSE, Comparison, Estimate, sign_of, together
@@ -24,22 +25,10 @@ COVERAGE = np.arange(1, 101) / 100
 ROWS = st.lists(st.tuples(SCORES, st.booleans(), st.integers(0, 4)), min_size=1, max_size=25)
 
 
-def scored(n: int, seed: int = 0, levels: int | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Reliability logits, of so many levels if given, correctness, and groups of five rows."""
-    generator = np.random.default_rng(seed)
-    t = generator.normal(size=n)
-    if levels is not None:
-        t = np.round(t * levels / 6)
-    return t, generator.random(n) < expit(t), np.arange(n) // 5
-
-
 def times_drawn(draws: Resamples) -> np.ndarray:
     """How often each row is in each resample, `(R, n)`."""
     n = len(draws.cluster)
     return draws.sums(np.ones(n), np.arange(n), n).T.astype(int)
-
-
-# Weighted rows
 
 
 @settings(deadline=None, max_examples=60)
@@ -99,9 +88,6 @@ def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
     assert np.isnan(draws.label_spread(confidence, decision, correct, minimum_cell=90)).all()  # no cell counts
 
 
-# Draws
-
-
 def test_a_cluster_is_drawn_as_a_whole_by_a_seed():
     group = np.array(["b", "a", "b", "c", "a", "b"])
     drawn, again, other = (times_drawn(resample(group, resamples=50, seed=seed)) for seed in (0, 0, 1))
@@ -114,7 +100,7 @@ def test_a_cluster_is_drawn_as_a_whole_by_a_seed():
 
 
 def test_the_order_of_rows_changes_no_bit():
-    t, correct, group = scored(900, levels=20)
+    (t, correct), group = scored(900, levels=20), np.arange(900) // 5
     t[:40], t[40:80] = np.inf, -np.inf
     measured = []
     for order in (np.arange(900), np.random.default_rng(4).permutation(900)):
@@ -131,7 +117,7 @@ def test_the_order_of_rows_changes_no_bit():
 
 def test_bags_of_many_groups_vary_as_the_groups_do(monkeypatch):
     """As exact as 100 bags are: their deviation is off by 7% in two of three cases."""
-    t, correct, group = scored(20_000)
+    (t, correct), group = scored(20_000), np.arange(20_000) // 5
     exact = of_reliability(t, correct, draws=resample(group, resamples=400, seed=0))
     monkeypatch.setattr(resampling, "MOST_CLUSTERS", 100)  # of 4,000
     draws = resample(group, resamples=400, seed=0)
@@ -143,18 +129,8 @@ def test_bags_of_many_groups_vary_as_the_groups_do(monkeypatch):
     assert (resample(group[order], resamples=400, seed=0).cluster == draws.cluster[order]).all()
 
 
-@pytest.mark.parametrize("most", [2, 7, 100])
-def test_tying_neighbours_keeps_the_order_of_rows(most):
-    t, correct, _ = scored(900)
-    measured = order_by_risk(t, correct).coarse(most)
-    kind, group = np.divmod(measured.cell[:900], measured.groups)
-    assert most // 2 < measured.groups <= most
-    assert (np.diff(2 * group + kind) >= 0).all()
-    assert measured.sums[2 * measured.groups :].sum() == (~correct).sum()
-
-
 def test_tying_neighbours_moves_no_end_of_an_interval_by_more_than_the_resamples_do(monkeypatch):
-    t, correct, group = scored(20_000)
+    (t, correct), group = scored(20_000), np.arange(20_000) // 5
     draws = resample(group, resamples=400, seed=0)
     after = t + np.random.default_rng(1).normal(size=len(t)) / 3
 
@@ -170,16 +146,6 @@ def test_tying_neighbours_moves_no_end_of_an_interval_by_more_than_the_resamples
     assert (np.abs(ends() - exact) <= noise * exact[:, 2:]).all()
 
 
-def test_differences_are_paired():
-    t, correct, group = scored(2000)
-    draws, noise = resample(group, resamples=200, seed=0), np.random.default_rng(1).normal(size=2000) / 3
-    aurc, same, noisy = (of_reliability(at, correct, draws=draws)["aurc"] for at in (t, 0.3 * t + 1, t + noise))
-    assert (aurc == same).all()  # of the same ranks
-    assert two_sided_p(aurc - same) == 1
-    assert interval(aurc - same).low == interval(aurc - same).high == 0
-    assert interval(noisy - aurc).standard_error < interval(aurc).standard_error / 2
-
-
 def test_nothing_to_draw_and_rows_that_were_not_drawn_from_are_errors():
     for rows, resamples in ((0, 10), (10, 0)):
         with pytest.raises(ValueError, match=f"{resamples} resamples of {rows} rows"):
@@ -187,9 +153,6 @@ def test_nothing_to_draw_and_rows_that_were_not_drawn_from_are_errors():
     draws = resample(np.arange(10), resamples=2, seed=0)
     with pytest.raises(ValueError):  # noqa: PT011, NumPy's and SciPy's words
         of_reliability(np.zeros(9), np.zeros(9, dtype=bool), draws=draws)
-
-
-# Intervals
 
 
 def test_an_interval_by_hand_to_a_level_that_is_one():
@@ -201,44 +164,10 @@ def test_an_interval_by_hand_to_a_level_that_is_one():
             interval(np.zeros(10), level)
 
 
-def test_the_interval_of_a_mean_is_that_of_scipy():
-    values = np.random.default_rng(0).exponential(size=400)
-    ours = interval(resample(np.arange(400), resamples=3000, seed=0).mean(values))
-    asked = {"n_resamples": 3000, "method": "percentile", "rng": np.random.default_rng(1), "batch": 500}
-    theirs = bootstrap((values,), np.mean, **asked)
-    expected = [theirs.confidence_interval.low, theirs.confidence_interval.high]
-    assert [ours.low, ours.high] == pytest.approx(expected, abs=0.06 * (ours.high - ours.low))
-    assert ours.standard_error == pytest.approx(theirs.standard_error, rel=0.06)
-
-
 def test_the_interval_of_a_share_is_that_of_scipy():
     rows, right = np.array([7, 7, 7, 400]), np.array([0, 3, 7, 390])
     exact = [binomtest(int(k), int(n)).proportion_ci() for k, n in zip(right, rows, strict=True)]
     assert np.transpose(interval_of_share(right, rows)) == pytest.approx(np.array(exact), abs=1e-9)
-
-
-def simulated(runs: int, whole: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Of means whose truth is 0, over 60 clusters of 1 to 8 like rows: how often inside, and the p-values."""
-    generator = np.random.default_rng(5)
-    inside, p_values = [], []
-    for seed in range(runs):
-        cluster = np.repeat(np.arange(60), generator.integers(1, 9, 60))
-        values = generator.normal(size=60)[cluster] + generator.normal(size=len(cluster)) / 2
-        draws = resample(cluster if whole else np.arange(len(cluster)), resamples=199, seed=seed)
-        replicates = draws.mean(values)
-        measured = interval(replicates)
-        inside.append(measured.low <= 0 <= measured.high)
-        p_values.append(two_sided_p(replicates))
-    return np.array(inside), np.array(p_values)
-
-
-def test_an_interval_covers_what_is_drawn_in_clusters_only_if_clusters_are_drawn():
-    inside, p_values = simulated(150, whole=True)
-    assert 0.90 <= inside.mean() <= 0.98
-    assert (inside == (p_values >= 0.05)).mean() > 0.97  # the two say the same, but for the borders
-    assert np.mean(p_values < 0.5) == pytest.approx(0.5, abs=0.12)
-    parted, _ = simulated(60, whole=False)
-    assert parted.mean() < 0.8
 
 
 def test_p_values_by_hand():
@@ -271,9 +200,6 @@ def test_holm_is_the_closed_test_of_bonferroni(p_values):
     of_set = {s: min(1, len(s) * min(p_values[i] for i in s)) for s in sets}
     expected = [max((p for s, p in of_set.items() if i in s), default=np.nan) for i in range(len(p_values))]
     assert holm(np.array(p_values)) == pytest.approx(np.array(expected), nan_ok=True)
-
-
-# Comparisons
 
 
 @pytest.mark.parametrize(

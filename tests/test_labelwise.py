@@ -17,8 +17,6 @@ from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks, fit_intercepts, fit_isotonic
 
 LABELS = 3
-
-
 FITS = {"intercepts": fit_intercepts, "isotonic": fit_isotonic, "platt": labelwise.fit_platt}
 every_fit = pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
 sizes = {"m": st.integers(0, 200), "spread": st.floats(0, 40), "seed": st.integers(0, 2**32 - 1)}
@@ -38,9 +36,6 @@ def simulated(B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 
 
 def one_label(logits: list[float], correct: list[int]) -> Rows:
     return np.array([logits], dtype=float), np.zeros(len(logits), dtype=int), np.array(correct, dtype=bool)
-
-
-# Shifts
 
 
 @given(**sizes)
@@ -92,9 +87,6 @@ def test_the_penalty_is_the_larger_of_those_that_selection_rows_like_best(seed):
     assert fitted.alpha == pytest.approx(tried[0], abs=1e-5)
 
 
-# Isotonic steps
-
-
 @given(**sizes)
 @settings(deadline=None, max_examples=40, derandomize=True)
 def test_isotonic_is_scikit_learns(m, spread, seed):
@@ -113,9 +105,6 @@ def test_isotonic_is_scikit_learns(m, spread, seed):
             reference = IsotonicRegression(y_min=1e-6, y_max=1 - 1e-6, out_of_bounds="clip")
             expected = reference.fit(expit(logits[mine]), correct[mine]).predict(expit(at))
             np.testing.assert_allclose(expit(fitted(seen(at, label))), expected, rtol=0, atol=1e-12)
-
-
-# Lines
 
 
 def optimal(fitted: Lines, label: int, logits: np.ndarray, correct: np.ndarray) -> None:
@@ -138,9 +127,6 @@ def test_a_line_meets_the_sign_conditions_of_its_slope(m, spread, slope, seed):
         for label in np.unique(decision):
             optimal(fitted, label, at[decision == label], correct[decision == label])
         assert slope > -2 or (fitted.slope == 0).all()
-
-
-# All three
 
 
 def test_the_rows_of_each_fit_are_sorted_once_and_for_steps_values_alone(monkeypatch):

@@ -27,9 +27,6 @@ def curves_of(values: np.ndarray, knots: np.ndarray | None = None) -> Curves:
     return Curves(knots, values, np.full(len(values), 100), ("none",) * len(values))
 
 
-# The curves
-
-
 def test_a_curve_of_two_intervals_by_hand():
     curves = curves_of(np.array([[-1.0, 0.0, 4.0], [0, 0, 0]]))
     confidence = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 0.9])
@@ -76,9 +73,6 @@ def test_violations_name_what_is_broken():
         assert "knots do not rise from 0 to 1" in message
 
 
-# The objective and the fit
-
-
 @given(**sizes, J=st.integers(3, 10))
 @settings(deadline=None, max_examples=15, derandomize=True)
 def test_the_objective_is_the_papers_double_sum(B, m, K, seed, J):
@@ -92,16 +86,6 @@ def test_torchs_own_adam_takes_the_same_steps():
     (fit,), chosen = fits(*simulated(1, 200, 3)), ProjectionParams(epochs=100)
     (values,) = fit_lattices([fit], n_labels=3, settings=chosen)
     np.testing.assert_allclose(values, mrp_of_torch(fit, 3, chosen), rtol=0, atol=1e-8)
-
-
-@given(**sizes, chosen=st.builds(ProjectionParams, knots=st.integers(3, 12), learning_rate=st.floats(0.001, 3)))
-@settings(deadline=None, max_examples=15, derandomize=True)
-def test_curves_never_fall(B, m, K, seed, chosen):
-    chosen = chosen.model_copy(update={"epochs": 20})
-    values = fit_lattices(fits(*simulated(B, m, K, seed)), n_labels=K, settings=chosen)
-    assert values.shape == (B, K, chosen.knots)
-    assert np.isfinite(values).all()
-    assert (np.diff(values, axis=2) >= 0).all()
 
 
 def test_fits_have_the_same_bits_under_any_number_of_threads_and_beside_one_another():

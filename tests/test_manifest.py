@@ -153,12 +153,6 @@ def now() -> datetime:
     return moment
 
 
-def test_without_a_change_it_was_forced_and_without_a_run_before_it_is_the_first(manifest):
-    assert changes(manifest, there()) == []
-    assert why(manifest, there()) == FORCED
-    assert why(None, manifest) == FIRST
-
-
 def test_a_parameter_is_named_with_what_it_was_and_is(manifest):
     def change(params) -> None:
         params["train"]["seed"] = 7

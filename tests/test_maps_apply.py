@@ -20,8 +20,6 @@ from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import FittedMap
 from tasks.maps.sql import sql_expression
 from tasks.predictions.files import columns_of, opened
-from tasks.projection.curves import Curves, SharedCurve
-from tasks.projection.labelwise import Lines, WithFallbacks
 from tasks.protocol.errors import BadInput
 from tests import maps
 from tests.maps import NAMES, checked, confidence_only, document, predictions, small_pieces, write
@@ -259,20 +257,6 @@ def test_a_literal_is_read_as_the_double_that_was_written(engine, name):
         assert engine.sql(f"SELECT typeof({number}), {number}").fetchall() == [("DOUBLE", float(number))]
     for number in sqlglot.parse_one(sql_expression(DOCUMENTS[name], "postgres"), read="postgres").find_all(exp.Literal):
         assert number.is_int or number.parent.is_type("double")  # to PostgreSQL it would be a decimal
-
-
-@settings(max_examples=20, deadline=None, derandomize=True)
-@given(n_labels=st.integers(2, 4), n_knots=st.integers(2, 9), seed=st.integers(0, 99))
-def test_curves_and_lines_flat_and_steep_with_any_fallback_agree_with_apply(engine, n_labels, n_knots, seed):
-    generator, knots, behind = np.random.default_rng(seed), np.linspace(0, 1, n_knots), np.full(n_labels, 500)
-    values = np.round(generator.normal(size=(n_labels, n_knots)) * 10.0 ** generator.integers(0, 4, (n_labels, 1)))
-    values = np.sort(values, axis=1).clip(-1000, 1000)
-    fallback = tuple(generator.choice(("none", "shared", "identity"), n_labels).tolist())
-    lines = Lines(generator.random(n_labels) * 50, values[:, 0])
-    shared = SharedCurve(Curves(knots, values[:1], behind[:1], ("none",)))
-    curves, beside = Curves(knots, values, behind, fallback), WithFallbacks(lines, shared, fallback, behind)
-    for variant, fitted in (("mrp", curves), ("label_platt", beside)):
-        check_answers(engine, document(variant, fitted, n_labels=n_labels), "duckdb", n=300)
 
 
 def test_labels_of_one_curve_share_its_text():

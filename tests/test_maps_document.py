@@ -99,11 +99,7 @@ REFUSED = {
     "a name of two lines": (("label_names", 1), "a\nb", "cannot be shown"),
     "a group that steers the terminal": (("source", "group"), "\x9b2J", "source.group"),
     "another format": (("format",), "pmml", "no reliability map"),
-    "an older version": (
-        ("version",),
-        1,
-        "version 1 of the map format, and this program reads version 3; fit the map a",
-    ),
+    "an older version": (("version",), 1, "version 1 of the map format, and this program reads version 3; fit"),
     "logits that are not there": (("input",), "confidence_only", "has no logits"),
     "a version that is true": (("version",), True, "version True"),
     "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles fall"),

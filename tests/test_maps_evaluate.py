@@ -67,11 +67,8 @@ def helps(helpful, grouped) -> dict:
 @pytest.fixture(scope="module")
 def views(helpful, grouped) -> dict:
     """What a row is ranked by and the share that it says, by confidence and by reliability."""
-    scored = FittedMap.of(helpful)(grouped)
-    return {
-        "confidence": (logit(scored.confidence), scored.confidence),
-        "reliability": (scored.logit, scored.reliability),
-    }
+    said = FittedMap.of(helpful)(grouped)
+    return {"confidence": (logit(said.confidence), said.confidence), "reliability": (said.logit, said.reliability)}
 
 
 def test_metrics_are_those_of_the_whole_set(views, grouped, helps):
@@ -270,11 +267,6 @@ def test_keep_your_confidence_where_labels_do_not_differ():
     assert f"No label spread: {100 * evaluation['label_spread']['value']:.1f} points" in " ".join(others)
 
 
-def test_worse_where_the_labels_no_longer_differ(helpful):
-    first, *_ = verdict(evaluated(helpful, maps.checked(maps.predictions(3000, shift=0))), helpful)
-    assert re.match("The reliability is worse than the confidence here: it finds .* fewer errors", first)
-
-
 def test_the_reasons_are_those_that_are_seen():
     rows, fallback = np.array([100, 300, 7]), ("none", "none", "shared")
     leaning = dataclasses.replace(maps.variants()["label_platt"], rows=rows, fallback=fallback)
@@ -392,10 +384,8 @@ def test_labels_that_were_drawn_by_chance_tell_the_accuracy_of_all_rows(wrong_by
     inside, widths, values = [], [], []
     for seed in range(60):
         at = draw(chance, 250, seed)
-        drawn, said = (
-            dataclasses.replace(rows.take(at), weight=1 / chance[at]),
-            Scored(scored.confidence[at], scored.logit[at]),
-        )
+        drawn = dataclasses.replace(rows.take(at), weight=1 / chance[at])
+        said = Scored(scored.confidence[at], scored.logit[at])
         helped, alone = (agreement(MAP, drawn, said, all_rows, 300) for all_rows in (known, None))
         shares = (helped["accuracy"], rows.correct.mean()), (helped["labels"][2]["recall"], rare)
         inside.append([share["low"] <= true <= share["high"] for share, true in shares])

@@ -5,6 +5,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
+from fits import scored
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, log_softmax
@@ -32,15 +33,6 @@ def of_ranked(correct: np.ndarray) -> dict[str, np.ndarray]:
         "augrc": (errors / n).mean(axis=-1),
         **{f"selacc_{tenths}0": 1 - errors[..., rows - 1] / rows for tenths, rows in kept.items()},
     }
-
-
-def scored(n: int, seed: int = 0, levels: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Reliability logits, of so many levels if given, and correctness drawn from them."""
-    generator = np.random.default_rng(seed)
-    t = generator.normal(size=n)
-    if levels is not None:
-        t = np.round(t * levels / 6) * 6 / levels
-    return t, generator.random(n) < expit(t)
 
 
 @pytest.mark.parametrize("bins", [2, 15])

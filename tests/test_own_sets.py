@@ -30,8 +30,6 @@ COLUMNS = {"group": "q", "query": "q", "candidate": ["name", "about"], "label": 
 HEADER = b"q,name,about,grade\n"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 SPLITS = {"train": "drawn", "dev": "validation", "test": "test"}
-
-
 Content = list[dict[str, Any]] | bytes
 
 
@@ -451,26 +449,17 @@ WRONG = {  # arrays of a `.npz` or columns of a parquet file, what is said
     "pickled": (changed(lambda x: x.astype(object), "val_labels"), "an array of no plain type"),
     "four axes": (changed(lambda x: x[None], "test_logits"), r"test_logits: found .* shape \(1, 2, 6, 3\)"),
     "no numbers": (changed(lambda x: x.astype(str), "val_logits"), "val_logits: found <U"),
-    "another K": (
-        changed(lambda x: np.dstack([x, x]), "test_logits"),
-        "val_logits has 3 logits in each row, .* has 6",
-    ),
+    "another K": (changed(lambda x: np.dstack([x, x]), "test_logits"), "val_logits has 3 logits in each row, .* has 6"),
     "fewer members": (changed(lambda x: x[:1], "test_logits"), "val_logits has 2 members, .*test_logits has 1"),
     "one label": (changed(lambda x: x[..., :1], "val_logits", "test_logits"), "each row has 1;"),
-    "too few labels": (
-        changed(lambda x: x[:-1], "val_labels"),
-        r"val_labels: found int64 of shape \(8,\); .* 9 rows",
-    ),
+    "too few labels": (changed(lambda x: x[:-1], "val_labels"), r"val_labels: found int64 of shape \(8,\); .* 9 rows"),
     "labels that are floats": (changed(lambda x: x.astype(float), "val_labels"), "val_labels: found float64"),
     "NaN": (with_cell("test_logits", (1, 4, 2), np.nan), "test_logits, row 4: found nan for label 2 of member 1"),
     "infinite": (with_cell("val_logits", (0, 8, 0), -np.inf), "val_logits, row 8: found -inf"),
     "a label too high": (with_cell("val_labels", 5, 3), "val_labels, row 5: found 3; .* 0 to 2"),
     "a label below 0": (with_cell("test_labels", 0, -1), "test_labels, row 0: found -1"),
     "a class missing": (changed(lambda x: x % 2, "test_labels"), "test_labels: no row has the label 2"),
-    "an empty split": (
-        changed(lambda x: x[:, :0], "val_logits") | {"val_labels": np.arange(0)},
-        ": no row is there",
-    ),
+    "an empty split": (changed(lambda x: x[:, :0], "val_logits") | {"val_labels": np.arange(0)}, ": no row is there"),
     "no members": (changed(lambda x: x[:0], "val_logits"), "val_logits: no row is there"),
     "query ids that are floats": (with_queries(float), "val_query_ids: found float64"),
     "no column of logits": (columns().drop("logits"), "has no column 'logits'; it has split, label, group"),

@@ -2,8 +2,6 @@
 
 import io
 import json
-import os
-from pathlib import Path
 
 import lightgbm
 import numpy as np
@@ -14,7 +12,6 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from tasks.datasets.files import read_svmlight
 from tasks.predictors import HEADER, KINDS, fit_predictor, load_predictor
 from tasks.protocol.errors import BadInput
 
@@ -203,19 +200,3 @@ def test_trees_are_those_of_lightgbms_own_classifier(weight):
     assert reference.best_iteration_ < 500
     ours = fit_predictor("boosted", train, validation, n_labels=3, class_weight=weight, seed=3, settings={})
     np.testing.assert_allclose(ours(validation), reference.predict(rows[1], raw_score=True), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.real_data
-@pytest.mark.skipif("REAL_DATA" not in os.environ, reason="REAL_DATA names no folder")
-def test_on_few_genuine_rows_the_member_alone_moves_the_accuracy_by_several_points():
-    folder = Path(os.environ["REAL_DATA"]) / "mslr_10k"
-    whole = pl.col("label").cast(pl.Float64).cast(pl.Int8)
-    train, test = (read_svmlight(folder / f"{part}.svmlight.gz", 136).with_columns(whole) for part in ("train", "test"))
-
-    def right(name: str, seed: int) -> float:
-        logits = fit(name, train, n_labels=5, class_weight="balanced", seed=seed)(test)
-        return float((logits.argmax(axis=1) == test["label"].to_numpy()).mean())
-
-    members = [right("linear", seed) for seed in (7101, 7102, 7103)]
-    assert max(members) - min(members) > 0.05
-    assert min(members) < right("multinomial", 0) < max(members)

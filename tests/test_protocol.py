@@ -274,8 +274,6 @@ WRONG: dict[str, tuple[object, ...]] = {  # place -> values that cannot be there
     **{"datasets.wands.preset": ("clean",), "datasets.wands.rows": (5,), "datasets.wands.residual": (-1,)},
     **{"datasets.wands.class_weight": ("heavy",), "datasets.wands.revision": ("main",)},
 }
-
-
 CONTRADICTIONS = (
     ("protocol.parts", [0.5, 0.25, 0.2], "sum to 0.95"),
     (f"{OTHER}.ece_25_bins", {"metrics": {"ece_binz": 25}}, "ece_binz"),

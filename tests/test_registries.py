@@ -65,8 +65,6 @@ print(json.dumps({
     "bounded": BOUNDED,
 }))
 """
-
-
 SHOWN = {  # files of the report, and what of the additions they name
     "main.csv": ("doubled", "errors_left_conf", "errors_left_mrp", "errors_left_delta"),
     "intervals.csv": ("doubled",),

@@ -56,11 +56,8 @@ HOSTS = "evil.test:4200", "127.0.0.1", "127.0.0.1:4201", "127.0.0.1:4200.evil.te
 # that of localhost is another page's, with cookies and storage of its own
 ORIGINS = "http://evil.test", "http://127.0.0.1:8888", "https://127.0.0.1:4200", "http://localhost:4200", "null"
 SITES = "cross-site", "same-site", "of a later standard"
-WRONG = [
-    {name: value}
-    for name, values in {"host": HOSTS, "origin": ORIGINS, "sec-fetch-site": SITES}.items()
-    for value in values
-]
+GIVEN = {"host": HOSTS, "origin": ORIGINS, "sec-fetch-site": SITES}
+WRONG = [{name: value} for name, values in GIVEN.items() for value in values]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)

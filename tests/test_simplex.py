@@ -12,12 +12,7 @@ from tasks.metrics.probability import ece
 from tasks.projection.simplex import HIGHEST_LOGIT, LARGEST_ALPHA, LEAST_ABOVE, project_simplex
 from tasks.protocol.decisions import confidence_logit, decide
 
-sizes = {
-    "n": st.integers(1, 60),
-    "K": st.integers(2, 10),
-    "scale": st.floats(1e-2, 30),
-    "seed": st.integers(0, 2**32 - 1),
-}
+sizes = {"n": st.integers(1, 60), "K": st.integers(2, 10), "scale": st.floats(1e-2, 30), "seed": st.integers(0, 10**9)}
 
 
 def simulated(n: int, K: int, scale: float = 2.0, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -117,13 +117,3 @@ def test_what_the_null_draws_does_not_grow_with_the_rows(monkeypatch):
         label_spread_null(confidence, decision, generator.random(n) < confidence, groups=4, permutations=20, seed=0)
         assert set(calls) == {4 * 20}  # of all groups at once
         assert len(calls) <= BINS * (3 - 1)  # for the cells of a group but one
-
-
-def test_every_shuffle_of_a_few_rows_is_as_likely():
-    # residuals .5 -.5 -.5 -.5; label 1 has one row. With the .5 it differs by 1 from the rest, with a -.5 by 1/3
-    confidence, decision = np.full(4, 0.5), np.array([0, 0, 0, 1])
-    correct = np.array([True, False, False, False])
-    rows = {"groups": 1, "minimum_cell": 1, "permutations": 1}
-    seen = [label_spread_null(confidence, decision, correct, seed=seed, **rows) for seed in range(400)]
-    assert np.unique(np.round(seen, 12)) == pytest.approx([1 / 3, 1.0])
-    assert np.mean(np.isclose(seen, 1.0)) == pytest.approx(1 / 4, abs=0.05)

@@ -22,9 +22,6 @@ def simulated(m: int, K: int) -> tuple[np.ndarray, ...]:
     return expit(rows.under[0].confidence_logit), rows.under[0].gap, rows.decision, rows.correct
 
 
-# The gap
-
-
 @pytest.mark.parametrize(
     ("probabilities", "logits", "expected"),
     [
@@ -41,9 +38,6 @@ def test_the_gap_is_that_to_the_runner_up_of_the_logits_and_saturated_probabilit
     with np.errstate(divide="ignore"):
         gap = Decisions(np.zeros(1), np.zeros(1, dtype=int), np.log([probabilities]), np.array([logits])).gap
     np.testing.assert_allclose(gap, expected, rtol=1e-9)
-
-
-# The surfaces
 
 
 @pytest.mark.parametrize(("gap", "expected"), [(0.0, (0.25 + 2.75) / 2), (9.0, 3)], ids=["between", "beyond"])
@@ -85,6 +79,8 @@ def test_fitted_surfaces_fall_nowhere_are_found_again_and_do_not_feel_the_order(
     assert fitted.violations() == []
     reliability = expit(fitted(seen(logit(confidence), decision, gap)))
     assert np.abs(reliability - expit(4 * confidence - 2 + gap)).mean() < 0.08
+    at = np.linspace(-45, 45, 4001)
+    assert (np.diff(fitted(seen(at, 1, np.full(4001, 1.5)))) >= 0).all()
     order = rng.permutation(1000)
     again = fit_surfaces(*(part[order] for part in rows), n_labels=3, settings=ProjectionParams())
     assert (again.values == fitted.values).all()

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy.special import logit
 
 from tasks.projection.batch import Batch, optimality, project_together
-from tasks.projection.curves import Curves
 from tasks.projection.variants import PROJECTED, VARIANTS, project_batch
 from tasks.protocol.params import ProjectionParams
 
@@ -81,23 +80,6 @@ def test_a_fitted_variant_gives_a_logit_for_each_row_and_keeps_the_contract(name
             fitted.anything = 1
 
 
-def test_a_value_keeps_copies_of_its_arrays():
-    values = np.zeros((1, 2))
-    curves = Curves(np.array([0, 1]), values, np.array([9]), ("none",))
-    values[:] = 5
-    assert (curves.values == 0).all()
-
-
-@every_variant
-def test_within_a_label_reliability_never_falls_with_confidence(name, projected):
-    at = np.unique(np.concatenate([np.linspace(-45, 45, 4001), [0.1, np.nextafter(0.1, 1), np.nextafter(0.1, 0)]]))
-    for fitted in projected[name]:
-        for label in range(LABELS):
-            reliability_logit = fitted(seen(at, label, np.full(len(at), 1.5)))
-            assert not np.isnan(reliability_logit).any()
-            assert (reliability_logit[1:] >= reliability_logit[:-1]).all()
-
-
 @given(seed=st.integers(0, 2**32 - 1), m=st.integers(3, 200), epochs=st.integers(1, 30))
 @settings(deadline=None, max_examples=15, derandomize=True)
 def test_the_shared_curve_keeps_the_ranking_by_confidence_however_few_the_rows(seed, m, epochs):
@@ -106,15 +88,6 @@ def test_the_shared_curve_keeps_the_ranking_by_confidence_however_few_the_rows(s
     for fitted, at in zip(project_batch(of, ("shared_1d",))["shared_1d"], confidence_logit, strict=True):
         np.testing.assert_array_equal(np.argsort(fitted(seen(at, decision))), np.argsort(at))
         assert (fitted.curves.fallback, fitted.curves.rows.tolist()) == (("none",), [m])
-
-
-def test_mrp_ranks_better_than_confidence_where_labels_differ(projected):
-    (at, _), decision, correct = simulated(2, 4000, seed=1)
-    by_confidence, by_mrp = (
-        np.mean(np.cumsum(~correct[np.argsort(-score)]) / np.arange(1, 4001))  # area under the risk-coverage curve
-        for score in (at, projected["mrp"][0](seen(at, decision)))
-    )
-    assert by_mrp < by_confidence - 0.02
 
 
 def test_a_batch_equals_its_single_fits(rows, projected):

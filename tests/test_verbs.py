@@ -22,7 +22,7 @@ from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
 from tasks.protocol.store import base_folder, read_base, read_members, write_decisions, write_logits
 from tasks.validate import check_inputs, check_invariants
-from tasks.write import optimum, sampled, scores, simplex
+from tasks.write import curves, optimum, sampled, scores, simplex
 
 FEW = (100, 300, 5000)
 RELIABILITY, OF_PROBABILITIES = ({metric.key for metric in metrics_of(view)} for view in (Reliability, Probabilities))
@@ -263,6 +263,17 @@ def test_a_run_says_how_far_adam_is_from_the_optimum_and_which_labels_fall_back(
         "seed 1: fair with 3 projection-fit rows takes the shared curve",
         "seed 1: good with 0 projection-fit rows keeps its confidence",
     ]
+
+
+def test_every_curve_that_is_kept_names_its_label_and_the_rows_behind_it(projected, decisions):
+    behind = dict(zip("abc", np.bincount(decisions.decision).tolist(), strict=True))
+    kept = curves([projected], tuple(behind))
+    assert {(lattice["calibrator"], lattice["variant"]) for lattice in kept} == {
+        (rows.calibrator, variant) for rows in projected.rows for variant in rows.lattices
+    }
+    for lattice in kept:
+        rows = {curve["label"]: curve["rows"] for curve in lattice["curves"]}
+        assert rows == (behind if len(rows) > 1 else {"every label": len(decisions)})
 
 
 def test_a_fit_is_found_again_for_the_same_rows_alone(decisions, monkeypatch):

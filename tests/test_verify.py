@@ -23,8 +23,6 @@ from tests.tiny_project import copy_here, edit_params, finished_in, run
 NAME = "train@wands"
 TABLE = Path("data/base/wands/table.csv")
 DEEP, MANIFEST = "data/base/wands/deep/model.json", "data/manifests/wands/train.json"
-
-
 BACK = "rm -rf data/base/wands data/manifests/wands/train.json && dvc"
 
 

@@ -16,7 +16,7 @@ SEEDS = "Means over the protocol seeds that both were run with."
 
 @table("sensitivity", "What each choice changes.", SEEDS, digits=4, place="beside")
 def sensitivity_table(runs: Runs) -> pl.DataFrame:
-    """Return a row for each option and each number measured under it: means over seeds, and what the option adds.
+    """Return a row for each option and number measured under it and its default: means over seeds, and the difference.
 
     `calibrator`, `variant` and `dataset` name the default; where `option` is a calibrator, a variant or a data set,
     it stands in its place.
@@ -27,7 +27,7 @@ def sensitivity_table(runs: Runs) -> pl.DataFrame:
         rows = runs.metrics.filter(pl.col(column) == other).with_columns(pl.lit(default).alias(column))
         options.append(rows.with_columns(option=pl.lit(other)).select(runs.sensitivity.columns))
     defaults = runs.metrics.rename({"value": "default"})
-    pairs = pl.concat(options).join(defaults, on=KEYS, how="left", maintain_order="left")
+    pairs = pl.concat(options).join(defaults, on=KEYS, maintain_order="left")
     keys = ("dataset", "calibrator", "option", "variant", "metric")
     rows = in_order(runs, pairs, own=True, by=("dataset", "calibrator"))
     cells = rows.sort("seed", maintain_order=True).group_by(*keys, "source", maintain_order=True)

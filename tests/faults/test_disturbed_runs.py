@@ -20,7 +20,6 @@ from tests.system.served import free_port
 
 pytestmark = pytest.mark.faults
 
-
 ROOM_MADE = "--- room made ---"
 OWN_MOUNTS = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--user", "--map-root-user", "--mount")
 TWICE = f"""
