@@ -42,8 +42,7 @@ class Smart(Value):
         *_, raw = _forward(self.parameters, (_margin(logits) - self.mean) / self.deviation)
         return np.asarray(log_softmax(logits / _temperature(raw)[:, None], axis=1))
 
-    def contradictions(self) -> list[str]:
-        """Return whether there are as many parameters as a network of H hidden units has."""
+    def _contradictions(self) -> list[str]:
         count = len(self.parameters)
         whole = count >= 6 and np.sqrt(count + 3) % 1 == 0  # H^2 + 4 H + 1 = (H + 2)^2 - 3
         return [] if whole else [f"the network has {count} parameters, which is not H^2 + 4 H + 1"]

@@ -49,8 +49,7 @@ class Spline(Value):
         constant, first, second, third = self.coefficients[interval].T
         return np.clip(expit(constant + place * (first + place * (second + place * third))), CLIP, 1 - CLIP)
 
-    def contradictions(self) -> list[str]:
-        """Return whether the knots rise."""
+    def _contradictions(self) -> list[str]:
         return [] if (np.diff(self.knots) > 0).all() else ["the knots of the spline do not rise"]
 
 

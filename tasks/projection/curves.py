@@ -37,8 +37,7 @@ class Curves(Value):
         identity = np.array([kind == "identity" for kind in self.fallback])
         return np.asarray(np.where(identity[decision], confidence_logit, reliability_logit))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with these curves, a sentence for each place; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         wrong = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
             wrong.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
@@ -61,8 +60,7 @@ class SharedCurve(Value):
         """n decisions to logit of the reliability `(n,)` float64, by confidence, whatever the label."""
         return self.curves(replace(decisions, decision=np.zeros_like(decisions.decision)))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with the curve; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         return self.curves.violations(1)
 
 

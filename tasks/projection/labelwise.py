@@ -45,8 +45,7 @@ class Intercepts(Value):
         """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
         return np.asarray(decisions.confidence_logit + self.alpha[decisions.decision])
 
-    def contradictions(self) -> list[str]:
-        """A sentence for each label whose shift lies outside [-12, 12]."""
+    def _contradictions(self) -> list[str]:
         outside = np.flatnonzero(~(np.abs(self.alpha) <= FARTHEST_SHIFT))
         return [f"label {label} is shifted by {self.alpha[label]}" for label in outside]
 
@@ -65,8 +64,7 @@ class Lines(Value):
         within = np.clip(decisions.confidence_logit, -self.farthest, self.farthest)
         return np.asarray(self.slope[decisions.decision] * within + self.intercept[decisions.decision])
 
-    def contradictions(self) -> list[str]:
-        """A sentence for each label whose line falls or is not finite."""
+    def _contradictions(self) -> list[str]:
         sound = np.isfinite(self.slope) & np.isfinite(self.intercept) & (self.slope >= 0)
         return [f"label {k} has the line {self.slope[k]} l + {self.intercept[k]}" for k in np.flatnonzero(~sound)]
 
@@ -99,8 +97,7 @@ class Isotonic(Value):
             reliability[mine] = between(values[interval], values[interval + 1], weight)
         return np.asarray(logit(reliability))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with these thresholds, a sentence for each label; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         wrong = []
         for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
             if len(thresholds) != len(values) or not len(thresholds):
@@ -134,8 +131,7 @@ class WithFallbacks(Value):
         stand_in = np.where(kind == "shared", self.shared(decisions), decisions.confidence_logit)
         return np.asarray(np.where(kind == "none", self.own(decisions), stand_in))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with the label-wise map or the shared curve; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         return self.own.violations(len(self.rows)) + [f"shared curve: {what}" for what in self.shared.violations()]
 
 

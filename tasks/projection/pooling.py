@@ -48,8 +48,7 @@ class WithSignals(Value):
         assert decisions.signals is not None
         return np.asarray(self.line(decisions) + (decisions.signals * self.weights.T[decisions.decision]).sum(axis=1))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with the lines; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         return self.line.violations(self.weights.shape[1])
 
 
@@ -68,8 +67,7 @@ class ShrunkCurves(Value):
         # a sum of two products, neither of which falls as the confidence rises, to the last bit
         return np.asarray((1 - share) * self.line(decisions) + share * self.curves(decisions))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with the lines or the curves; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         return self.line.violations(len(self.share)) + self.curves.violations(len(self.share))
 
 

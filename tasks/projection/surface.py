@@ -44,8 +44,7 @@ class Surfaces(Value):
         row = np.arange(len(interval))
         return between(at_knots[row, interval], at_knots[row, interval + 1], weight)
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with these surfaces, a sentence for each place; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         wrong = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
             wrong.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")

@@ -85,10 +85,10 @@ class Value:
             shape = field.shape if isinstance(field, np.ndarray) else (len(field),)
             if shape != (due := axes.due(shape, lengths)):
                 wrong.append(f"{name} is of shape {shape}, where {due} is due")
-        return wrong or self.contradictions()
+        return wrong or self._contradictions()
 
-    def contradictions(self) -> list[str]:
-        """Return what is wrong beyond shapes and bounds, a sentence each."""
+    def _contradictions(self) -> list[str]:
+        """What is wrong beyond shapes and bounds, a sentence each, a place in each."""
         return []
 
 
