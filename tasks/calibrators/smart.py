@@ -1,7 +1,7 @@
 """SMART (Guo et al., 2025): each row's own temperature, a small network of the margin between its two top logits."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from scipy.special import expit, log_softmax
@@ -24,14 +24,12 @@ class SmartSettings:
     patience: int = 28  # epochs without a lower loss, after which the fit ends
 
 
-@dataclass(frozen=True, eq=False)
-class Smart(Value):
+class Smart(Value, kind="smart"):
     """`softmax(z / T(margin))` with T > 0.1: the order within a row is kept.
 
     That of the rows is not, not even for K = 2: nothing makes margin / T(margin) rise.
     """
 
-    kind: Literal["smart"] = field(default="smart", kw_only=True)
     mean: Number  # of the margins it was fitted on
     deviation: Positive  # theirs
     parameters: Annotated[np.ndarray, Axes("P")]  # P = H^2 + 4 H + 1 weights and biases, layer by layer

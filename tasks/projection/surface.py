@@ -4,7 +4,6 @@ A surface on 8 by 6 knots is a start plus increments along the confidence, along
 positive: it falls along neither, and rises the faster along one the further along the other.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -22,7 +21,6 @@ GAP_KNOTS = 6
 FIRST_RISE, FIRST_PRODUCT = 1e-2, 1e-3  # increments along the gap, and of the product, at the start
 
 
-@dataclass(frozen=True, eq=False)
 class Surfaces(Value):
     """One surface for each label, bilinear on the logit scale, that falls along neither confidence nor gap.
 
