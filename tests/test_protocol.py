@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -116,7 +115,6 @@ def test_a_split_that_the_source_fixes_is_kept(by):
     assert drawn["group"].to_list() == mixed["group"].to_list()
 
 
-@dataclass(frozen=True)
 class Fitted(Value):
     knots: Annotated[np.ndarray, Axes("J")]
     values: Annotated[np.ndarray, Axes("K", "J")]

@@ -4,8 +4,7 @@ The published network learns one increasing function of a logit. The paper resca
 the sorted row instead; with one constant factor for each place in the order the loss is convex and the fit exact.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from scipy.special import log_softmax
@@ -16,11 +15,9 @@ from tasks.protocol.values import Axes, Positive, Value
 RIDGE = 1e-3  # weight of the mean squared log factor
 
 
-@dataclass(frozen=True, eq=False)
-class Diagonal(Value):
+class Diagonal(Value, kind="diagonal"):
     """Gaps between sorted logits times positive factors: the order of the labels within a row is kept."""
 
-    kind: Literal["diagonal"] = field(default="diagonal", kw_only=True)
     factors: Annotated[np.ndarray, Axes("K-1", of=Positive)]  # the first for the gap from the largest logit to the next
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:

@@ -4,8 +4,8 @@ Sorted by probability p, the events' residuals p - [true] should average to zero
 how far they do not; the mapping multiplies -log p by a factor for each of its segments, the same for every label.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from scipy.special import log_softmax
@@ -29,15 +29,13 @@ class HCalibrationSettings:
     batch: int = 6000  # rows of a step
 
 
-@dataclass(frozen=True, eq=False)
-class HCalibration(Value):
+class HCalibration(Value, kind="hcalibration"):
     """`softmax(-f(-log p))` with f proportional within each segment.
 
     It jumps where two segments meet, as the published mapping does; so a few rows lose their order, and their
     decision the top.
     """
 
-    kind: Literal["hcalibration"] = field(default="hcalibration", kw_only=True)
     factors: Annotated[np.ndarray, Axes("S", of=Positive)]  # on S equal segments of [0, SPAN]; all 1 is the identity
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:

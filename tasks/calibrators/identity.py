@@ -1,19 +1,13 @@
 """Uncal: the base predictor's own probabilities, the first row of every table (paper, section 4.2)."""
 
-from dataclasses import dataclass, field
-from typing import Literal
-
 import numpy as np
 from scipy.special import log_softmax
 
 from tasks.protocol.values import Value
 
 
-@dataclass(frozen=True)
-class Identity(Value):
+class Identity(Value, kind="identity"):
     """The calibrator that changes nothing."""
-
-    kind: Literal["identity"] = field(default="identity", kw_only=True)
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""

@@ -7,8 +7,7 @@ probability at which ridge and loss balance (some 1e-5), and not 0. The logits a
 their scale does not matter.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from scipy.special import log_softmax
@@ -21,11 +20,9 @@ from tasks.protocol.values import Axes, Value
 RIDGE = 1e-6  # on the mean log loss: next to nothing, yet no weight runs away
 
 
-@dataclass(frozen=True, eq=False)
-class Matrix(Value):
+class Matrix(Value, kind="matrix"):
     """An affine map of the logits, centred in each row: what a row's logits have in common says nothing."""
 
-    kind: Literal["matrix"] = field(default="matrix", kw_only=True)
     weights: Annotated[np.ndarray, Axes("K", "K")]  # a row for each new logit
     bias: Annotated[np.ndarray, Axes("K")]
 

@@ -1,7 +1,7 @@
 """SMART (Guo et al., 2025): each row's own temperature, a small network of the margin between its two top logits."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from scipy.special import expit, log_softmax
@@ -24,14 +24,12 @@ class SmartSettings:
     patience: int = 28  # epochs without a lower loss, after which the fit ends
 
 
-@dataclass(frozen=True, eq=False)
-class Smart(Value):
+class Smart(Value, kind="smart"):
     """`softmax(z / T(margin))` with T > 0.1: the order within a row is kept.
 
     That of the rows is not, not even for K = 2: nothing makes margin / T(margin) rise.
     """
 
-    kind: Literal["smart"] = field(default="smart", kw_only=True)
     mean: Number  # of the margins it was fitted on
     deviation: Positive  # theirs
     parameters: Annotated[np.ndarray, Axes("P")]  # P = H^2 + 4 H + 1 weights and biases, layer by layer
@@ -42,8 +40,7 @@ class Smart(Value):
         *_, raw = _forward(self.parameters, (_margin(logits) - self.mean) / self.deviation)
         return np.asarray(log_softmax(logits / _temperature(raw)[:, None], axis=1))
 
-    def contradictions(self) -> list[str]:
-        """Return whether there are as many parameters as a network of H hidden units has."""
+    def _contradictions(self) -> list[str]:
         count = len(self.parameters)
         whole = count >= 6 and np.sqrt(count + 3) % 1 == 0  # H^2 + 4 H + 1 = (H + 2)^2 - 3
         return [] if whole else [f"the network has {count} parameters, which is not H^2 + 4 H + 1"]

@@ -4,8 +4,7 @@ As the paper's authors ran it: logistic regression on cubic B-splines of the con
 not the recalibration of Gupta et al. (2020), after which the paper names it.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from scipy.special import expit, log_softmax, logit
@@ -17,15 +16,13 @@ KNOTS = 8
 CLIP = 1e-6  # a confidence of 0 or 1 would rank no more
 
 
-@dataclass(frozen=True, eq=False)
-class Spline(Value):
+class Spline(Value, kind="spline"):
     """A map of the confidence of the fixed decision: a cubic between neighbouring knots, constant beyond the outer.
 
     It need not rise. The other labels share what is left in proportion to their uncalibrated probabilities, so the
     decision may lose its place at the top of the row. It stays the decision.
     """
 
-    kind: Literal["spline"] = field(default="spline", kw_only=True)
     knots: Annotated[np.ndarray, Axes("J", of=Share)]  # rising
     coefficients: Annotated[np.ndarray, Axes("J-1", 4)]  # logit by powers 0..3 of the place, 0..1, between two knots
 
@@ -49,8 +46,7 @@ class Spline(Value):
         constant, first, second, third = self.coefficients[interval].T
         return np.clip(expit(constant + place * (first + place * (second + place * third))), CLIP, 1 - CLIP)
 
-    def contradictions(self) -> list[str]:
-        """Return whether the knots rise."""
+    def _contradictions(self) -> list[str]:
         return [] if (np.diff(self.knots) > 0).all() else ["the knots of the spline do not rise"]
 
 

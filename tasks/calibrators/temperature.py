@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 from scipy.special import log_softmax
@@ -16,11 +14,9 @@ SMALLEST_BRACKET = 1e-14
 SMALLEST_SIZE = 1e-300
 
 
-@dataclass(frozen=True)
-class Temperature(Value):
+class Temperature(Value, kind="temperature"):
     """`softmax(beta z)`: the order of the labels within a row is kept, the order of the rows is not for K > 2."""
 
-    kind: Literal["temperature"] = field(default="temperature", kw_only=True)
     beta: Positive  # inverse temperature; 1 is the identity
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:

@@ -1,18 +1,15 @@
 """The confidence of decisions that come without one: how often all of them are right."""
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from tasks.protocol.values import Value
 
 
-@dataclass(frozen=True)
-class Constant(Value):
+class Constant(Value, kind="constant"):
     """The same confidence for every decision."""
 
-    kind: Literal["constant"] = field(default="constant", kw_only=True)
     share: Annotated[float, Field(gt=0, lt=1)]
 
 

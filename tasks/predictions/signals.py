@@ -7,8 +7,7 @@ share the mean of their places), and `group_gap`, how far it lies below the firs
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 import polars as pl
@@ -27,11 +26,9 @@ LEAST_DEVIATION = 1e-9  # beside the largest value; what differs by less is roun
 TRUTH = {"true", "false"}  # as formats write them, in small letters or not
 
 
-@dataclass(frozen=True)
-class NumberSignal(Value):
+class NumberSignal(Value, kind="number"):
     """A column of numbers: (x - mean) / deviation, with x cut to [lowest, highest]."""
 
-    kind: Literal["number"] = field(default="number", kw_only=True)
     name: str
     mean: Number
     deviation: Positive
@@ -46,11 +43,9 @@ class NumberSignal(Value):
         return np.asarray(values - self.mean)[:, None] / self.deviation
 
 
-@dataclass(frozen=True)
-class TextSignal(Value):
+class TextSignal(Value, kind="text"):
     """A column of text: whether it is the first of its `values`, the second, and so on."""
 
-    kind: Literal["text"] = field(default="text", kw_only=True)
     name: str
     values: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_VALUES)]
 

@@ -1,6 +1,6 @@
 """Fitted reliability curves: what a projection is once it is learned. NumPy only, so that reading needs no torch."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -15,15 +15,13 @@ Fallbacks = Annotated[tuple[Fallback, ...], Axes("K")]  # of each label: its own
 Logit = Annotated[float, Field(ge=-1000, le=1000)]  # of a reliability; a curve's differences cannot overflow
 
 
-@dataclass(frozen=True, eq=False)
-class Curves(Value):
+class Curves(Value, kind="lattice"):
     """One monotone curve for each label, on the logit scale between knots (paper, section 3.4).
 
     Equal confidences of one label get equal reliabilities, and none falls as the
     confidence rises, to the last bit.
     """
 
-    kind: Literal["lattice"] = field(default="lattice", kw_only=True)
     knots: Annotated[np.ndarray, Axes("J", of=Share)]  # 0 = u_1 < ... < u_J = 1
     values: Annotated[np.ndarray, Axes("K", "J", of=Logit)]  # logit of the reliability at each knot; no row falls
     rows: Annotated[np.ndarray, Axes("K", of=Count)]  # projection-fit rows behind each label
@@ -37,8 +35,7 @@ class Curves(Value):
         identity = np.array([kind == "identity" for kind in self.fallback])
         return np.asarray(np.where(identity[decision], confidence_logit, reliability_logit))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with these curves, a sentence for each place; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         wrong = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
             wrong.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")
@@ -50,27 +47,21 @@ class Curves(Value):
         return wrong
 
 
-@dataclass(frozen=True, eq=False)
-class SharedCurve(Value):
+class SharedCurve(Value, kind="shared"):
     """One curve for every decision."""
 
-    kind: Literal["shared"] = field(default="shared", kw_only=True)
     curves: Curves  # K = 1
 
     def __call__(self, decisions: Decisions) -> np.ndarray:
         """n decisions to logit of the reliability `(n,)` float64, by confidence, whatever the label."""
         return self.curves(replace(decisions, decision=np.zeros_like(decisions.decision)))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with the curve; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         return self.curves.violations(1)
 
 
-@dataclass(frozen=True)
-class Confidence(Value):
+class Confidence(Value, kind="confidence"):
     """No projection: the reliability is the calibrated confidence itself."""
-
-    kind: Literal["confidence"] = field(default="confidence", kw_only=True)
 
     def __call__(self, decisions: Decisions) -> np.ndarray:
         """n decisions to logit of the confidence `(n,)` float64."""

@@ -6,8 +6,7 @@ labels as they are; `WithFallbacks` gives those what they stand on in MRP. No ma
 confidence rises, to the last bit.
 """
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
@@ -34,28 +33,23 @@ Intercept = Annotated[float, Field(ge=-1e6, le=1e6)]
 Steps = Annotated[np.ndarray, Axes("T", of=Share)]
 
 
-@dataclass(frozen=True, eq=False)
-class Intercepts(Value):
+class Intercepts(Value, kind="intercepts"):
     """A shift of the logit for each label: t = logit c + alpha. No ties but those of c and of rounding."""
 
-    kind: Literal["intercepts"] = field(default="intercepts", kw_only=True)
     alpha: Annotated[np.ndarray, Axes("K", of=Shift)]
 
     def __call__(self, decisions: Decisions) -> np.ndarray:
         """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
         return np.asarray(decisions.confidence_logit + self.alpha[decisions.decision])
 
-    def contradictions(self) -> list[str]:
-        """A sentence for each label whose shift lies outside [-12, 12]."""
+    def _contradictions(self) -> list[str]:
         outside = np.flatnonzero(~(np.abs(self.alpha) <= FARTHEST_SHIFT))
         return [f"label {label} is shifted by {self.alpha[label]}" for label in outside]
 
 
-@dataclass(frozen=True, eq=False)
-class Lines(Value):
+class Lines(Value, kind="lines"):
     """A line in the logit for each label: t = slope * logit c + intercept, logit c cut to [-farthest, farthest]."""
 
-    kind: Literal["lines"] = field(default="lines", kw_only=True)
     slope: Annotated[np.ndarray, Axes("K", of=Slope)]  # where it is 0 all rows of the label tie
     intercept: Annotated[np.ndarray, Axes("K", of=Intercept)]
     farthest: Annotated[float, Field(gt=0, le=FARTHEST_LOGIT)] = FARTHEST_LOGIT
@@ -65,21 +59,18 @@ class Lines(Value):
         within = np.clip(decisions.confidence_logit, -self.farthest, self.farthest)
         return np.asarray(self.slope[decisions.decision] * within + self.intercept[decisions.decision])
 
-    def contradictions(self) -> list[str]:
-        """A sentence for each label whose line falls or is not finite."""
+    def _contradictions(self) -> list[str]:
         sound = np.isfinite(self.slope) & np.isfinite(self.intercept) & (self.slope >= 0)
         return [f"label {k} has the line {self.slope[k]} l + {self.intercept[k]}" for k in np.flatnonzero(~sound)]
 
 
-@dataclass(frozen=True, eq=False)
-class Isotonic(Value):
+class Isotonic(Value, kind="isotonic"):
     """For each label, thresholds on the confidence, and the reliability between them on straight lines.
 
     Beyond its outer thresholds a label stays as it is there. A reliability of
     exactly 0 or 1, which a fit never gives, has a logit of -inf or inf.
     """
 
-    kind: Literal["isotonic"] = field(default="isotonic", kw_only=True)
     confidence: Annotated[tuple[Steps, ...], Axes("K")]  # T rising thresholds of each label, T its own
     reliability: Annotated[tuple[Steps, ...], Axes("K")]  # at these thresholds; none falls
 
@@ -99,8 +90,7 @@ class Isotonic(Value):
             reliability[mine] = between(values[interval], values[interval + 1], weight)
         return np.asarray(logit(reliability))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with these thresholds, a sentence for each label; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         wrong = []
         for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
             if len(thresholds) != len(values) or not len(thresholds):
@@ -118,11 +108,9 @@ class Isotonic(Value):
 Labelwise = Intercepts | Lines | Isotonic
 
 
-@dataclass(frozen=True, eq=False)
-class WithFallbacks(Value):
+class WithFallbacks(Value, kind="labelwise"):
     """A label-wise map, with something to stand on where few rows lie behind a label."""
 
-    kind: Literal["labelwise"] = field(default="labelwise", kw_only=True)
     own: Annotated[Labelwise, Field(discriminator="kind")]
     shared: SharedCurve
     fallback: Fallbacks
@@ -134,8 +122,7 @@ class WithFallbacks(Value):
         stand_in = np.where(kind == "shared", self.shared(decisions), decisions.confidence_logit)
         return np.asarray(np.where(kind == "none", self.own(decisions), stand_in))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with the label-wise map or the shared curve; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         return self.own.violations(len(self.rows)) + [f"shared curve: {what}" for what in self.shared.violations()]
 
 

@@ -14,7 +14,7 @@ as x does.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from scipy.special import expit, logit
@@ -35,11 +35,9 @@ LEAST_SPREAD = 0.01  # of the logits that a slope is fitted on; what differs by 
 SEARCHED = 1000  # rows that a search begins with, at most, evenly spread
 
 
-@dataclass(frozen=True, eq=False)
-class WithSignals(Value):
+class WithSignals(Value, kind="signals"):
     """A line for each label, and what further columns add to it: monotone in the confidence whatever these say."""
 
-    kind: Literal["signals"] = field(default="signals", kw_only=True)
     line: Lines
     weights: Annotated[np.ndarray, Axes("S", "K", of=Number)]  # of each signal for each label
 
@@ -48,16 +46,13 @@ class WithSignals(Value):
         assert decisions.signals is not None
         return np.asarray(self.line(decisions) + (decisions.signals * self.weights.T[decisions.decision]).sum(axis=1))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with the lines; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         return self.line.violations(self.weights.shape[1])
 
 
-@dataclass(frozen=True, eq=False)
-class ShrunkCurves(Value):
+class ShrunkCurves(Value, kind="shrunk"):
     """Monotone curves that lean on lines: t = (1 - share) line + share curve, with a share for each label."""
 
-    kind: Literal["shrunk"] = field(default="shrunk", kw_only=True)
     line: Lines
     curves: Curves
     share: Annotated[np.ndarray, Axes("K", of=Share)]
@@ -68,8 +63,7 @@ class ShrunkCurves(Value):
         # a sum of two products, neither of which falls as the confidence rises, to the last bit
         return np.asarray((1 - share) * self.line(decisions) + share * self.curves(decisions))
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with the lines or the curves; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         return self.line.violations(len(self.share)) + self.curves.violations(len(self.share))
 
 

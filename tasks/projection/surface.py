@@ -4,7 +4,6 @@ A surface on 8 by 6 knots is a start plus increments along the confidence, along
 positive: it falls along neither, and rises the faster along one the further along the other.
 """
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -22,7 +21,6 @@ GAP_KNOTS = 6
 FIRST_RISE, FIRST_PRODUCT = 1e-2, 1e-3  # increments along the gap, and of the product, at the start
 
 
-@dataclass(frozen=True, eq=False)
 class Surfaces(Value):
     """One surface for each label, bilinear on the logit scale, that falls along neither confidence nor gap.
 
@@ -44,8 +42,7 @@ class Surfaces(Value):
         row = np.arange(len(interval))
         return between(at_knots[row, interval], at_knots[row, interval + 1], weight)
 
-    def contradictions(self) -> list[str]:
-        """What is wrong with these surfaces, a sentence for each place; empty if nothing is."""
+    def _contradictions(self) -> list[str]:
         wrong = []
         if self.knots[0] != 0 or self.knots[-1] != 1 or not (np.diff(self.knots) > 0).all():
             wrong.append(f"the knots do not rise from 0 to 1: {self.knots.tolist()}")

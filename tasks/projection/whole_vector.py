@@ -6,8 +6,7 @@ say little of all that, it is temperature scaling: the two are weighed by their 
 the decision that was made: neither the decision nor a probability follows it.
 """
 
-from dataclasses import dataclass, field
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
 from scipy.special import expit, log_softmax
@@ -23,11 +22,9 @@ MOST_LABELS = 12  # for which it is offered; the time of a fit grows with the fo
 LOWEST = -87.0  # of a logit beside the row's largest: e to it is the smallest number of float32, and far ones mislead
 
 
-@dataclass(frozen=True, eq=False)
-class WholeVector(Value):
+class WholeVector(Value, kind="whole_vector"):
     """The probability of the decision under recalibrated logits."""
 
-    kind: Literal["whole_vector"] = field(default="whole_vector", kw_only=True)
     weights: Annotated[np.ndarray, Axes("K", "K")]  # a row for each new logit, of logits beside the row's largest
     bias: Annotated[np.ndarray, Axes("K")]
 

@@ -3,7 +3,9 @@
 pydantic reads the same annotations: from them come the JSON of a value, its schema, and what is refused.
 """
 
-from typing import Annotated, Any, ClassVar, get_type_hints
+from dataclasses import dataclass, field
+from inspect import get_annotations
+from typing import Annotated, Any, ClassVar, Literal, dataclass_transform, get_type_hints
 
 import numpy as np
 from pydantic import Field, GetCoreSchemaHandler
@@ -61,17 +63,25 @@ def _plain(values: Any) -> Any:
     return values.tolist() if isinstance(values, np.ndarray) else values
 
 
+@dataclass_transform(frozen_default=True)
 class Value:
-    """A fitted thing: a frozen dataclass. Its arrays are read-only copies of what it was made of."""
+    """A fitted thing: a frozen dataclass. Its arrays are read-only copies of what it was made of.
+
+    One that may stand in a map has a field `kind`, by which that tells it from others, and names it with its bases.
+    """
 
     _axes: ClassVar[dict[str, Axes]]  # of each field that has any
     _arrays: ClassVar[list[str]]
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, kind: str | None = None) -> None:
+        if kind is not None:
+            cls.__annotations__ = {"kind": Literal[kind]} | get_annotations(cls)
+            cls.kind = field(default=kind, kw_only=True)  # type: ignore[attr-defined]
         hints = get_type_hints(cls, include_extras=True)
         shaped = {name: hint for name, hint in hints.items() if isinstance(_note(hint), Axes)}
         cls._axes = {name: _note(hint) for name, hint in shaped.items()}
         cls._arrays = [name for name, hint in shaped.items() if hint.__origin__ is np.ndarray]
+        dataclass(frozen=True, eq=not shaped)(cls)  # arrays are not equal or unequal as a whole
 
     def __post_init__(self) -> None:
         for name in self._arrays:
@@ -81,14 +91,14 @@ class Value:
         """Return what is wrong with it, a sentence each, for K labels where that is known; empty if nothing is."""
         lengths, wrong = ({} if n_labels is None else {"K": n_labels}), []
         for name, axes in self._axes.items():
-            field = getattr(self, name)
-            shape = field.shape if isinstance(field, np.ndarray) else (len(field),)
+            given = getattr(self, name)
+            shape = given.shape if isinstance(given, np.ndarray) else (len(given),)
             if shape != (due := axes.due(shape, lengths)):
                 wrong.append(f"{name} is of shape {shape}, where {due} is due")
-        return wrong or self.contradictions()
+        return wrong or self._contradictions()
 
-    def contradictions(self) -> list[str]:
-        """Return what is wrong beyond shapes and bounds, a sentence each."""
+    def _contradictions(self) -> list[str]:
+        """What is wrong beyond shapes and bounds, a sentence each, a place in each."""
         return []
 
 
