@@ -19,11 +19,12 @@ from tasks.predictions.reading import AS_NAMED, Reading
 from tasks.predictions.rows import FileRows
 from tasks.predictions.text import SeparatedText
 from tasks.protocol.errors import BadInput
-from tasks.sources.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, is_object, parsing
+from tasks.sources.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, first_line, is_object, parsing
 
 BLOCK = 2**22  # bytes of text that are read at once
 PIECE = 2**26  # bytes of parquet, unpacked, that are read at once, and so the size of a row group that is written
 PIECE_ROWS = 2**17  # and no more rows than this
+LARGEST_WHOLE = 2**28  # bytes of a file that cannot be read in pieces
 CSV = "a whole csv file"
 ANEW = "write the predictions anew"
 STRING = r'"(?:[^"\\]|\\.)*"[ \t\r]*:?'  # of JSON; a colon follows a key
@@ -149,7 +150,65 @@ class JsonLinesPredictions:
             yield [line.strip() for line in block.split(b"\n") if line.strip()]
 
 
-Predictions = ParquetPredictions | CsvPredictions | JsonLinesPredictions
+@dataclass(frozen=True, eq=False)
+class WholePredictions:
+    """A file that is read whole: a JSON list of objects, or the first sheet of a workbook."""
+
+    text: ClassVar[SeparatedText | None] = None
+    path: Path
+    table: pa.Table = field(repr=False)
+    reading: Reading = AS_NAMED
+
+    @classmethod
+    def of(cls, path: Path) -> "WholePredictions":
+        """The file at `path`, which is in memory from now on."""
+        if path.stat().st_size > LARGEST_WHOLE:
+            raise BadInput(
+                f"{path} has {path.stat().st_size / 2**20:,.0f} MiB, and {path.suffix} is read whole, up to "
+                f"{LARGEST_WHOLE / 2**20:,.0f} MiB; save it as .parquet, .csv or .jsonl, which are read in pieces"
+            )
+        frame = _of_json(path) if path.suffix == ".json" else _of_workbook(path)
+        return cls(path, _arrow(frame.cast({name: _storable(kind) for name, kind in frame.schema.items()})))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow has them."""
+        return self.table.schema
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows in their order; without `columns` every column."""
+        table = self.table if columns is None else self.table.select(columns)
+        yield from table.to_batches(max_chunksize=PIECE_ROWS)
+
+
+def _of_json(path: Path) -> pl.DataFrame:
+    content = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
+    if not content.lstrip().startswith(b"["):
+        raise BadInput(
+            f"{path} is no JSON list of objects; name it .jsonl if it has one on each line, and write such a list from "
+            "pandas with to_json(orient='records')"
+        )
+    with parsing(path, "a JSON list of objects", ANEW):
+        frame = pl.read_json(content, infer_schema_length=None)
+    if not is_object(b'{"rows": %b}' % content):
+        raise BadInput(f"{path} has an object with a key twice; keep one of the two")
+    return frame
+
+
+def _of_workbook(path: Path) -> pl.DataFrame:
+    try:
+        import fastexcel  # noqa: PLC0415 - only who has a workbook needs it
+    except ModuleNotFoundError:
+        raise BadInput(
+            f"{path}: save the sheet as .csv, or install what reads workbooks: pip install fastexcel"
+        ) from None
+    try:
+        return pl.read_excel(path)
+    except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as error:
+        raise BadInput(f"{path} is not a whole workbook ({first_line(error)}); {ANEW}") from None
+
+
+Predictions = ParquetPredictions | CsvPredictions | JsonLinesPredictions | WholePredictions
 FORMATS: dict[str, type[Predictions]] = {
     ".parquet": ParquetPredictions,
     ".csv": CsvPredictions,
@@ -157,6 +216,8 @@ FORMATS: dict[str, type[Predictions]] = {
     ".tsv": CsvPredictions,
     ".csv.gz": CsvPredictions,
     ".tsv.gz": CsvPredictions,
+    ".json": WholePredictions,
+    ".xlsx": WholePredictions,
 }
 WRITTEN = (".parquet", ".csv", ".jsonl")
 
