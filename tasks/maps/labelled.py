@@ -234,7 +234,10 @@ def _read(file: Predictions, layout: Layout, also: list[str]) -> tuple[pl.DataFr
     frame, at, notes = columns_of(file, list(dict.fromkeys([*layout.read, *also]))), rows_of(file), notes_on(file)
     if frame.is_empty():
         raise BadInput(f"{file.path} has no rows")
-    if layout.reading.drop_unlabelled and (missing := unlabelled(frame[str(layout.label)])).any():
+    label = frame[str(layout.label)]
+    if not layout.reading.drop_unlabelled:
+        at.refuse_missing(label, "fill it, or leave such rows away with --drop-unlabelled")
+    elif (missing := unlabelled(label)).any():
         notes.append(f"{missing.sum():,} of {len(frame):,} rows have no label and are left away.")
         frame, at = frame.filter(~missing), at.without(missing)
         if frame.is_empty():

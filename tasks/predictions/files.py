@@ -5,7 +5,7 @@ What is missing, cut off or no data at all is refused here. A csv file is text: 
 are those of all its lines together. A JSON list and the first sheet of a workbook are read whole.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, ClassVar
@@ -20,11 +20,13 @@ from tasks.predictions.reading import AS_NAMED, Reading
 from tasks.predictions.rows import FileRows
 from tasks.predictions.text import SeparatedText
 from tasks.protocol.errors import BadInput
-from tasks.sources.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, is_object, parsing
+from tasks.provenance.hashing import sha256_of_file
+from tasks.sources.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, first_line, is_object, parsing
 
 BLOCK = 2**22  # bytes of text that are read at once
 PIECE = 2**26  # bytes of parquet, unpacked, that are read at once, and so the size of a row group that is written
 PIECE_ROWS = 2**17  # and no more rows than this
+LARGEST_WHOLE = 2**28  # bytes of a file that cannot be read in pieces
 CSV = "a whole csv file"
 ANEW = "write the predictions anew"
 STRING = r'"(?:[^"\\]|\\.)*"[ \t\r]*:?'  # of JSON; a colon follows a key
@@ -150,14 +152,55 @@ class JsonLinesPredictions:
             yield [line.strip() for line in block.split(b"\n") if line.strip()]
 
 
+def read_whole(path: Path) -> FramePredictions:
+    """A JSON list of objects, or the first sheet of a workbook, which is in memory from now on."""
+    if path.stat().st_size > LARGEST_WHOLE:
+        raise BadInput(
+            f"{path} has {path.stat().st_size / 2**20:,.0f} MiB, and {path.suffix} is read whole, up to "
+            f"{LARGEST_WHOLE / 2**20:,.0f} MiB; save it as .parquet, .csv or .jsonl, which are read in pieces"
+        )
+    frame = _of_json(path) if path.suffix == ".json" else _of_workbook(path)
+    frame = frame.cast({name: _storable(kind) for name, kind in frame.schema.items()})
+    return FramePredictions(frame, sha256_of_file(path), path)
+
+
+def _of_json(path: Path) -> pl.DataFrame:
+    content = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
+    if not content.lstrip().startswith(b"["):
+        raise BadInput(
+            f"{path} is no JSON list of objects; name it .jsonl if it has one on each line, and write such a list from "
+            "pandas with to_json(orient='records')"
+        )
+    with parsing(path, "a JSON list of objects", ANEW):
+        frame = pl.read_json(content, infer_schema_length=None)
+    if not is_object(b'{"rows": %b}' % content):
+        raise BadInput(f"{path} has an object with a key twice; keep one of the two")
+    return frame
+
+
+def _of_workbook(path: Path) -> pl.DataFrame:
+    try:
+        import fastexcel  # noqa: PLC0415 - only who has a workbook needs it
+    except ModuleNotFoundError:
+        raise BadInput(
+            f"{path}: save the sheet as .csv, or install what reads workbooks: pip install fastexcel"
+        ) from None
+    try:
+        return pl.read_excel(path)
+    except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as error:
+        raise BadInput(f"{path} is not a whole workbook ({first_line(error)}); {ANEW}") from None
+
+
 Predictions = ParquetPredictions | CsvPredictions | JsonLinesPredictions | FramePredictions
-FORMATS: dict[str, type[ParquetPredictions | CsvPredictions | JsonLinesPredictions]] = {
-    ".parquet": ParquetPredictions,
-    ".csv": CsvPredictions,
-    ".jsonl": JsonLinesPredictions,
-    ".tsv": CsvPredictions,
-    ".csv.gz": CsvPredictions,
-    ".tsv.gz": CsvPredictions,
+FORMATS: dict[str, Callable[[Path], Predictions]] = {
+    ".parquet": ParquetPredictions.of,
+    ".csv": CsvPredictions.of,
+    ".jsonl": JsonLinesPredictions.of,
+    ".tsv": CsvPredictions.of,
+    ".csv.gz": CsvPredictions.of,
+    ".tsv.gz": CsvPredictions.of,
+    ".json": read_whole,
+    ".xlsx": read_whole,
 }
 WRITTEN = (".parquet", ".csv", ".jsonl")
 
@@ -172,7 +215,7 @@ def opened(path: Path, reading: Reading = AS_NAMED) -> Predictions:
     if suffix not in FORMATS:
         raise BadInput(f"{path}: predictions are read as {', '.join(FORMATS)}; name the file so")
     check_content(path, ANEW)
-    predictions = FORMATS[suffix].of(path)
+    predictions = FORMATS[suffix](path)
     with parsing(path, f"a whole {suffix[1:]} file", ANEW):  # a name may not be UTF-8
         names = predictions.schema.names
     twice = sorted({name for name in names if names.count(name) > 1})

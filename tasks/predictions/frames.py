@@ -23,10 +23,10 @@ ROUNDING = 1e-6  # of probabilities in float32
 
 @dataclass(frozen=True, eq=False)
 class FramePredictions:
-    """A frame; messages call it `path`, as scikit-learn calls what it is given."""
+    """Rows in memory, those of the file `path` or of a frame, which messages call as scikit-learn does."""
 
     frame: pl.DataFrame
-    sha256: str  # of its rows
+    sha256: str  # of the file, or of the rows
     path: Path = Path("X")
     reading: Reading = AS_NAMED
     text: ClassVar[None] = None

@@ -247,8 +247,6 @@ def checked_rows(
         if layout.kind == "probabilities":
             logits = _log_probabilities(logits, rows)
     assert n_labels is not None
-    if layout.label is not None:
-        rows.refuse_missing(frame[layout.label], "fill it, or leave such rows away with --drop-unlabelled")
     advice = naming(frame, [layout.decision, layout.label], n_labels)
     decision, label = (
         None if name is None else label_codes(frame[name], rows, names=names, n_labels=n_labels, advice=advice)

@@ -7,12 +7,15 @@ not UTF-8 is read as UTF-16, if it begins so, or as Windows-1252; whoever reads 
 import codecs
 import csv
 import gzip
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO
+
+from tasks.protocol.errors import BadInput
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 BLOCK = 2**20  # bytes that are decoded at once
@@ -30,8 +33,7 @@ class SeparatedText:
     @classmethod
     def of(cls, path: Path) -> "SeparatedText":
         """The file at `path`, of which all is decoded once, and the header is split."""
-        separator = "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
-        text = cls(path, separator, _encoding(path))
+        text = cls(path, _by_name(path), _encoding(path))
         try:
             header = next(text.records(), (1, [""]))[1]
         except (UnicodeDecodeError, csv.Error):  # which its reader says with more words
@@ -42,13 +44,13 @@ class SeparatedText:
     @property
     def decimal_comma(self) -> bool:
         """Whether a comma may stand before the decimals, since it parts no columns."""
-        return self.separator in ";\t"
+        return self.separator != ","
 
     @property
     def notes(self) -> list[str]:
         """What is taken of the file that its name does not say, a sentence each."""
         notes = []
-        if self.separator not in (",", "\t"):
+        if self.separator != _by_name(self.path):
             notes.append(f"{self.path} is read as columns parted by {SEPARATORS[self.separator]}.")
         if self.encoding != "utf-8":
             notes.append(f"{self.path} is not UTF-8: it is read as {self.encoding}; see that its names come out right.")
@@ -76,7 +78,14 @@ class SeparatedText:
 @contextmanager
 def _bytes_of(path: Path) -> Iterator[IO[bytes]]:
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as handle:
-        yield handle  # type: ignore[misc]
+        try:
+            yield handle  # type: ignore[misc]
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise BadInput(f"{path} is not a whole gzip file ({error}); write the predictions anew") from None
+
+
+def _by_name(path: Path) -> str:
+    return "\t" if path.name.removesuffix(".gz").endswith(".tsv") else ","
 
 
 def _encoding(path: Path) -> str:

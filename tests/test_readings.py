@@ -1,0 +1,248 @@
+"""Files of predictions as people have them: read like our own once options say how, or refused with those options."""
+
+import gzip
+import re
+from pathlib import Path
+
+import maps
+import numpy as np
+import polars as pl
+import pytest
+from scipy.special import softmax
+
+from flows import rerank
+from tasks.maps.labelled import read_to_fit
+from tasks.predictions import files
+from tasks.predictions.files import opened, rows_of
+from tasks.predictions.reading import Reading
+from tasks.protocol.errors import BadInput
+
+TWO = maps.confidence_only(300, 2)
+OF_SECOND = pl.when(pl.col("decision") == 1).then("confidence").otherwise(1 - pl.col("confidence"))
+HUNDREDTHS = (pl.col("confidence") * 100).round().cast(int)
+
+
+def run(*arguments: object) -> object:
+    return rerank.app([str(argument) for argument in arguments], standalone_mode=False)
+
+
+def save(rows: pl.DataFrame | bytes, path: Path) -> Path:
+    """The file of a frame, or of its bytes."""
+    if isinstance(rows, bytes):
+        path.write_bytes(rows)
+    elif path.suffix == ".json":
+        rows.write_json(path)
+    else:
+        maps.write(rows, path)
+    return path
+
+
+def read(rows: pl.DataFrame | bytes, path: Path, names: str = "", **reading: object) -> list[np.ndarray]:
+    """What a fit reads of a file."""
+    labels = tuple(names.split(",")) if names else None
+    checked = read_to_fit(opened(save(rows, path), Reading(**reading)), group=None, names=labels)[0]
+    return [part for part in vars(checked).values() if part is not None]
+
+
+def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    return len(one) == len(other) and all(map(np.array_equal, one, other))
+
+
+def labels(values: dict[int, object]) -> pl.DataFrame:
+    return TWO.with_columns(pl.col("decision", "label").replace_strict(values))
+
+
+def said(how: pl.Expr) -> pl.DataFrame:
+    return TWO.with_columns(confidence=how)
+
+
+def text(separator: str) -> str:
+    """The frame as text, with decimal commas, where commas part no columns."""
+    commas = TWO.cast(pl.String).with_columns(pl.all().str.replace(".", ",", literal=True), ä=pl.lit("ä"))
+    return commas.write_csv(separator=separator)
+
+
+NO_LABEL = pl.DataFrame({"decision": [9], "confidence": [0.5], "label": [None]})
+OTHER_NAMES = {"decision": "answer", "confidence": "how sure", "label": "truth"}
+AS_STATED = {  # a file that says the same as TWO, and how it is read
+    "names in other case, with spaces": ("p.csv", labels({0: " No", 1: "YES "}), {"names": "no,yes"}),
+    "truth as text": ("p.csv", labels({0: "False", 1: "True"}), {}),
+    "-1 and 1": ("p.csv", labels({0: -1, 1: 1}), {"names": "-1,1"}),
+    "1 to K": ("p.jsonl", labels({0: 1, 1: 2}), {"names": "1,2"}),
+    "1 to K, with decimals": ("p.parquet", labels({0: 1.0, 1: 2.0}), {"names": "1,2"}),
+    "1 to K, as text with decimals": ("p.csv", labels({0: 1.0, 1: 2.0}), {"names": "1,2"}),
+    "percent": ("p.csv", said(pl.format("{} %", HUNDREDTHS)), {}),
+    "0 to 100": ("p.parquet", said(HUNDREDTHS), {"percent": True}),
+    "words": (
+        "p.csv",
+        said(pl.format("Sure {}", "confidence")),
+        {"confidence_words": ",".join(f"sure {value}={value}" for value in TWO["confidence"].unique())},
+    ),
+    "other names": (
+        "p.csv",
+        TWO.rename(OTHER_NAMES),
+        {"decision": "answer", "confidence_column": "how sure", "label": "truth"},
+    ),
+    "rows without a label": (
+        "p.csv",
+        pl.concat([NO_LABEL, TWO[:100], NO_LABEL, TWO[100:]], how="vertical_relaxed"),
+        {"drop_unlabelled": True},
+    ),
+    "semicolons, decimal commas, Windows": ("p.csv", text(";").encode("cp1252"), {}),
+    "bars, UTF-16": ("p.csv", text("|").encode("utf-16"), {}),
+    "tabs": ("p.tsv", text("\t").encode(), {}),
+    "tabs under another name": ("p.csv", text("\t").encode(), {}),
+    "gzip": ("p.csv.gz", gzip.compress(TWO.write_csv().encode()), {}),
+    "a JSON list": ("p.json", TWO, {}),
+}
+
+
+@pytest.mark.parametrize(("name", "rows", "how"), AS_STATED.values(), ids=AS_STATED)
+def test_a_judge_says_the_same_in_whatever_form_a_person_has_it(name, rows, how, tmp_path):
+    assert same(read(rows, tmp_path / name, **how), read(TWO, tmp_path / "own.parquet"))
+
+
+OF_ONE = TWO.select("label", p=OF_SECOND)
+SCORES = pl.DataFrame({"s": np.random.default_rng(0).normal(size=300), "label": TWO["label"]})
+THREE = maps.predictions(300).drop("group")
+VECTORS = softmax(np.array(THREE["logits"].to_list()), axis=1)
+LISTS = pl.DataFrame({"probabilities": VECTORS, "label": THREE["label"]})
+IN_TEXT = [str(row) for row in VECTORS.tolist()]
+AS_OURS = {  # a file of our own; one that says the same, and how it is read
+    "the probability of the second label": (
+        OF_ONE.select("label", probabilities_0=1 - pl.col("p"), probabilities_1="p"),
+        OF_ONE,
+        {"probability": "p"},
+    ),
+    "that of the first": (
+        OF_ONE.select("label", probabilities_0="p", probabilities_1=1 - pl.col("p")),
+        OF_ONE,
+        {"probability": "p", "positive": "0"},
+    ),
+    "a score": (
+        SCORES.select("label", logits_0=0.0, logits_1=pl.col("s") - 0.5),
+        SCORES,
+        {"score": "s", "border": 0.5},
+    ),
+    "lists as text": (LISTS, LISTS.with_columns(probabilities=pl.Series(IN_TEXT)), {}),
+    "arrays as text": (
+        LISTS,
+        LISTS.with_columns(probabilities=pl.Series([row.replace(", ", "\n  ") for row in IN_TEXT])),
+        {},
+    ),
+    "columns of another name": (
+        LISTS,
+        pl.DataFrame(VECTORS, schema=["softmax_0", "softmax_1", "softmax_2"]).with_columns(LISTS["label"]),
+        {"probabilities": "softmax"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("ours", "rows", "how"), AS_OURS.values(), ids=AS_OURS)
+def test_columns_say_the_same_as_ours(ours, rows, how, tmp_path):
+    expected = read(ours, tmp_path / "own.parquet")
+    for name in ("p.csv", "p.parquet"):
+        assert same(read(rows, tmp_path / name, **how), expected)
+
+
+def test_a_judge_with_words_is_typed_through_every_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = pl.when(pl.col("confidence") < 0.8).then(pl.lit("low")).otherwise(pl.lit("high"))
+    judge = said(words).rename(OTHER_NAMES).with_columns(pl.col("answer", "truth").replace_strict({0: "bad", 1: "ok"}))
+    Path("judge.csv").write_text(judge.write_csv(separator=";"))
+    Path("new.csv").write_text(judge.drop("truth").write_csv(separator=";"))
+    how = "--decision", "answer", "--confidence-column", "how sure", "--confidence-words", "low=.6,high=.9"
+    known = "--map", "map.json", *how, "--predictions"
+    run("fit", "--predictions", "judge.csv", *how, "--label", "truth", "--labels", "bad,ok", "--out", "map.json")
+    run("apply", *known, "new.csv", "--out", "scored.csv")
+    run("label", *known, "new.csv", "--label", "truth", "--rows", 5, "--out", "drawn.csv")
+    run("evaluate", *known, "judge.csv", "--label", "truth", "--unlabelled", "scored.csv", "--out", "e.json")
+    run("thresholds", *known, "judge.csv", "--label", "truth", "--target-accuracy", 0.7, "--confidence", 0.9)
+    assert capsys.readouterr().err.count("is read as columns parted by semicolons") == 5
+    scored, drawn = (pl.read_csv(name, separator=";") for name in ("scored.csv", "drawn.csv"))
+    assert scored.select(judge.drop("truth").columns).equals(judge.drop("truth"))
+    assert scored["decision_name"].equals(judge["answer"], check_names=False)
+    assert drawn["truth"].null_count() == 5
+
+
+QUESTIONS = {
+    "a fixed label": (TWO.with_columns(confidence=OF_SECOND), "is this the .* --probability confidence --positive 1"),
+    "of three": (maps.confidence_only(300).with_columns(confidence=0.2), "In 300 of 300 rows confidence is below 1/3"),
+    "not logits": (LISTS.rename({"probabilities": "logits"}), "look like probabilities.* --probabilities logits"),
+    "semicolons": (text(";").encode(), "columns parted by semicolons"),
+    "Windows": (text(";").encode("cp1252"), "is not UTF-8: it is read as cp1252"),
+}
+
+
+@pytest.mark.parametrize(("rows", "question"), QUESTIONS.values(), ids=QUESTIONS)
+def test_what_is_doubtful_is_asked_and_what_is_taken_is_told(rows, question, tmp_path):
+    path = tmp_path / ("p.csv" if isinstance(rows, bytes) else "p.parquet")
+    notes = read_to_fit(opened(save(rows, path)), group=None, names=None)[3]
+    assert re.search(question, " ".join(notes))
+
+
+REFUSED = {  # a frame, how it is read, and what is said
+    "an unknown column": (TWO, {"label": "gold"}, "has no column gold, which --label names; it has decision, conf"),
+    "usual names": (
+        TWO.rename({"decision": "pred", "confidence": "conf", "label": "y_true"}),
+        {},
+        "name yours: --decision pred --confidence-column conf --label y_true",
+    ),
+    "a truth of another name": (TWO.rename({"label": "gold"}), {}, "no column label, .* name yours: --label gold"),
+    "names": (labels({0: "not ok", 1: "ok"}), {}, "--labels 'not ok,ok' .300 of 300 rows"),
+    "-1 and 1": (labels({0: -1, 1: 1}), {}, "line [0-9]+: .* is '-1'.* --labels -1,1 "),
+    "1 to K": (
+        LISTS.with_columns(pl.col("label") + 1, probabilities=pl.Series(IN_TEXT)),
+        {},
+        "is 3, not one of 0..2; name .* --labels 1,2,3 ",
+    ),
+    "an ambiguous name": (labels({0: "OK", 1: "Ok"}), {"names": "ok,oK"}, "'OK'; the labels are ok, oK"),
+    "words": (said(pl.lit("high")), {}, "'high', not a number; .* --confidence-words 'high=.' .300 of 300"),
+    "0 to 100": (said(HUNDREDTHS), {}, "it must lie in .0, 1.; if it is in percent, say so with --percent"),
+    "no lists": (LISTS.with_columns(probabilities=pl.lit("[a, b]")), {}, "line 2: .* is '.a, b.', no list of numbers"),
+    "no label": (TWO.with_columns(label=pl.lit(" ")), {"drop_unlabelled": True}, "has no rows with a label"),
+    "a missing label": (TWO.with_columns(label=None), {}, "label is missing; .* --drop-unlabelled .300 of 300"),
+    "one of three": (OF_ONE, {"probability": "p", "names": "a,b,c"}, "of one of two labels, where there are 3"),
+    "no such label": (OF_ONE, {"probability": "p", "positive": "2"}, "--positive is '2'; the labels are 0, 1"),
+    "an infinite score": (SCORES.with_columns(s=np.inf), {"score": "s", "border": 0.0}, "must be finite"),
+    "twice": (OF_ONE, {"probability": "p", "score": "s", "border": 0.0}, "--probability and --score say the same"),
+    "no border": (SCORES, {"score": "s"}, "--score s --border 0"),
+    "no probability": (TWO, {"positive": "1"}, "--positive names the label of --probability or --score"),
+    "words that are none": (TWO, {"confidence_words": "low"}, "has 'low'; .* --confidence-words low=.3,medium=.6"),
+    "what cannot be shown": (TWO, {"confidence_column": "a\nb"}, "--confidence-column holds what cannot be shown"),
+}
+
+
+@pytest.mark.parametrize(("frame", "how", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_read_is_refused_with_the_option_that_reads_it(frame, how, message, tmp_path):
+    with pytest.raises(BadInput, match=message):
+        read(frame, tmp_path / "p.csv", **how)
+
+
+def test_a_row_of_text_is_told_by_its_line(tmp_path):
+    content = 'label,decision,note\n\n1,1,"a\nb"\n\n0,0,c\n0,bad,d\n'
+    at = rows_of(opened(save(content.encode(), tmp_path / "p.csv")))
+    assert [at.place(row) for row in range(4)] == ["line 3", "line 6", "line 7", "row 3 (from 0)"]
+    with pytest.raises(BadInput, match="line 7: decision is 'bad'"):
+        read(content.encode(), tmp_path / "p.csv")
+    with pytest.raises(BadInput, match="line 7: decision is 'bad'"):
+        read(content.replace("1,1", " ,1").encode(), tmp_path / "p.csv", drop_unlabelled=True)
+
+
+SPOILT = {
+    "no gzip": ("p.csv.gz", b"a,b\n", "is not a whole gzip file"),
+    "gzip that is cut off": ("p.tsv.gz", gzip.compress(b"a\tb\n" * 999)[:40], "is not a whole gzip file"),
+    "columns of JSON": ("p.json", b'{"a": {"0": 1}}', "orient='records'"),
+    "JSON that is cut off": ("p.json", b'[{"a": 1}, {"a"', "is not a JSON list of objects"),
+    "a key twice": ("p.json", b'[{"a": 1, "a": 2}]', "an object with a key twice"),
+    "a workbook without its reader": ("p.xlsx", b"PK", "save the sheet as .csv, or .* pip install fastexcel"),
+    "too much": ("p.json", b"[" + b" " * 999, "is read whole, up to"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "message"), SPOILT.values(), ids=SPOILT)
+def test_what_is_no_whole_file_of_its_kind_is_refused(name, content, message, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "fastexcel", None)
+    monkeypatch.setattr(files, "LARGEST_WHOLE", 500)
+    with pytest.raises(BadInput, match=message):
+        opened(save(content, tmp_path / name))
