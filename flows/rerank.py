@@ -13,15 +13,16 @@ import typer
 
 from flows.console import progress, say, show
 from tasks.calibrators import CALIBRATORS
-from tasks.maps.document import Protocol, load_map, save_map
 from tasks.predictions.files import opened
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE
 from tasks.protocol.errors import BadInput, printable
+from tasks.protocol.params import Protocol
 from tasks.protocol.store import check_place
 
 app = typer.Typer(
     help="Which of your model's decisions can be used as they are, and which go to review?",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -62,6 +63,7 @@ def fit(
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
     from tasks.maps.answers import fit_map
+    from tasks.maps.document import save_map
 
     check_place(out, predictions)
     names, asked = _names("--labels", labels, "bad,fair,good", 2), _names("--signals", signals, "length,source") or ()
@@ -97,7 +99,7 @@ def apply(
     from tasks.maps.apply import apply_map
 
     check_place(out, map_file, predictions)
-    document = load_map(map_file)
+    document = _loaded(map_file)
     with progress() as advance:
         applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=advance)
     return say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
@@ -115,7 +117,7 @@ def label(
     from tasks.maps.label import label_next
 
     check_place(out, map_file, predictions)
-    document = load_map(map_file)
+    document = _loaded(map_file)
     with progress() as advance:
         drawn = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance)
     return say([*drawn.in_words(document.shown_names), f"{out}: {rows:,} rows."])
@@ -132,12 +134,14 @@ def evaluate(
     out: Out = None,
 ) -> list[str]:
     """Hold the reliability against the confidence on labelled rows: a verdict, the metrics as JSON, and drift."""
-    from tasks.maps.answers import evaluation_of
+    from tasks.maps.answers import AllRows, Judged
 
     check_place(out, map_file, predictions, *filter(None, [unlabelled]))
-    document, everything = load_map(map_file), opened(unlabelled) if unlabelled else None
-    with progress() as advance:
-        answer = evaluation_of(document, opened(predictions), group=group, everything=everything, progress=advance)
+    judged, everything = Judged.read(document := _loaded(map_file), opened(predictions), group), None
+    if unlabelled is not None:
+        with progress() as advance:
+            everything = AllRows.read(document, opened(unlabelled), advance)
+    answer = judged.evaluation(everything)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
     return say([*answer.notes, *answer.lines])
 
@@ -153,17 +157,11 @@ def thresholds(
     out: Out = None,
 ) -> list[str]:
     """The cut on reliability for a target accuracy or a coverage, with a distribution-free guarantee."""
-    from tasks.maps.answers import cuts_of
+    from tasks.maps.answers import Judged
 
     check_place(out, map_file, predictions)
-    answer = cuts_of(
-        load_map(map_file),
-        opened(predictions),
-        target_accuracy=target_accuracy,
-        coverage=coverage,
-        confidence=confidence,
-        group=group,
-    )
+    judged = Judged.read(_loaded(map_file), opened(predictions), group)
+    answer = judged.cuts(target_accuracy=target_accuracy, coverage=coverage, confidence=confidence)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
     return say([*answer.notes, *answer.lines])
 
@@ -176,7 +174,7 @@ def sql(
     """One SQL expression of the columns decision (0..K-1) and confidence (the calibrated one): the reliability."""
     from tasks.maps.sql import sql_expression
 
-    print(expression := sql_expression(load_map(map_file), dialect))
+    print(expression := sql_expression(_loaded(map_file), dialect))
     return expression
 
 
@@ -187,6 +185,12 @@ def __getattr__(name: str) -> Any:
     from tasks.maps.estimator import ReliabilityMap
 
     return ReliabilityMap
+
+
+def _loaded(map_file: Path) -> Any:
+    from tasks.maps.document import load_map
+
+    return load_map(map_file)
 
 
 def _names(option: str, given: str | None, example: str, least: int = 1) -> tuple[str, ...] | None:
