@@ -12,16 +12,17 @@ import typer
 
 from flows.console import progress, say, show, with_options
 from tasks.calibrators import CALIBRATORS
-from tasks.maps.document import Protocol, load_map, save_map
 from tasks.predictions.files import opened
 from tasks.predictions.reading import AS_NAMED, Reading, listed_names
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE
 from tasks.protocol.errors import BadInput, printable
+from tasks.protocol.params import Protocol
 from tasks.protocol.store import check_place
 
 app = typer.Typer(
     help="Which of your model's decisions can be used as they are, and which go to review?",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
 )
@@ -66,6 +67,7 @@ def fit(
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
     from tasks.maps.answers import fit_map
+    from tasks.maps.document import save_map
 
     check_place(out, predictions)
     names = listed_names("--labels", labels, "bad,fair,good", 2)
@@ -104,7 +106,7 @@ def apply(
     from tasks.maps.apply import apply_map
 
     check_place(out, map_file, predictions)
-    document = load_map(map_file)
+    document = _loaded(map_file)
     with progress() as advance:
         applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=advance, reading=reading)
     return say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
@@ -124,7 +126,7 @@ def label(
     from tasks.maps.label import label_next
 
     check_place(out, map_file, predictions)
-    document = load_map(map_file)
+    document = _loaded(map_file)
     with progress() as advance:
         drawn = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading)
     return say([*drawn.in_words(document.shown_names), f"{out}: {rows:,} rows."])
@@ -143,13 +145,14 @@ def evaluate(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Hold the reliability against the confidence on labelled rows: a verdict, the metrics as JSON, and drift."""
-    from tasks.maps.answers import evaluation_of
+    from tasks.maps.answers import AllRows, Judged
 
     check_place(out, map_file, predictions, *filter(None, [unlabelled]))
-    document, everything = load_map(map_file), opened(unlabelled, reading) if unlabelled else None
-    file = opened(predictions, reading)
-    with progress() as advance:
-        answer = evaluation_of(document, file, group=group, everything=everything, progress=advance)
+    judged, everything = Judged.read(document := _loaded(map_file), opened(predictions, reading), group), None
+    if unlabelled is not None:
+        with progress() as advance:
+            everything = AllRows.read(document, opened(unlabelled, reading), advance)
+    answer = judged.evaluation(everything)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
     return say([*answer.notes, *answer.lines])
 
@@ -167,17 +170,11 @@ def thresholds(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """The cut on reliability for a target accuracy or a coverage, with a distribution-free guarantee."""
-    from tasks.maps.answers import cuts_of
+    from tasks.maps.answers import Judged
 
     check_place(out, map_file, predictions)
-    answer = cuts_of(
-        load_map(map_file),
-        opened(predictions, reading),
-        target_accuracy=target_accuracy,
-        coverage=coverage,
-        confidence=confidence,
-        group=group,
-    )
+    judged = Judged.read(_loaded(map_file), opened(predictions, reading), group)
+    answer = judged.cuts(target_accuracy=target_accuracy, coverage=coverage, confidence=confidence)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
     return say([*answer.notes, *answer.lines])
 
@@ -190,7 +187,7 @@ def sql(
     """One SQL expression of the columns decision (0..K-1) and confidence (the calibrated one): the reliability."""
     from tasks.maps.sql import sql_expression
 
-    print(expression := sql_expression(load_map(map_file), dialect))
+    print(expression := sql_expression(_loaded(map_file), dialect))
     return expression
 
 
@@ -201,6 +198,12 @@ def __getattr__(name: str) -> Any:
     from tasks.maps.estimator import ReliabilityMap
 
     return ReliabilityMap
+
+
+def _loaded(map_file: Path) -> Any:
+    from tasks.maps.document import load_map
+
+    return load_map(map_file)
 
 
 if __name__ == "__main__":

@@ -12,22 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from tasks.maps.agreement import AllRows, agreement, in_words
-from tasks.maps.apply import Progress, unwatched
-from tasks.maps.document import MapDocument, Protocol, Source
+from tasks.maps.document import MapDocument, Source
 from tasks.maps.drift import drift
 from tasks.maps.evaluate import evaluate
-from tasks.maps.labelled import read_to_fit, read_to_judge, sha256_of
+from tasks.maps.labelled import Seen, read_to_fit, read_to_judge, sha256_of
+from tasks.maps.reliability_map import Scored
 from tasks.maps.thresholds import cut_at_coverage, find_cuts, independent_rows
 from tasks.maps.verdict import verdict
 from tasks.predictions.files import Predictions
+from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput, printable
-from tasks.protocol.params import load_params
+from tasks.protocol.params import Protocol, load_params
 from tasks.provenance.checkout import now
 
 SETTINGS = Path(__file__).resolve().parents[2] / "params.yaml"  # of the pipeline, whose settings are ours
 LIBRARIES = ("numpy", "scipy", "torch")  # that a fit computes with
 BY_DEFAULT = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}  # calibrators
 LEAST_TARGET = 1e-5
+NO_DRIFT = "Whether the map still holds, later rows can tell: these are among those that it was made of."
 ESTIMATE = (
     "So what follows is an estimate and no guarantee: the map was chosen and fitted on these rows. For a guarantee, "
     "give labelled rows of another file, or fit with --hold-out 0.3."
@@ -147,69 +149,61 @@ def fit_map(
     )
 
 
-def evaluation_of(
-    document: MapDocument,
-    file: Predictions,
-    *,
-    group: str | None = None,
-    everything: Predictions | None = None,
-    progress: Progress = unwatched,
-) -> Evaluation:
-    """The reliability beside the confidence on labelled predictions: a verdict, agreement and drift.
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Labelled rows and what a map says of them, as `read_to_judge` has it."""
 
-    Args:
-        document: the map.
-        file: predictions with their label; each row that the map was made of is judged by a fit that has not seen it.
-        group: the column whose rows go together; None is that of the map, where the predictions have it.
-        everything: what the labelled rows were drawn from.
-        progress: is told how many rows of it are read.
+    document: MapDocument
+    rows: PredictedRows
+    scored: Scored
+    seen: Seen
+    notes: list[str]
 
-    Raises:
-        BadInput: what is wrong with the rows.
-    """
-    rows, scored, seen, notes = read_to_judge(document, file, group=group)
-    metrics = load_params(SETTINGS).metrics
-    all_rows = AllRows.read(document, everything, progress) if everything else None
-    evaluation = evaluate(document, rows, scored, metrics)
-    agreed = agreement(document, rows, scored, all_rows, metrics.resamples)
-    drifted = drift(document, scored.reliability, rows.decision, rows.correct, rows.group) if seen == "new" else None
-    later = ["Whether the map still holds, later rows can tell: these are among those that it was made of."]
-    lines = drifted.in_words(document.shown_names) if drifted else later
-    lines = [*verdict(evaluation, document), *lines, *in_words(agreed, len(rows))]
-    numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
-    return Evaluation(tuple(lines), tuple(notes), numbers)
+    @classmethod
+    def read(cls, document: MapDocument, file: Predictions, group: str | None = None) -> "Judged":
+        """Of labelled predictions; rows that the map was made of are judged by fits that have not seen them.
 
+        `group` is the column whose rows go together; None is that of the map, where the predictions have it. BadInput
+        says what is wrong with the rows.
+        """
+        return cls(document, *read_to_judge(document, file, group=group))
 
-def cuts_of(
-    document: MapDocument,
-    file: Predictions,
-    *,
-    target_accuracy: float | None = None,
-    coverage: str | None = None,
-    confidence: float = 0.95,
-    group: str | None = None,
-) -> Cuts:
-    """The cut on reliability for a target accuracy or a coverage, as `find_cuts` and `cut_at_coverage` have it.
+    def evaluation(self, everything: AllRows | None = None) -> Evaluation:
+        """The reliability beside the confidence: a verdict, agreement with true labels, drift.
 
-    Args:
-        document: the map.
-        file: predictions with their label; on those that the map was made of a cut is an estimate.
-        target_accuracy: that automatic rows must have, or
-        coverage: the share of rows that is to be automatic, as it is typed.
-        confidence: of the guarantee, over draws of such rows.
-        group: as for `evaluation_of`; one row of each group counts.
+        `everything` are the rows that these were drawn from. BadInput where there are none of these.
+        """
+        document, rows, scored, metrics = self.document, self.rows, self.scored, load_params(SETTINGS).metrics
+        evaluation = evaluate(document, rows, scored, metrics)
+        agreed = agreement(document, rows, scored, everything, metrics.resamples)
+        drifted, lines = None, [NO_DRIFT]
+        if self.seen == "new":
+            drifted = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
+            lines = drifted.in_words(document.shown_names)
+        lines = [*verdict(evaluation, document), *lines, *in_words(agreed, len(rows))]
+        numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
+        return Evaluation(tuple(lines), tuple(self.notes), numbers)
 
-    Raises:
-        BadInput: both are given, or neither; or what is wrong with the rows.
-    """
-    if (target_accuracy is None) == (coverage is None):
-        raise BadInput("give either --target-accuracy or --coverage")
-    rows, scored, seen, notes = read_to_judge(document, file, group=group)
-    kept, why = independent_rows(rows, document.source.seed)
-    judged, guaranteed = (scored.reliability[kept], rows.decision[kept], rows.correct[kept]), seen != "out_of_fold"
-    if target_accuracy is not None:
-        cuts = find_cuts(document, *judged, target=target_accuracy, confidence=confidence)
-    else:
-        cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
-    notes = [*notes, *why, *([] if guaranteed else [ESTIMATE])]
-    return Cuts(tuple(cuts.in_words(document.shown_names)), tuple(notes), {"guaranteed": guaranteed} | cuts.as_json())
+    def cuts(self, *, target_accuracy: float | None = None, coverage: object = None, confidence: float = 0.95) -> Cuts:
+        """The cut for a target accuracy or a coverage, with its guarantee; on rows of the fit it is an estimate.
+
+        Args:
+            target_accuracy: that automatic rows must have, or
+            coverage: the share of the rows that is to be automatic, as it is typed.
+            confidence: of the guarantee, over draws of such rows.
+
+        Raises:
+            BadInput: both are given, or neither; or one is out of range.
+        """
+        if (target_accuracy is None) == (coverage is None):
+            raise BadInput("give either --target-accuracy or --coverage")
+        kept, why = independent_rows(self.rows, self.document.source.seed)
+        judged = self.scored.reliability[kept], self.rows.decision[kept], self.rows.correct[kept]
+        guaranteed = self.seen != "out_of_fold"
+        if target_accuracy is not None:
+            cuts = find_cuts(self.document, *judged, target=target_accuracy, confidence=confidence)
+        else:
+            cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
+        notes = [*self.notes, *why, *([] if guaranteed else [ESTIMATE])]
+        numbers = {"guaranteed": guaranteed} | cuts.as_json()
+        return Cuts(tuple(cuts.in_words(self.document.shown_names)), tuple(notes), numbers)

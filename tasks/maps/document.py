@@ -35,7 +35,6 @@ LARGEST_FILE = 64 * 2**20  # bytes; a map of 8,000 thresholds for each of 100 la
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Half = Literal["lower", "upper"]
-Protocol = Literal["own", "paper"]  # under which a map is fitted
 OF_CONFIDENCE = tuple(calibrator.value for calibrator in CALIBRATORS.values() if calibrator.of_confidence)
 CALIBRATIONS = (*(calibrator.value for calibrator in CALIBRATORS.values()), Constant)
 PROJECTIONS = sorted(

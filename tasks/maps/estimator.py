@@ -12,14 +12,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
 from sklearn.utils.validation import check_is_fitted
 
-from tasks.maps.answers import Cuts, Evaluation, cuts_of, evaluation_of, fit_map
+from tasks.maps.answers import Cuts, Evaluation, Judged, fit_map
 from tasks.maps.apply import apply_to_frame, scored_file, unwatched
-from tasks.maps.document import MapDocument, Protocol, load_map, save_map
-from tasks.maps.labelled import read_to_judge
+from tasks.maps.document import MapDocument, load_map, save_map
 from tasks.maps.sql import sql_expression
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.predictions.frames import FramePredictions, Holds, alone, beside, frame_of, is_frame, with_column
 from tasks.protocol.errors import BadInput
+from tasks.protocol.params import Protocol
 from tasks.protocol.store import check_place
 
 ARRAYS = ("auto", *get_args(Holds))
@@ -127,8 +127,9 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
         """Return minus the log loss of the reliability as the probability of a correct decision, in nats, at most 0."""
-        rows, scored, *_ = read_to_judge(self._document, self._labelled(X, y, groups), group=_column(groups))
-        return -float(np.average(nll_correct_of_rows(scored.logit, rows.correct), weights=rows.weight))
+        judged = self._judged(X, y, groups)
+        losses = nll_correct_of_rows(judged.scored.logit, judged.rows.correct)
+        return -float(np.average(losses, weights=judged.rows.weight))
 
     def apply(self, X: Any, *, coverage: float | str | None = None, cut: float | None = None) -> Any:
         """Return a frame with decision, confidence, reliability, review_rank and route added; of an array these alone.
@@ -143,7 +144,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
         """Return a verdict on labelled rows; those of the fit are judged by fits that have not seen them."""
-        return evaluation_of(self._document, self._labelled(X, y, groups), group=_column(groups))
+        return self._judged(X, y, groups).evaluation()
 
     def thresholds(
         self,
@@ -156,14 +157,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         confidence: float = 0.95,
     ) -> Cuts:
         """Return the cut for a target accuracy or a coverage, with its guarantee, from labelled rows."""
-        return cuts_of(
-            self._document,
-            self._labelled(X, y, groups),
-            target_accuracy=target_accuracy,
-            coverage=None if coverage is None else str(coverage),
-            confidence=confidence,
-            group=_column(groups),
-        )
+        asked: dict[str, Any] = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
+        return self._judged(X, y, groups).cuts(**asked)
 
     def sql(self, dialect: str = "duckdb") -> str:
         """Return one SQL expression of the columns decision (0..K-1) and confidence (calibrated): the reliability."""
@@ -215,6 +210,9 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     def _scored(self, X: Any) -> pl.DataFrame:
         return scored_file(self._document, self._table(self._predicted(X)), unwatched)[1]
+
+    def _judged(self, X: Any, y: Any, groups: Any) -> Judged:
+        return Judged.read(self._document, self._labelled(X, y, groups), _column(groups))
 
     def _labelled(self, X: Any, y: Any, groups: Any) -> FramePredictions:
         """Predictions with their label; those that a classifier was fitted on are those of its folds."""

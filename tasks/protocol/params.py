@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from tasks.protocol.errors import BadInput, mistakes
 
 PARAMS_FILE = Path("params.yaml")
+Protocol = Literal["own", "paper"]  # under which a map of one's own predictions is fitted
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
