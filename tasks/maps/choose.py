@@ -1,9 +1,11 @@
 """Which variant of a map to deploy: the one of the lowest log loss out of fold, the simpler of two equal ones.
 
-The fits shrink by themselves, so nothing is added for being complex; how sure the gain is beside the confidence stands
-in an interval, and does not choose. Where rows were drawn with known probabilities, losses are those of all rows: each
-counts by the inverse. Curves take no weights: how often a decision is right at a confidence and a label does not depend
-on how many rows were drawn there, and what is one for all labels loses where it would.
+Within a standard error of the lowest the whole vector is taken, if it beats the confidence too: on real sets it is the
+best of them, and where the rows do not speak for it it is temperature scaling. The fits shrink by themselves, so
+nothing is added for being complex; how sure the gain is beside the confidence stands in an interval, and does not
+choose. Where rows were drawn with known probabilities, losses are those of all rows: each counts by the inverse. Curves
+take no weights: how often a decision is right at a confidence and a label does not depend on how many rows were drawn
+there, and what is one for all labels loses where it would.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +26,7 @@ from tasks.protocol.errors import BadInput
 from tasks.protocol.params import Params, ProtocolParams
 
 AUTO = "auto"
+WHOLE_VECTOR = "label_vector"
 FEWEST_ERRORS = 10  # or correct decisions
 MOST_LABELS_CLASSWISE = 50  # for a class-wise calibrator
 LEVEL = 0.95  # of intervals
@@ -109,6 +112,15 @@ def best_of(judged: Sequence[Candidate]) -> Candidate:
     return min(judged, key=lambda candidate: candidate.nll_correct)
 
 
+def to_deploy(judged: Sequence[Candidate], losses: Mapping[str, np.ndarray], rows: PredictedRows) -> Candidate:
+    """The best candidate, or the whole vector, where that is within a standard error of it and beats the confidence."""
+    best = best_of(judged)
+    vector = next((candidate for candidate in judged if candidate.variant == WHOLE_VECTOR), best)
+    behind = Difference.of(losses[vector.variant] - losses[best.variant], rows.group, rows.weight)
+    near = best.variant != "confidence" and vector.change < 0 and behind.mean <= behind.standard_error
+    return vector if near else best
+
+
 def gains_shown(chosen: str, judged: Sequence[Candidate]) -> str | None:
     """The variant whose gains are shown: `chosen`, or the best beside a confidence that is kept; None without any."""
     others = [candidate for candidate in judged if candidate.variant != "confidence"]
@@ -124,10 +136,13 @@ def too_little(rows: PredictedRows) -> str:
     return ""
 
 
-def reason(chosen: Candidate, rows: int, calibrator: str) -> str:
+def reason(chosen: Candidate, best: Candidate, rows: int, calibrator: str) -> str:
     """Why `chosen` was chosen on so many rows under `calibrator`, in a sentence."""
+    lowest = "has the lowest log loss"
+    if chosen is not best:
+        lowest = f"is within a standard error of the lowest log loss ({VARIANTS[best.variant].title})"
     own = VARIANTS[chosen.variant].in_words
-    why = f"{own} has the lowest log loss on {rows:,} rows that the fit had not seen ({chosen.nll_correct:.4f})"
+    why = f"{own} {lowest} on {rows:,} rows that the fit had not seen ({chosen.nll_correct:.4f})"
     if chosen.variant != "confidence":
         return why
     return f"{kept(calibrator)}: {why}"
@@ -160,14 +175,15 @@ def choose_map(
         trial = as_in_the_paper(rows, n_labels, calibrator, names, params, seed, protocol)
     else:
         trial = cross_fit(rows, division, n_labels, calibrator, names, params, seed)
-    judged = candidates({name: trial.losses(name) for name in names}, trial.rows)
+    losses = {name: trial.losses(name) for name in names}
+    judged = candidates(losses, trial.rows)
     if variant != AUTO:
         chosen, why = variant, f"{VARIANTS[variant].in_words}, as asked for"
     elif lacking := too_little(trial.rows):
         chosen, why = "confidence", f"{kept(calibrator)}: {lacking}"
     else:
-        best = best_of(judged)
-        chosen, why = best.variant, reason(best, len(trial.rows), calibrator)
+        taken = to_deploy(judged, losses, trial.rows)
+        chosen, why = taken.variant, reason(taken, best_of(judged), len(trial.rows), calibrator)
     gains: list[Gain] = []
     if protocol is None and (shown := gains_shown(chosen, judged)):
         trainings = [rows.take(division.training(place)).correct for place in range(len(division.folds))]
