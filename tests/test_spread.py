@@ -1,6 +1,5 @@
 """The label spread and its shuffled baseline, against naive loops, a query over sorted rows and a known truth."""
 
-from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -86,7 +85,7 @@ def shuffled_null(confidence, decision, correct, groups: int, permutations: int,
     spreads = []
     for _ in range(permutations):
         sums = np.add.reduceat(np.concatenate([generator.permutation(rows) for rows in of_group]), starts)
-        spreads.append(mean_spread(replace(cells, residual=sums / cells.rows)))
+        spreads.append(mean_spread(cells._replace(residual=sums / cells.rows)))
     return float(np.quantile(spreads, 0.95))
 
 

@@ -6,8 +6,7 @@ confidence that rounds to 1 no longer ranks. Neither the fit nor the value touch
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -22,8 +21,7 @@ from tasks.protocol.errors import BadInput
 from tasks.protocol.results import Calibrator as FittedCalibrator
 
 
-@dataclass(frozen=True)
-class Calibrator:
+class Calibrator(NamedTuple):
     """A way to calibrate: what it is called, what it is for, and how it is fitted."""
 
     key: str  # under which its results are filed

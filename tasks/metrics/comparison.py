@@ -6,7 +6,7 @@ changes of the replicates.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,7 @@ class Estimate:
         return np.nan if self.replicates is None else two_sided_p(self.replicates)
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(NamedTuple):
     """One number under two scores of the same fixed decisions."""
 
     before: Estimate

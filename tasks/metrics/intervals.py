@@ -3,7 +3,7 @@
 All three need no normal approximation (Efron and Tibshirani, 1993, chapter 13; Davison and Hinkley, 1997, section 4.4).
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betaincinv
@@ -11,8 +11,7 @@ from scipy.special import betaincinv
 MOST_UNDEFINED = 0.05  # share of replicates that may be NaN
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """Where a quantity lies if test rows are drawn again; all in the unit of the replicates."""
 
     standard_error: float  # deviation of the replicates, with ddof 1

@@ -6,7 +6,7 @@ seeds share the resamples, so that `average` over the calibrators, and every del
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -121,4 +121,4 @@ def bounded(
 
 
 def _numbers(estimate: Estimate) -> dict[str, float]:
-    return {"value": estimate.value, **asdict(estimate.interval), "p": np.nan}
+    return {"value": estimate.value, **estimate.interval._asdict(), "p": np.nan}

@@ -7,7 +7,7 @@ rows, or with `draws` of each resample of them, so that a value and its replicat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -114,8 +114,7 @@ class Reliability(View):
         return self.mean(reliability.nll_correct_of_rows(self.logit, self.correct, self.params.smallest_reliability))
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """One metric: what it is called, which way is better, of which view it is, and how it is computed."""
 
     key: str

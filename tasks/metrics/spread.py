@@ -5,7 +5,6 @@ mean residual Z - c of a decided label; the whole is their mean, weighted by the
 Results do not depend on the order of rows, not even by rounding.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +16,7 @@ GROUPS, MINIMUM_CELL = METRIC_DEFAULTS.spread_groups, METRIC_DEFAULTS.spread_min
 BINS = 32  # of equal width, of the residuals of a group
 
 
-@dataclass(frozen=True)
-class LabelCells:
+class LabelCells(NamedTuple):
     """The C cells (confidence group, decided label) that have rows, ordered by group, then label."""
 
     group: np.ndarray  # (C,) int64, 0 is the lowest confidence

@@ -5,10 +5,10 @@ And numbers and records as the sentences, short facts and rows that a person rea
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import vl_convert
@@ -35,8 +35,7 @@ ANSWERS = {  # what a group of data sets is told, and in which words
 LIBRARIES = ("python", "torch", "polars", "prefect", "dvc", "great-expectations")
 
 
-@dataclass(frozen=True)
-class DataSet:
+class DataSet(NamedTuple):
     """One data set of the page; one that failed has no figures, and says why there are none."""
 
     name: str
