@@ -28,7 +28,7 @@ from tasks.protocol.results import FAILED, display_name
 from tasks.protocol.store import REPORT, read_json, read_parquet, write_json, write_text, write_whole
 from tasks.provenance.checkout import commit
 from tasks.provenance.manifest import versions
-from tasks.tables import TABLES, headline
+from tasks.tables import TABLES, overview
 from tasks.tables.display import latex, shown
 from tasks.tables.runs import Runs
 
@@ -112,8 +112,8 @@ def write_page(runs: Runs, tables: dict[str, pl.DataFrame], drawn: Drawn, reason
 
     `reasons` say why each data set that is missing has failed.
     """
-    sentence = headline.headline_sentence(runs)
-    write_json(REPORT / "metrics.json", headline.headline(runs))
+    sentence = overview.headline_sentence(runs)
+    write_json(REPORT / "metrics.json", overview.headline(runs))
     write_text(REPORT / "headline.txt", f"{sentence}\n")
     names = [display_name(*row) for row in tables["overview"].select("dataset", "source").iter_rows()]
     first = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))

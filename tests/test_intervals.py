@@ -1,6 +1,7 @@
 """The bootstrap over clusters: against repeated rows, nominal coverage and other people's implementations."""
 
 from itertools import combinations
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -10,14 +11,15 @@ from hypothesis import strategies as st
 from scipy.special import expit, log_softmax
 from scipy.stats import binomtest, bootstrap, norm
 
-from tasks.metrics import resampling
-from tasks.metrics.comparison import BETTER, BOTH, NOT_CERTAIN, WORSE, Comparison, Estimate, sign_of, together
-from tasks.metrics.intervals import holm, interval, interval_of_share, two_sided_p
+from tasks.metrics import intervals, resampling
+from tasks.metrics.intervals import Estimate, Sign, holm, interval, interval_of_share, sign_of, together, two_sided_p
 from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, View, of_reliability
 from tasks.metrics.reliability import errors_retained, order_by_risk, ranking_metrics
 from tasks.metrics.resampling import Resamples, resample
 from tasks.metrics.spread import confidence_groups
 from tasks.protocol.params import METRIC_DEFAULTS
+
+BETTER, WORSE, NOT_CERTAIN, BOTH = get_args(Sign)
 
 SCORES = st.sampled_from([-np.inf, -1.0, 0.0, 2.0, np.inf])
 COVERAGE = np.arange(1, 101) / 100
@@ -303,7 +305,7 @@ def test_signs_together_claim_what_none_of_them_denies():
 
 def test_a_comparison_is_paired():
     before, after = np.random.default_rng(0).normal(size=(2, 300))
-    change = Comparison(Estimate(1.0, before), Estimate(3.0, after)).change
+    change = intervals.Comparison(Estimate(1.0, before), Estimate(3.0, after)).change
     assert (change.value, change.interval, change.p) == (2.0, interval(after - before), two_sided_p(after - before))
-    alone = Comparison(Estimate(1.0), Estimate(3.0, after)).change
+    alone = intervals.Comparison(Estimate(1.0), Estimate(3.0, after)).change
     assert np.isnan([alone.interval.low, alone.interval.high, alone.p]).all()

@@ -1,6 +1,5 @@
 """The label spread and its shuffled baseline, against naive loops, a query over sorted rows and a known truth."""
 
-
 import numpy as np
 import polars as pl
 import pytest

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from tasks.calibrators.scale import floored
-from tasks.protocol.adam import Adam
+from tasks.protocol.descent import Adam
 from tasks.protocol.values import Axes, Positive, Value
 
 SPAN = 100.0  # of -log p, which the segments cut; beyond it the last factor goes on

@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 
 from tasks.calibrators.scale import typical_spread
 from tasks.calibrators.temperature import fit_temperature
-from tasks.protocol.newton import Objective, newton
+from tasks.protocol.descent import Objective, newton
 from tasks.protocol.values import Axes, Value
 
 RIDGE = 1e-6  # on the mean log loss: next to nothing, yet no weight runs away

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import expit, log_softmax
 
 from tasks.calibrators.scale import floored
-from tasks.protocol.adam import Adam
+from tasks.protocol.descent import Adam
 from tasks.protocol.values import Axes, Number, Positive, Value
 
 HIDDEN = 16  # units of each of two hidden layers

@@ -3,8 +3,7 @@
 import numpy as np
 import polars as pl
 
-from tasks.datasets.base import Dataset
-from tasks.datasets.drawing import by_query, from_repository, with_texts
+from tasks.datasets.base import Dataset, by_query, from_repository, with_texts
 from tasks.datasets.raw import OpenedRepository
 from tasks.sources.hub import Repository
 

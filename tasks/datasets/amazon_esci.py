@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from tasks.datasets.base import Dataset
-from tasks.datasets.drawing import from_repository, shuffled
+from tasks.datasets.base import Dataset, from_repository, shuffled
 from tasks.datasets.raw import OpenedRepository
 from tasks.sources.hub import Repository
 

@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from tasks.datasets.base import Dataset
-from tasks.datasets.drawing import documents, from_repository
+from tasks.datasets.base import Dataset, documents, from_repository
 from tasks.datasets.raw import OpenedRepository
 from tasks.sources.hub import Repository
 

@@ -13,7 +13,7 @@ from scipy.special import logit, ndtri
 
 from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import Scored
-from tasks.metrics.comparison import Comparison, Estimate, found_per_1000
+from tasks.metrics.intervals import Comparison, Estimate, found_per_1000
 from tasks.metrics.measured import SEED
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import Reliability, metrics_of, of_reliability

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from tasks.metrics.comparison import Comparison, Estimate
+from tasks.metrics.intervals import Comparison, Estimate
 from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, Simplex, Value, View, metrics_of
 from tasks.metrics.resampling import FEWEST_GROUPS, Resamples, resample
 from tasks.protocol.decisions import FixedDecisions, decide

@@ -5,9 +5,9 @@ And numbers and records as the sentences, short facts and rows that a person rea
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -15,8 +15,7 @@ import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks.figures.figure import DrawnFigure
-from tasks.figures.style import DARK, FONT, LIGHT
+from tasks.figures.figure import DARK, FONT, LIGHT, DrawnFigure
 from tasks.protocol.results import FAILED, display_name
 from tasks.tables import TABLES
 from tasks.tables.display import shown
@@ -42,7 +41,7 @@ class DataSet(NamedTuple):
     shown: str  # `wands (simulated)`
     gates: Sequence[Mapping[str, Any]]  # of `gates_of`
     advice: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict)  # what to know before reading on, by what it is
+    facts: Mapping[str, str] = MappingProxyType({})  # what to know before reading on, by what it is
     figures: Sequence[DrawnFigure] = ()
     failed: str = ""
 
