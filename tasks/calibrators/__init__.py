@@ -10,13 +10,7 @@ from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
-from tasks.calibrators.diagonal import fit_diagonal
-from tasks.calibrators.hcalibration import HCalibrationSettings, fit_hcal
-from tasks.calibrators.identity import fit_identity
-from tasks.calibrators.matrix import fit_matrix, fit_vector
-from tasks.calibrators.smart import SmartSettings, fit_smart
-from tasks.calibrators.spline import fit_spline
-from tasks.calibrators.temperature import fit_temperature
+from tasks.calibrators import diagonal, hcalibration, identity, matrix, smart, spline, temperature
 from tasks.protocol.errors import BadInput
 from tasks.protocol.results import Calibrator as FittedCalibrator
 
@@ -40,14 +34,14 @@ class Calibrator(NamedTuple):
 CALIBRATORS = {
     calibrator.key: calibrator
     for calibrator in (
-        Calibrator("uncal", "Uncal.", "paper", fit_identity, of_confidence=True),
-        Calibrator("ts", "TS", "paper", fit_temperature),
-        Calibrator("diag", "DIAG", "paper", fit_diagonal),
-        Calibrator("spline", "Spline", "paper", fit_spline, of_confidence=True),
-        Calibrator("hcal", "h-cal", "paper", fit_hcal, HCalibrationSettings),
-        Calibrator("smart", "SMART", "paper", fit_smart, SmartSettings),
-        Calibrator("vector", "vector scaling", "rival", fit_vector),
-        Calibrator("matrix", "matrix scaling", "rival", fit_matrix),
+        Calibrator("uncal", "Uncal.", "paper", identity.fit_identity, of_confidence=True),
+        Calibrator("ts", "TS", "paper", temperature.fit_temperature),
+        Calibrator("diag", "DIAG", "paper", diagonal.fit_diagonal),
+        Calibrator("spline", "Spline", "paper", spline.fit_spline, of_confidence=True),
+        Calibrator("hcal", "h-cal", "paper", hcalibration.fit_hcal, hcalibration.HCalibrationSettings),
+        Calibrator("smart", "SMART", "paper", smart.fit_smart, smart.SmartSettings),
+        Calibrator("vector", "vector scaling", "rival", matrix.fit_vector),
+        Calibrator("matrix", "matrix scaling", "rival", matrix.fit_matrix),
     )
 }
 

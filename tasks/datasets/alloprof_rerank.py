@@ -21,7 +21,7 @@ def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     }
 
 
-ALLOPROF_RERANK = Dataset(
+DATASET = Dataset(
     name="alloprof_rerank",
     title="Alloprof-Rerank",
     domain="QA retrieval",

@@ -26,7 +26,7 @@ def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     return {"train": train, "validation": validation, "test": test}
 
 
-AMAZON_ESCI = Dataset(
+DATASET = Dataset(
     name="amazon_esci",
     title="Amazon ESCI",
     domain="E-commerce search",

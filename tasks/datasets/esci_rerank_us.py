@@ -21,7 +21,7 @@ def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     return by_query(capped(with_texts(pairs.with_columns(pl.col("label").fill_null(0)), rows, "us-")), SEED)
 
 
-ESCI_RERANK_US = Dataset(
+DATASET = Dataset(
     name="esci_rerank_us",
     title="ESCI-Rerank-US",
     domain="E-commerce reranking",

@@ -20,7 +20,7 @@ def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     }
 
 
-MSLR_WEB10K = Dataset(
+DATASET = Dataset(
     name="mslr_web10k",
     title="MSLR-WEB10K",
     domain="Web search",

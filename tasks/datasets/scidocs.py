@@ -26,7 +26,7 @@ def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     return by_query(capped(there.sort("query-id", maintain_order=True)), SEED)
 
 
-SCIDOCS = Dataset(
+DATASET = Dataset(
     name="scidocs",
     title="SciDocs",
     domain="Scientific retrieval",

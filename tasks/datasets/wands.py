@@ -28,7 +28,7 @@ def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
     }
 
 
-WANDS = Dataset(
+DATASET = Dataset(
     name="wands",
     title="WANDS",
     domain="E-commerce search",

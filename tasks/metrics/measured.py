@@ -96,7 +96,7 @@ def bounded(
     drawn: dict[Key, np.ndarray] = {}
     for name in calibrators if draws.clusters >= FEWEST_GROUPS else ():
         seeds = []
-        for rows in (rows for seed in projected for rows in seed.rows_of(name)):
+        for rows in (rows for seed in projected for rows in seed.rows if rows.calibrator == name):
             both = replace(rows, reliability_logits={by: rows.reliability_logits[by] for by in ("confidence", "mrp")})
             replicates = measured(both, test.labels, params, draws=draws, only=BOUNDED)
             seeds.append({(variant, metric): values for variant, metric, values in replicates})

@@ -87,8 +87,8 @@ class Resamples:
 
     def ranking_metrics(self, logit: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
         """`reliability.ranking_metrics` by name: logits `(n,)` and correct `(n,)` bool."""
-        order = order_by_risk(logit, correct).coarse(MOST_GROUPS)
-        ranked = [ranking_metrics(order, sums, self._harmonic) for sums in self._weighted(order)]
+        order, harmonic = order_by_risk(logit, correct).coarse(MOST_GROUPS), harmonic_sums(int(self.rows.max()))
+        ranked = [ranking_metrics(order, sums, harmonic) for sums in self._weighted(order)]
         return {name: np.concatenate([some[name] for some in ranked]) for name in ranked[0]}
 
     def errors_retained(self, logit: np.ndarray, correct: np.ndarray, coverage: np.ndarray) -> np.ndarray:
@@ -100,10 +100,6 @@ class Resamples:
     def _by_cluster(self) -> np.ndarray:
         """The rows in the order of their clusters, `(n,)`, in which a sparse matrix needs no sorting."""
         return np.argsort(self.cluster, kind="stable")
-
-    @cached_property
-    def _harmonic(self) -> np.ndarray:
-        return harmonic_sums(int(self.rows.max()))
 
     def _weighted(self, order: RiskOrder) -> Iterator[np.ndarray]:
         """How many draws fall in the cells of an order, `(3 G, TOGETHER or fewer)`, until there are R."""
