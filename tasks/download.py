@@ -6,7 +6,6 @@ They are put together beside that and take their place in one step, when all are
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def _from_hub(name: str, dataset: Dataset, revision: str | None, folder: Path) -
     BadInput where the hub shows another revision than the one that is there, and nobody said which one is meant.
     """
     assert dataset.repository is not None
-    repository = replace(dataset.repository, revision=revision or dataset.repository.revision)
+    repository = dataset.repository._replace(revision=revision or dataset.repository.revision)
     if mirror := os.environ.get("DATA_MIRROR"):
         places = [Path(mirror) / key for key in dict.fromkeys((name, dataset.name))]
         source = next((place for place in places if place.is_dir()), None)

@@ -1,7 +1,6 @@
 """SMART (Guo et al., 2025): each row's own temperature, a small network of the margin between its two top logits."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_softmax
@@ -15,8 +14,7 @@ LOWEST_TEMPERATURE = 0.1
 AT_ONCE = 512  # rows of a matrix product: so few are never shared among threads, which cost more than they save
 
 
-@dataclass(frozen=True)
-class SmartSettings:
+class SmartSettings(NamedTuple):
     """As the paper's authors ran it."""
 
     learning_rate: float = 0.005

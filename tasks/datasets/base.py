@@ -6,9 +6,9 @@ proportion, so that no draw takes from another's rows.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -29,17 +29,15 @@ Draw = Callable[[OpenedRepository], Mapping[str, pl.DataFrame]]  # a repository 
 MOST = 5  # candidates of a label that a query gives at most, where they are capped
 
 
-@dataclass(frozen=True)
-class Judged:
+class Judged(NamedTuple):
     """What a reader makes of its raw files."""
 
     pairs: pl.DataFrame  # of SCHEMA, or with `features`, or with `logits`, pl.Array(pl.Float64, K)
-    dropped: Mapping[str, int] = field(default_factory=dict)  # pairs left out, by the rule that left them out
+    dropped: Mapping[str, int] = MappingProxyType({})  # pairs left out, by the rule that left them out
     members: tuple[pl.DataFrame, ...] = ()  # the same pairs with the logits of each member, where these are saved
 
 
-@dataclass(frozen=True)
-class Dataset:
+class Dataset(NamedTuple):
     """A data set as a declared value; the one thing it does is to read its own raw files.
 
     `read(folder)` raises BadInput where a file is missing, cut or holds something else.

@@ -48,8 +48,7 @@ PRINT_SYMBOLS = {"symbolSize": 40, "symbolStrokeWidth": 2, "columnPadding": 6, "
 POINTS = 8  # of text in a paper
 
 
-@dataclass(frozen=True, eq=False)
-class DrawnFigure:
+class DrawnFigure(NamedTuple):
     """One figure as it was drawn. `spec` is Vega-Lite without data: whoever shows it adds `rows`."""
 
     key: str  # of its files

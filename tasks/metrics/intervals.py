@@ -6,7 +6,6 @@ so the replicates of the change are the changes of the replicates.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -96,8 +95,7 @@ def _defined(replicates: np.ndarray) -> np.ndarray:
     return defined[:0] if too_many else defined
 
 
-@dataclass(frozen=True, eq=False)
-class Estimate:
+class Estimate(NamedTuple):
     """A number of the fixed decisions and its replicates, None or `(R,)`."""
 
     value: float
