@@ -26,8 +26,7 @@ from tasks.protocol import store
 from tasks.protocol.params import Params
 from tasks.protocol.results import FAILED, display_name
 from tasks.protocol.store import REPORT, read_json, read_parquet, write_json, write_text, write_whole
-from tasks.provenance.checkout import commit
-from tasks.provenance.manifest import versions
+from tasks.provenance import checkout, manifest
 from tasks.tables import TABLES, overview
 from tasks.tables.display import latex, shown
 from tasks.tables.runs import Runs
@@ -139,7 +138,7 @@ def write_page(runs: Runs, tables: dict[str, pl.DataFrame], drawn: Drawn, reason
         headline=headline_figures,
         verdict=verdict_in_words(first, sentence),
         simulated=simulated,
-        provenance=provenance_in_words(runs.facts, commit=commit(), versions=versions()),
+        provenance=provenance_in_words(runs.facts, commit=checkout.commit(), versions=manifest.versions()),
     )
     place = REPORT / "index.html"
     write_text(place, text)
