@@ -85,7 +85,8 @@ def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
     confidence, decision = generator.uniform(0.4, 1, 90), generator.choice([0, 2, 5], 90, p=[0.5, 0.35, 0.15])
     correct = generator.random(90) < confidence
     draws = resample(np.arange(90) // 3, resamples=40, seed=1)
-    measured = draws.label_spread(confidence, decision, correct, groups=4, minimum_cell=4)
+    four = METRIC_DEFAULTS.model_copy(update={"spread_groups": 4, "spread_minimum_cell": 4})
+    measured = draws.label_spread(confidence, decision, correct, four)
     rows = pl.DataFrame({"g": confidence_groups(confidence, 4), "d": decision, "r": correct - confidence})
     counts = rows.group_by("g", "d").len()["len"]
     assert counts.min() < 4 < counts.max()  # some are too small to count
@@ -98,7 +99,8 @@ def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
         groups = several.group_by("g").agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
         assert value == pytest.approx(np.average(groups["r"], weights=groups["n"]), abs=1e-12)
     assert emptied > 0
-    assert np.isnan(draws.label_spread(confidence, decision, correct, minimum_cell=90)).all()  # no cell counts
+    more = four.model_copy(update={"spread_minimum_cell": 90})
+    assert np.isnan(draws.label_spread(confidence, decision, correct, more)).all()  # no cell counts
 
 
 # Draws

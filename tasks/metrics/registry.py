@@ -70,15 +70,12 @@ class ByLabel(Probabilities):
 
     seed: int  # of the shuffled labels
 
-    def _spread(self, spread: Callable[..., Value], **shuffles: int) -> Value:
-        cells = {"groups": self.params.spread_groups, "minimum_cell": self.params.spread_minimum_cell}
-        return spread(self.confidence, self.decision, self.correct, **cells, **shuffles)
-
     def _label_spread(self) -> Value:
-        return self._spread(label_spread if self.draws is None else self.draws.label_spread)
+        spread = label_spread if self.draws is None else self.draws.label_spread
+        return spread(self.confidence, self.decision, self.correct, self.params)
 
     def _null(self) -> Value:
-        return self._spread(label_spread_null, permutations=self.params.spread_permutations, seed=self.seed)
+        return label_spread_null(self.confidence, self.decision, self.correct, self.params, seed=self.seed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,8 @@ from scipy.sparse import csr_array
 
 from tasks.metrics.probability import BINS, confidence_bins
 from tasks.metrics.reliability import RiskOrder, errors_retained, harmonic_sums, order_by_risk, ranking_metrics
-from tasks.metrics.spread import GROUPS, MINIMUM_CELL, confidence_groups
+from tasks.metrics.spread import confidence_groups
+from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
 MOST_CLUSTERS = 1000  # that are drawn: the deviation of as many numbers is known to 2%, and all rows speak
 TOGETHER = 32  # resamples that are summed together: their counts stay near a cache
@@ -63,20 +64,14 @@ class Resamples:
         return np.asarray(np.abs(self.sums(confidence - correct, bin_of_row, bins)).sum(axis=0) / self.rows)
 
     def label_spread(
-        self,
-        confidence: np.ndarray,
-        decision: np.ndarray,
-        correct: np.ndarray,
-        *,
-        groups: int = GROUPS,
-        minimum_cell: int = MINIMUM_CELL,
+        self, confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS
     ) -> np.ndarray:
         """`spread.label_spread`; where a resample has no row of a cell, it does without that cell."""
         label_of_row = np.unique(decision, return_inverse=True)[1]
-        shape = groups, int(label_of_row.max()) + 1
-        cell = confidence_groups(confidence, groups) * shape[1] + label_of_row
-        rows = self.sums(np.ones(len(cell)), cell, groups * shape[1])
-        rows[np.bincount(cell, minlength=len(rows)) < minimum_cell] = 0
+        shape = params.spread_groups, int(label_of_row.max()) + 1
+        cell = confidence_groups(confidence, shape[0]) * shape[1] + label_of_row
+        rows = self.sums(np.ones(len(cell)), cell, shape[0] * shape[1])
+        rows[np.bincount(cell, minlength=len(rows)) < params.spread_minimum_cell] = 0
         sums = self.sums(correct - confidence, cell, len(rows))
         filled = (rows > 0).reshape(*shape, -1)
         means = np.divide(sums, rows, out=np.zeros_like(sums), where=rows > 0).reshape(*shape, -1)
