@@ -14,8 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
-from tasks.protocol.errors import printable
-from tasks.protocol.store import write_json
+from tasks.protocol import errors, store
 
 ANNOTATED: Any = Annotated  # of types that are known when it runs
 Said = TypeVar("Said")
@@ -71,15 +70,15 @@ def progress() -> Iterator[Callable[[str, int], None]]:
 def show(content: dict[str, Any], out: Path | None) -> None:
     """JSON into a file, or to the output."""
     if out is not None:
-        write_json(out, content)
+        store.write_json(out, content)
     else:
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-        print("\n".join(map(printable, text.split("\n"))))
+        print("\n".join(map(errors.printable, text.split("\n"))))
 
 
 def say(lines: list[str]) -> list[str]:
     """Lines for a person, which are also returned, whatever was in the files that they speak of escaped."""
-    shown = [printable(line) for line in lines]
+    shown = [errors.printable(line) for line in lines]
     for line in shown:
         print(line, file=sys.stderr, flush=True)
     return shown

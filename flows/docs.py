@@ -3,28 +3,25 @@
 from typing import Any
 
 from tasks.expectations.docs import build_docs
-from tasks.protocol.errors import BadInput
-from tasks.protocol.params import load_params
-from tasks.protocol.results import display_name
-from tasks.protocol.store import DATA, base_folder, failed_gates_file, read_json, runs_folder
+from tasks.protocol import errors, params, results, store
 from tasks.provenance.stage import command
 
 
 def recorded(dataset: str) -> list[dict[str, Any]]:
     """The records of all gates that the last run of `dataset` reached; of one that failed, those of that run."""
-    contract, stopped = base_folder(dataset) / "contract.json", failed_gates_file(dataset)
-    gates = stopped if stopped.exists() else runs_folder(dataset) / "gates.json"
-    of_contract = [read_json(contract)] if contract.exists() else []
-    return [*of_contract, *(read_json(gates)["gates"] if gates.exists() else [])]
+    contract, stopped = store.base_folder(dataset) / "contract.json", store.failed_gates_file(dataset)
+    gates = stopped if stopped.exists() else store.runs_folder(dataset) / "gates.json"
+    of_contract = [store.read_json(contract)] if contract.exists() else []
+    return [*of_contract, *(store.read_json(gates)["gates"] if gates.exists() else [])]
 
 
 def main() -> None:
     """Write what the gates of every data set found as Data Docs, into data/docs/, and say where that is."""
-    sets = load_params().datasets
-    gates = {display_name(name, entry.source): recorded(name) for name, entry in sets.items()}
+    sets = params.load_params().datasets
+    gates = {results.display_name(name, entry.source): recorded(name) for name, entry in sets.items()}
     if not any(gates.values()):
-        raise BadInput("no gate of any data set has been reached yet; `make repro` runs them")
-    print(f"Data Docs: {build_docs(gates, DATA / 'docs').resolve()}")
+        raise errors.BadInput("no gate of any data set has been reached yet; `make repro` runs them")
+    print(f"Data Docs: {build_docs(gates, store.DATA / 'docs').resolve()}")
     print("its index and styling are loaded from CDNs; without a network read the gates in data/report/index.html")
 
 

@@ -27,8 +27,7 @@ from tasks.protocol.params import Params, load_params
 from tasks.protocol.results import Projected
 from tasks.protocol.splits import validation_rows
 from tasks.protocol.store import Base
-from tasks.provenance.lock import locked
-from tasks.provenance.stage import command, stage_run
+from tasks.provenance import lock, stage
 from tasks.validate import check_inputs, check_invariants
 from tasks.write import show, show_gates, write_runs
 
@@ -138,7 +137,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         kept = [fit.state.name == "Cached" for fit in made["fits"].values()]
         fits = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}
         folder = store.explored_folder(dataset) if explored else store.runs_folder(dataset)
-        with locked(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
+        with lock.locked(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
             show(base, write_runs(base, results, params, {"device": device}, folder), folder)
         # beside the results, which are the same however many were fitted
         store.write_json(store.STATE / "fits" / folder.relative_to(store.DATA).with_suffix(".json"), fits)
@@ -150,7 +149,7 @@ def main(
     calibrator: Annotated[list[str] | None, typer.Option(help="Only this calibrator; may be repeated.")] = None,
 ) -> None:
     """The stage `reliability` of one data set; of chosen seeds or calibrators, no stage of DVC."""
-    with nullcontext() if seed or calibrator else stage_run(f"reliability@{dataset}"):
+    with nullcontext() if seed or calibrator else stage.stage_run(f"reliability@{dataset}"):
         find_server()  # that of this run's own would not do for Dask
         run = reliability.with_options(task_runner=task_runner(load_params()))
         with server_needed(), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
@@ -158,4 +157,4 @@ def main(
 
 
 if __name__ == "__main__":
-    command(main, "reliability")
+    stage.command(main, "reliability")

@@ -12,8 +12,7 @@ from prefect.context import TaskRunContext
 from prefect.serializers import PickleSerializer
 
 from tasks.calibrators import CALIBRATORS, fit_on_first
-from tasks.protocol.results import Calibrated
-from tasks.protocol.splits import ValidationRows
+from tasks.protocol import results, splits
 from tasks.provenance.hashing import code_fingerprint, imports, reached_files, sha256_of_arrays
 
 LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}  # that a calibrator may compute with
@@ -29,7 +28,7 @@ def _code_of(calibrator: str) -> list[str]:
 
 def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
     """Return everything that a fit depends on: its rows, name and seed, the code it reaches, the libraries it uses."""
-    parts: ValidationRows = arguments["parts"]
+    parts: splits.ValidationRows = arguments["parts"]
     rows = parts.fit_rows(arguments["calibrator"])
     return "-".join(
         [
@@ -73,14 +72,14 @@ class SealedPickle(PickleSerializer[Any]):
     result_serializer=SealedPickle(),
 )
 def calibrate(
-    parts: ValidationRows,
+    parts: splits.ValidationRows,
     calibrator: str,
     seed: int,
     few: tuple[int, ...] = (),
     chosen: Mapping[str, int] | None = None,
-) -> Calibrated:
+) -> results.Calibrated:
     """Fit `calibrator` with its `chosen` settings on its rows, and on only the first calibrator-fit rows, by `few`."""
     rows, first = parts.fit_rows(calibrator), parts.calibrator_fit
     (value,) = fit_on_first(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, chosen=chosen)
     fewer = fit_on_first(calibrator, first.logits, first.labels, few, seed=seed, chosen=chosen)
-    return Calibrated(calibrator, seed, len(rows), value, dict(zip(few, fewer, strict=True)))
+    return results.Calibrated(calibrator, seed, len(rows), value, dict(zip(few, fewer, strict=True)))

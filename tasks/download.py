@@ -6,17 +6,14 @@ They are put together beside that and take their place in one step, when all are
 import os
 import shutil
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tasks.datasets import dataset_named
-from tasks.datasets.base import Dataset
+from tasks.datasets import base, dataset_named
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.protocol.store import downloads_folder, raw_folder, read_json, write_json
-from tasks.provenance.manifest import hashed
-from tasks.provenance.stage import as_stage
+from tasks.provenance import manifest, stage
 from tasks.simulation import simulate
 from tasks.sources.hub import INDEX, copy_files, fetch, revision_now
 
@@ -64,13 +61,13 @@ def _own_files(name: str, own: Path, wanted: tuple[str, ...], folder: Path) -> s
     return ", ".join(map(str, named))
 
 
-def _from_hub(name: str, dataset: Dataset, revision: str | None, folder: Path) -> dict[str, Any] | None:
+def _from_hub(name: str, dataset: base.Dataset, revision: str | None, folder: Path) -> dict[str, Any] | None:
     """Fill `folder` from DATA_MIRROR, where that is set, or else from the hub; None where that revision is there.
 
     BadInput where the hub shows another revision than the one that is there, and nobody said which one is meant.
     """
     assert dataset.repository is not None
-    repository = replace(dataset.repository, revision=revision or dataset.repository.revision)
+    repository = dataset.repository._replace(revision=revision or dataset.repository.revision)
     if mirror := os.environ.get("DATA_MIRROR"):
         places = [Path(mirror) / key for key in dict.fromkeys((name, dataset.name))]
         source = next((place for place in places if place.is_dir()), None)
@@ -103,9 +100,9 @@ def _from_hub(name: str, dataset: Dataset, revision: str | None, folder: Path) -
 
 def _listed(folder: Path) -> list[dict[str, Any]]:
     """The path, size and SHA-256 of each raw file."""
-    files = {Path(path).relative_to(folder).as_posix(): file for path, file in hashed([folder]).items()}
+    files = {Path(path).relative_to(folder).as_posix(): file for path, file in manifest.hashed([folder]).items()}
     return [{"path": path, **file.model_dump()} for path, file in files.items() if path != INDEX]
 
 
 if __name__ == "__main__":
-    as_stage("download", main)
+    stage.as_stage("download", main)

@@ -26,9 +26,8 @@ from tasks.protocol import store
 from tasks.protocol.params import Params
 from tasks.protocol.results import FAILED, display_name
 from tasks.protocol.store import REPORT, read_json, read_parquet, write_json, write_text, write_whole
-from tasks.provenance.checkout import commit
-from tasks.provenance.manifest import versions
-from tasks.tables import TABLES, headline
+from tasks.provenance import checkout, manifest
+from tasks.tables import TABLES, overview
 from tasks.tables.display import latex, shown
 from tasks.tables.runs import Runs
 
@@ -112,8 +111,8 @@ def write_page(runs: Runs, tables: dict[str, pl.DataFrame], drawn: Drawn, reason
 
     `reasons` say why each data set that is missing has failed.
     """
-    sentence = headline.headline_sentence(runs)
-    write_json(REPORT / "metrics.json", headline.headline(runs))
+    sentence = overview.headline_sentence(runs)
+    write_json(REPORT / "metrics.json", overview.headline(runs))
     write_text(REPORT / "headline.txt", f"{sentence}\n")
     names = [display_name(*row) for row in tables["overview"].select("dataset", "source").iter_rows()]
     first = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
@@ -139,7 +138,7 @@ def write_page(runs: Runs, tables: dict[str, pl.DataFrame], drawn: Drawn, reason
         headline=headline_figures,
         verdict=verdict_in_words(first, sentence),
         simulated=simulated,
-        provenance=provenance_in_words(runs.facts, commit=commit(), versions=versions()),
+        provenance=provenance_in_words(runs.facts, commit=checkout.commit(), versions=manifest.versions()),
     )
     place = REPORT / "index.html"
     write_text(place, text)

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from tasks.datasets import dataset_named
-from tasks.datasets.base import Dataset
+from tasks.datasets import base, dataset_named
 from tasks.expectations.check import GateFailed
 from tasks.expectations.pairs import check_contract, outline
 from tasks.metrics.probability import accuracy
@@ -86,7 +85,7 @@ def _saved(name: str, frames: tuple[pl.DataFrame, ...]) -> dict[str, FixedDecisi
 
 
 def _trained(
-    name: str, dataset: Dataset, entry: DatasetParams, params: Params, first: _Trained, parts: Parts
+    name: str, dataset: base.Dataset, entry: DatasetParams, params: Params, first: _Trained, parts: Parts
 ) -> dict[str, FixedDecisions]:
     """What `first` decides; all other base predictors that params.yaml asks for are trained and written."""
 
@@ -131,7 +130,7 @@ def _others(first: _Trained, entry: DatasetParams, params: Params) -> dict[str, 
     return asked | {f"sensitivity/{name}": choices[name] for name in params.train.alternatives}
 
 
-def _contract(name: str, dataset: Dataset, entry: DatasetParams, pairs: pl.DataFrame) -> dict[str, Any] | None:
+def _contract(name: str, dataset: base.Dataset, entry: DatasetParams, pairs: pl.DataFrame) -> dict[str, Any] | None:
     """The record of the gate that released files must pass, kept for the report where it fails; None for others."""
     kept = store.failed_gates_file(name)
     kept.unlink(missing_ok=True)
@@ -160,7 +159,7 @@ def _decisions(logits: np.ndarray, part: pl.DataFrame) -> FixedDecisions:
     return FixedDecisions(logits, labels, decide(logits), part["group"].to_numpy())
 
 
-def _counted(dataset: Dataset, parts: Parts) -> dict[str, dict[str, Any]]:
+def _counted(dataset: base.Dataset, parts: Parts) -> dict[str, dict[str, Any]]:
     """The rows, groups and classes of each split, which are also logged."""
     groups = {split: part["group"].n_unique() for split, part in parts.items()}
     counts = {split: np.bincount(part["label"].to_numpy(), minlength=dataset.n_labels) for split, part in parts.items()}

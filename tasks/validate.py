@@ -6,8 +6,7 @@ from typing import Any
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from tasks.expectations.invariants import Outgoing, check_unchanged
-from tasks.expectations.pairs import check_pairs
+from tasks.expectations import invariants, pairs
 from tasks.protocol.decisions import decide
 from tasks.protocol.results import Calibrated, Projected
 from tasks.protocol.store import base_folder, read_base, read_parquet
@@ -21,7 +20,7 @@ def check_inputs(dataset: str) -> dict[str, Any]:
         GateFailed: a pair is not as it must be; the message names what is wrong.
     """
     base = read_base(dataset)
-    return check_pairs(
+    return pairs.check_pairs(
         read_parquet(base_folder(dataset, "pairs.parquet")),
         n_labels=len(base.labels),
         groups_stay_together=base.split_by == "group",
@@ -41,8 +40,8 @@ def check_invariants(projected: Projected, calibrated: list[Calibrated], dataset
     """
     base = read_base(dataset)
     test, fits = base.test, zip(calibrated, projected.rows, strict=True)
-    outgoing = [Outgoing(decide(test.logits), fit.value(test.logits), rows) for fit, rows in fits]
-    record = check_unchanged(
+    outgoing = [invariants.Outgoing(decide(test.logits), fit.value(test.logits), rows) for fit, rows in fits]
+    record = invariants.check_unchanged(
         outgoing,
         labels=test.labels,
         seed0_accuracy=base.seed0_accuracy,

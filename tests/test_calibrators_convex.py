@@ -20,7 +20,7 @@ from tasks.calibrators.spline import fit_spline
 from tasks.calibrators.temperature import Temperature, fit_temperature
 from tasks.metrics.probability import nll_of_rows
 from tasks.protocol.decisions import decide
-from tasks.protocol.newton import newton
+from tasks.protocol.descent import newton
 
 
 def test_the_paper_has_its_order_and_the_rivals_stand_apart():

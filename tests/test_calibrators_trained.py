@@ -10,7 +10,7 @@ from tasks.calibrators.hcalibration import HCalibration, HCalibrationSettings, _
 from tasks.calibrators.scale import floored
 from tasks.calibrators.smart import SmartSettings, _summed_loss, first_parameters, fit_smart
 from tasks.metrics.probability import nll_of_rows
-from tasks.protocol.adam import Adam
+from tasks.protocol.descent import Adam
 
 
 def test_the_loss_is_that_of_a_naive_double_loop_and_its_slope_that_of_finite_differences():

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from tasks.datasets import DATASETS
-from tasks.datasets.drawing import by_query, capped, documents, shuffled
+from tasks.datasets.base import by_query, capped, documents, shuffled
 from tasks.datasets.raw import ROW, RepositoryRows
 from tasks.protocol.errors import BadInput
 from tasks.simulation import simulate, write_repository

@@ -15,9 +15,8 @@ from scipy.stats import binomtest
 
 from tasks.figures import FIGURES, drawn_for
 from tasks.figures.curves import BARS, FEWEST_ROWS, GROUPS, histogram, observed
-from tasks.figures.figure import DrawnFigure, Results, pdf, svg
+from tasks.figures.figure import DARK, LIGHT, DrawnFigure, Results, pdf, svg, written_out
 from tasks.figures.ranking import band, retained
-from tasks.figures.style import DARK, LIGHT, written_out
 from tasks.projection.variants import VARIANTS
 from tests.report_data import KNOTS, contrast, curve, made
 

@@ -1,6 +1,7 @@
 """The bootstrap over clusters: against repeated rows, nominal coverage and other people's implementations."""
 
 from itertools import combinations
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -11,14 +12,15 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from scipy.stats import binomtest, norm
 
-from tasks.metrics import resampling
-from tasks.metrics.comparison import BETTER, BOTH, NOT_CERTAIN, WORSE, Comparison, Estimate, sign_of, together
-from tasks.metrics.intervals import holm, interval, interval_of_share, two_sided_p
+from tasks.metrics import intervals, resampling
+from tasks.metrics.intervals import Estimate, Sign, holm, interval, interval_of_share, sign_of, together, two_sided_p
 from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, View, of_reliability
 from tasks.metrics.reliability import errors_retained, order_by_risk, ranking_metrics
 from tasks.metrics.resampling import Resamples, resample
 from tasks.metrics.spread import confidence_groups
 from tasks.protocol.params import METRIC_DEFAULTS
+
+BETTER, WORSE, NOT_CERTAIN, BOTH = get_args(Sign)
 
 SCORES = st.sampled_from([-np.inf, -1.0, 0.0, 2.0, np.inf])
 COVERAGE = np.arange(1, 101) / 100
@@ -72,7 +74,8 @@ def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
     confidence, decision = generator.uniform(0.4, 1, 90), generator.choice([0, 2, 5], 90, p=[0.5, 0.35, 0.15])
     correct = generator.random(90) < confidence
     draws = resample(np.arange(90) // 3, resamples=40, seed=1)
-    measured = draws.label_spread(confidence, decision, correct, groups=4, minimum_cell=4)
+    four = METRIC_DEFAULTS.model_copy(update={"spread_groups": 4, "spread_minimum_cell": 4})
+    measured = draws.label_spread(confidence, decision, correct, four)
     rows = pl.DataFrame({"g": confidence_groups(confidence, 4), "d": decision, "r": correct - confidence})
     counts = rows.group_by("g", "d").len()["len"]
     assert counts.min() < 4 < counts.max()  # some are too small to count
@@ -85,7 +88,8 @@ def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
         groups = several.group_by("g").agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
         assert value == pytest.approx(np.average(groups["r"], weights=groups["n"]), abs=1e-12)
     assert emptied > 0
-    assert np.isnan(draws.label_spread(confidence, decision, correct, minimum_cell=90)).all()  # no cell counts
+    more = four.model_copy(update={"spread_minimum_cell": 90})
+    assert np.isnan(draws.label_spread(confidence, decision, correct, more)).all()  # no cell counts
 
 
 def test_a_cluster_is_drawn_as_a_whole_by_a_seed():
@@ -229,7 +233,7 @@ def test_signs_together_claim_what_none_of_them_denies():
 
 def test_a_comparison_is_paired():
     before, after = np.random.default_rng(0).normal(size=(2, 300))
-    change = Comparison(Estimate(1.0, before), Estimate(3.0, after)).change
+    change = intervals.Comparison(Estimate(1.0, before), Estimate(3.0, after)).change
     assert (change.value, change.interval, change.p) == (2.0, interval(after - before), two_sided_p(after - before))
-    alone = Comparison(Estimate(1.0), Estimate(3.0, after)).change
+    alone = intervals.Comparison(Estimate(1.0), Estimate(3.0, after)).change
     assert np.isnan([alone.interval.low, alone.interval.high, alone.p]).all()

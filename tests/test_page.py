@@ -19,7 +19,7 @@ import vl_convert
 import yaml
 from dvc_render.vega import VegaRenderer
 
-from tasks.figures.style import DARK, LIGHT
+from tasks.figures.figure import DARK, LIGHT
 from tasks.page.page import gates_of
 from tasks.protocol.store import REPORT
 from tasks.tables import TABLES

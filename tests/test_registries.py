@@ -14,7 +14,7 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
         "from tasks.calibrators.temperature import Temperature\n\n\n"
         "def fit_doubled(logits, labels, *, seed) -> Temperature:\n    return Temperature(2.0)\n",
         "tasks/calibrators/__init__.py",
-        '        Calibrator("matrix", "matrix scaling", "rival", fit_matrix),\n',
+        '        Calibrator("matrix", "matrix scaling", "rival", matrix.fit_matrix),\n',
         'Calibrator("doubled", "Doubled", "rival", fit_doubled),',
     ),
     (

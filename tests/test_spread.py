@@ -1,7 +1,5 @@
 """The label spread and its shuffled baseline, against naive loops, a query over sorted rows and a known truth."""
 
-from dataclasses import replace
-
 import numpy as np
 import polars as pl
 import pytest
@@ -9,6 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.metrics.spread import BINS, confidence_groups, label_cells, label_spread, label_spread_null, mean_spread
+from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
+
+
+def chosen(**choices: int) -> MetricParams:
+    return METRIC_DEFAULTS.model_copy(update={f"spread_{name}": choice for name, choice in choices.items()})
 
 
 def drawn(n: int, shift: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -32,7 +35,7 @@ def test_spread_equals_a_query_over_sorted_rows(groups, more):
     minimum_cell = int(cells.rows.min()) + more  # of the smallest cell all rows are enough, and one more is too many
     counted = expected.filter(pl.col("n") >= minimum_cell).filter(pl.len().over("g") > 1).group_by("g")
     several = counted.agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
-    measured = label_spread(confidence, decision, correct, groups=groups, minimum_cell=minimum_cell)
+    measured = label_spread(confidence, decision, correct, chosen(groups=groups, minimum_cell=minimum_cell))
     assert measured == pytest.approx(np.average(several["r"], weights=several["n"]), abs=1e-12)
     assert mean_spread(cells, minimum_cell) == measured
 
@@ -65,7 +68,7 @@ def test_the_order_of_rows_changes_no_bit_and_the_seed_does():
     here, there = (confidence, decision, correct), (confidence[order], decision[order], correct[order])
     assert label_spread(*here) == label_spread(*there)
     once, again, other = (
-        label_spread_null(*of, permutations=50, seed=n) for of, n in ((here, 1), (there, 1), (here, 2))
+        label_spread_null(*of, chosen(permutations=50), seed=n) for of, n in ((here, 1), (there, 1), (here, 2))
     )
     assert once == again != other
 
@@ -74,8 +77,8 @@ def test_the_order_of_rows_changes_no_bit_and_the_seed_does():
 def test_spread_without_two_cells_is_nan(n):
     confidence, _, correct = drawn(n, 0.0)
     rows = confidence, np.zeros(n, dtype=int), correct
-    assert np.isnan(label_spread(*rows, minimum_cell=1))
-    assert np.isnan(label_spread_null(*rows, minimum_cell=1, permutations=5, seed=0))
+    assert np.isnan(label_spread(*rows, chosen(minimum_cell=1)))
+    assert np.isnan(label_spread_null(*rows, chosen(minimum_cell=1, permutations=5), seed=0))
 
 
 def shuffled_null(confidence, decision, correct, groups: int, permutations: int, seed: int) -> float:
@@ -86,7 +89,7 @@ def shuffled_null(confidence, decision, correct, groups: int, permutations: int,
     spreads = []
     for _ in range(permutations):
         sums = np.add.reduceat(np.concatenate([generator.permutation(rows) for rows in of_group]), starts)
-        spreads.append(mean_spread(replace(cells, residual=sums / cells.rows)))
+        spreads.append(mean_spread(cells._replace(residual=sums / cells.rows)))
     return float(np.quantile(spreads, 0.95))
 
 
@@ -98,7 +101,7 @@ def test_the_null_is_that_of_exact_shuffles_within_their_noise(n):
     correct, decision = correct & (confidence > 0.6), np.where((confidence < 0.7) & most, 0, decision)
     rows, seeds = (confidence, decision, correct), range(10)
     exact = [shuffled_null(*rows, 4, 200, seed) for seed in seeds]
-    measured = [label_spread_null(*rows, groups=4, permutations=200, seed=seed) for seed in seeds]
+    measured = [label_spread_null(*rows, chosen(groups=4, permutations=200), seed=seed) for seed in seeds]
     standard_error = np.hypot(np.std(exact, ddof=1), np.std(measured, ddof=1)) / np.sqrt(len(seeds))
     assert abs(np.mean(measured) - np.mean(exact)) < 3.5 * standard_error < 0.12 * np.mean(exact)
 
@@ -114,6 +117,7 @@ def test_what_the_null_draws_does_not_grow_with_the_rows(monkeypatch):
     for n in (2000, 200_000):
         calls: list[int] = []
         confidence, decision = generator.uniform(0.4, 1, n), generator.integers(0, 3, n)
-        label_spread_null(confidence, decision, generator.random(n) < confidence, groups=4, permutations=20, seed=0)
+        rows = confidence, decision, generator.random(n) < confidence
+        label_spread_null(*rows, chosen(groups=4, permutations=20), seed=0)
         assert set(calls) == {4 * 20}  # of all groups at once
         assert len(calls) <= BINS * (3 - 1)  # for the cells of a group but one

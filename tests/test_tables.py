@@ -21,8 +21,7 @@ from tasks.protocol.results import FAILED, display_name
 from tasks.tables import TABLES
 from tasks.tables.ablation import OURS
 from tasks.tables.display import ShownTable, cell, escaped, latex, shown
-from tasks.tables.headline import headline, headline_sentence
-from tasks.tables.overview import KEEP, MIXED, UNKNOWN, USE, overview_table
+from tasks.tables.overview import KEEP, MIXED, UNKNOWN, USE, headline, headline_sentence, overview_table
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tasks.tables.verdict import FOLDER, NOT_COMPARABLE, PLACE, printed, verdict_table
 from tasks.tables.verdict import TABLES as PAPER_TABLES

@@ -6,24 +6,16 @@ confidence that rounds to 1 no longer ranks. Neither the fit nor the value touch
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 
-from tasks.calibrators.diagonal import fit_diagonal
-from tasks.calibrators.hcalibration import HCalibrationSettings, fit_hcal
-from tasks.calibrators.identity import fit_identity
-from tasks.calibrators.matrix import fit_matrix, fit_vector
-from tasks.calibrators.smart import SmartSettings, fit_smart
-from tasks.calibrators.spline import fit_spline
-from tasks.calibrators.temperature import fit_temperature
+from tasks.calibrators import diagonal, hcalibration, identity, matrix, smart, spline, temperature
 from tasks.protocol.errors import BadInput
 from tasks.protocol.results import Calibrator as FittedCalibrator
 
 
-@dataclass(frozen=True)
-class Calibrator:
+class Calibrator(NamedTuple):
     """A way to calibrate: what it is called, what it is for, and how it is fitted."""
 
     key: str  # under which its results are filed
@@ -42,14 +34,14 @@ class Calibrator:
 CALIBRATORS = {
     calibrator.key: calibrator
     for calibrator in (
-        Calibrator("uncal", "Uncal.", "paper", fit_identity, of_confidence=True),
-        Calibrator("ts", "TS", "paper", fit_temperature),
-        Calibrator("diag", "DIAG", "paper", fit_diagonal),
-        Calibrator("spline", "Spline", "paper", fit_spline, of_confidence=True),
-        Calibrator("hcal", "h-cal", "paper", fit_hcal, HCalibrationSettings),
-        Calibrator("smart", "SMART", "paper", fit_smart, SmartSettings),
-        Calibrator("vector", "vector scaling", "rival", fit_vector),
-        Calibrator("matrix", "matrix scaling", "rival", fit_matrix),
+        Calibrator("uncal", "Uncal.", "paper", identity.fit_identity, of_confidence=True),
+        Calibrator("ts", "TS", "paper", temperature.fit_temperature),
+        Calibrator("diag", "DIAG", "paper", diagonal.fit_diagonal),
+        Calibrator("spline", "Spline", "paper", spline.fit_spline, of_confidence=True),
+        Calibrator("hcal", "h-cal", "paper", hcalibration.fit_hcal, hcalibration.HCalibrationSettings),
+        Calibrator("smart", "SMART", "paper", smart.fit_smart, smart.SmartSettings),
+        Calibrator("vector", "vector scaling", "rival", matrix.fit_vector),
+        Calibrator("matrix", "matrix scaling", "rival", matrix.fit_matrix),
     )
 }
 

@@ -4,21 +4,19 @@ Sorted by probability p, the events' residuals p - [true] should average to zero
 how far they do not; the mapping multiplies -log p by a factor for each of its segments, the same for every label.
 """
 
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from scipy.special import log_softmax
 
 from tasks.calibrators.scale import floored
-from tasks.protocol.adam import Adam
+from tasks.protocol.descent import Adam
 from tasks.protocol.values import Axes, Positive, Value
 
 SPAN = 100.0  # of -log p, which the segments cut; beyond it the last factor goes on
 
 
-@dataclass(frozen=True)
-class HCalibrationSettings:
+class HCalibrationSettings(NamedTuple):
     """As the paper's authors ran it."""
 
     segments: int = 50

@@ -12,9 +12,8 @@ from typing import Annotated
 import numpy as np
 from scipy.special import log_softmax
 
-from tasks.calibrators.scale import typical_spread
-from tasks.calibrators.temperature import fit_temperature
-from tasks.protocol.newton import Objective, newton
+from tasks.calibrators import scale, temperature
+from tasks.protocol.descent import Objective, newton
 from tasks.protocol.values import Axes, Value
 
 RIDGE = 1e-6  # on the mean log loss: next to nothing, yet no weight runs away
@@ -44,9 +43,9 @@ def fit_vector(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
 
 def _fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, seed: int) -> Matrix:
     """Fit the bias and the weights that are `free (K, K)` bool; the other weights are 0."""
-    unit = typical_spread(logits)
+    unit = scale.typical_spread(logits)
     features = np.vstack([(centred(logits) / unit).T, np.ones(len(labels))])  # the last one for the bias
-    same = fit_temperature(logits, labels, seed=seed).beta * unit
+    same = temperature.fit_temperature(logits, labels, seed=seed).beta * unit
     start = same * np.eye(len(free), len(features))
     log_loss = multinomial_loss(features, np.asarray(labels), len(free))
     moving = np.flatnonzero(np.append(free, np.ones((len(free), 1), dtype=bool), axis=1))

@@ -1,13 +1,12 @@
 """SMART (Guo et al., 2025): each row's own temperature, a small network of the margin between its two top logits."""
 
-from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from scipy.special import expit, log_softmax
 
 from tasks.calibrators.scale import floored
-from tasks.protocol.adam import Adam
+from tasks.protocol.descent import Adam
 from tasks.protocol.values import Axes, Number, Positive, Value
 
 HIDDEN = 16  # units of each of two hidden layers
@@ -15,8 +14,7 @@ LOWEST_TEMPERATURE = 0.1
 AT_ONCE = 512  # rows of a matrix product: so few are never shared among threads, which cost more than they save
 
 
-@dataclass(frozen=True)
-class SmartSettings:
+class SmartSettings(NamedTuple):
     """As the paper's authors ran it."""
 
     learning_rate: float = 0.005

@@ -6,19 +6,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tasks.datasets import files, hub, logits
-from tasks.datasets.alloprof_rerank import ALLOPROF_RERANK
-from tasks.datasets.amazon_esci import AMAZON_ESCI
+from tasks.datasets import alloprof_rerank, amazon_esci, esci_rerank_us, files, hub, logits, mslr_web10k, scidocs, wands
 from tasks.datasets.base import Dataset, Judged
-from tasks.datasets.esci_rerank_us import ESCI_RERANK_US
-from tasks.datasets.mslr_web10k import MSLR_WEB10K
 from tasks.datasets.own import FilesOptions, HubOptions, OwnOptions
-from tasks.datasets.scidocs import SCIDOCS
-from tasks.datasets.wands import WANDS
 from tasks.protocol.errors import BadInput, mistakes
 
 DATASETS: dict[str, Dataset] = {
-    dataset.name: dataset for dataset in (AMAZON_ESCI, MSLR_WEB10K, ALLOPROF_RERANK, ESCI_RERANK_US, WANDS, SCIDOCS)
+    each.DATASET.name: each.DATASET
+    for each in (amazon_esci, mslr_web10k, alloprof_rerank, esci_rerank_us, wands, scidocs)
 }
 OWN: dict[str, tuple[type[OwnOptions], Callable[..., Judged]]] = {  # reader of one's own sets -> options, `read`
     "files": (FilesOptions, files.read),

@@ -3,33 +3,31 @@
 import numpy as np
 import polars as pl
 
-from tasks.datasets.base import Dataset
-from tasks.datasets.drawing import by_query, from_repository, with_texts
-from tasks.datasets.raw import OpenedRepository
+from tasks.datasets import base, raw
 from tasks.sources.hub import Repository
 
 SEED = 20260624
 LABELS = ("Non-relevant", "Relevant")
 
 
-def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
+def draw(rows: raw.OpenedRepository) -> dict[str, pl.DataFrame]:
     """Every judged pair that has both texts, 60 / 20 / 20 % by query, the rows of each split in an order of its own."""
     kinds = dict.fromkeys(("query-id", "corpus-id"), "text or number") | {"score": "integer"}
     qrels = rows("test", "default").frame(kinds, LABELS, label="score")
     return {
         split: frame[np.random.default_rng(SEED + place).permutation(len(frame))]
-        for place, (split, frame) in enumerate(by_query(with_texts(qrels, rows), SEED).items(), start=1)
+        for place, (split, frame) in enumerate(base.by_query(base.with_texts(qrels, rows), SEED).items(), start=1)
     }
 
 
-ALLOPROF_RERANK = Dataset(
+DATASET = base.Dataset(
     name="alloprof_rerank",
     title="Alloprof-Rerank",
     domain="QA retrieval",
     task="Question-document relevance reranking",
     labels=LABELS,
     licence="CC BY-NC-SA 4.0",  # the strictest of several statements that contradict each other
-    read=from_repository(draw, "query-id", {"query: ": "query", "document: ": "document"}),
+    read=base.from_repository(draw, "query-id", {"query: ": "query", "document: ": "document"}),
     repository=Repository("mteb/AlloprofReranking"),
     split_by="group",
     drawn=("train", "validation", "test"),

@@ -11,8 +11,7 @@ from pathlib import Path, PurePath
 import numpy as np
 import polars as pl
 
-from tasks.datasets.base import Judged
-from tasks.datasets.drawing import joined_text
+from tasks.datasets.base import Judged, joined_text
 from tasks.datasets.own import FilesOptions, Lookup, Pairs, coded, judged, named, placed
 from tasks.datasets.raw import FETCH, ROW, forbid, opened, read_columns
 from tasks.protocol.errors import BadInput

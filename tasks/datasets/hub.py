@@ -6,28 +6,26 @@ from pathlib import Path
 
 import polars as pl
 
-from tasks.datasets.base import Judged
-from tasks.datasets.own import HubOptions, judged, named
-from tasks.datasets.raw import RepositoryRows, hub_library, opened_repository
+from tasks.datasets import base, own, raw
 from tasks.protocol.errors import BadInput
 
 
-def read(folder: Path, chosen: HubOptions) -> Judged:
+def read(folder: Path, chosen: own.HubOptions) -> base.Judged:
     """The judged pairs of the splits that the options name, split after split, each in its own order."""
     frames = {}
-    with opened_repository(folder) as rows:
+    with raw.opened_repository(folder) as rows:
         for theirs, ours in chosen.splits.items():
             there = rows(theirs, chosen.config)
-            frame = named(partial(table, there, chosen), chosen, theirs)
+            frame = own.named(partial(table, there, chosen), chosen, theirs)
             frames[there.path] = frame.with_columns(split=pl.lit(None if ours == "drawn" else ours, dtype=pl.String))
-    return judged(frames, chosen, chosen.labels, folder)
+    return own.judged(frames, chosen, chosen.labels, folder)
 
 
-def table(rows: RepositoryRows, chosen: HubOptions, kinds: Mapping[str, str]) -> pl.DataFrame:
+def table(rows: raw.RepositoryRows, chosen: own.HubOptions, kinds: Mapping[str, str]) -> pl.DataFrame:
     """ROW and the columns of `kinds`; a label column that names its classes gives names, which must be ours."""
     frame, label, labels = rows.table(kinds), chosen.label, chosen.labels
     kind = rows.data.features[label]
-    if isinstance(kind, hub_library().ClassLabel):
+    if isinstance(kind, raw.hub_library().ClassLabel):
         names = [str(name) for name in kind.names]
         if set(names) != set(labels):
             raise BadInput(

@@ -2,9 +2,7 @@
 
 import polars as pl
 
-from tasks.datasets.base import Dataset
-from tasks.datasets.drawing import documents, from_repository
-from tasks.datasets.raw import OpenedRepository
+from tasks.datasets import base, raw
 from tasks.sources.hub import Repository
 
 SEED = 20260620
@@ -13,22 +11,22 @@ LABELS = ("0", "1", "2", "3", "4")
 FEATURES = 136
 
 
-def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
+def draw(rows: raw.OpenedRepository) -> dict[str, pl.DataFrame]:
     """250,000 train, 80,000 validation and 100,000 test documents, each of its own released split."""
     return {
-        split: documents(rows(split), LABELS, FEATURES, size, SEED + place)
+        split: base.documents(rows(split), LABELS, FEATURES, size, SEED + place)
         for place, (split, size) in enumerate(SIZES.items())
     }
 
 
-MSLR_WEB10K = Dataset(
+DATASET = base.Dataset(
     name="mslr_web10k",
     title="MSLR-WEB10K",
     domain="Web search",
     task="Learning-to-rank relevance prediction",
     labels=LABELS,
     licence="Microsoft Research terms, for research",
-    read=from_repository(draw, "group"),
+    read=base.from_repository(draw, "group"),
     repository=Repository("philipphager/MSLR-WEB10k"),
     split_by="group",
     member_seed=7101,

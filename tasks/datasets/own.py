@@ -12,8 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 import polars as pl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from tasks.datasets.base import SCHEMA, Judged
-from tasks.datasets.drawing import joined_text
+from tasks.datasets.base import SCHEMA, Judged, joined_text
 from tasks.datasets.raw import ROW, file_format, forbid
 from tasks.protocol.errors import BadInput
 from tasks.sources.hub import DATA_FILES, Repository

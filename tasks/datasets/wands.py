@@ -2,9 +2,7 @@
 
 import polars as pl
 
-from tasks.datasets.base import Dataset
-from tasks.datasets.drawing import from_repository, shuffled
-from tasks.datasets.raw import OpenedRepository
+from tasks.datasets import base, raw
 from tasks.sources.hub import Repository
 
 SEED = 20260623
@@ -20,23 +18,23 @@ TEXT = {
 }
 
 
-def draw(rows: OpenedRepository) -> dict[str, pl.DataFrame]:
+def draw(rows: raw.OpenedRepository) -> dict[str, pl.DataFrame]:
     """90,000 train, 25,000 validation and 40,000 test rows, each of its own released split."""
     kinds = {**dict.fromkeys(TEXT.values(), "text"), "label": "integer"}
     return {
-        {"dev": "validation"}.get(split, split): shuffled(rows(split).frame(kinds, LABELS), SEED + place, size)[0]
+        {"dev": "validation"}.get(split, split): base.shuffled(rows(split).frame(kinds, LABELS), SEED + place, size)[0]
         for place, (split, size) in enumerate(SIZES.items())
     }
 
 
-WANDS = Dataset(
+DATASET = base.Dataset(
     name="wands",
     title="WANDS",
     domain="E-commerce search",
     task="Product search relevance prediction",
     labels=LABELS,
     licence="MIT",
-    read=from_repository(draw, "query", TEXT),
+    read=base.from_repository(draw, "query", TEXT),
     repository=Repository("napsternxg/wands", revision="f60bd9f0bb488ab25ef990c8ebd61434754340f5"),
     drawn=("train", "validation", "test"),  # by row, by those who released it
     member_seed=10101,

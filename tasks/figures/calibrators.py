@@ -3,8 +3,7 @@
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Drawing, Results, drawn, figure, hover
-from tasks.figures.style import colour
+from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover
 from tasks.protocol.results import SIMPLEX
 
 ROW_HEIGHT = 34

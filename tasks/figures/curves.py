@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from tasks.figures.figure import ROWS, Drawing, Results, drawn, figure, hover, of_kind
-from tasks.figures.style import colour
+from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover, of_kind
 from tasks.metrics.intervals import interval_of_share
 from tasks.projection.variants import VARIANTS
 

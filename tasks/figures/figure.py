@@ -1,6 +1,8 @@
-"""A figure: what it is drawn from, a chart, the rows behind it, the words that say how to read it.
+"""A figure: what it is drawn from, a chart, the rows behind it, how it looks and the words that say how to read it.
 
-As SVG or PDF it stands alone.
+As SVG or PDF it stands alone. Colours go by what they stand for, told apart by colour-blind readers too (Okabe and Ito,
+2008). A chart names them as CSS variables: the page sets these for light, dark and paper; a file that stands alone has
+them written out.
 """
 
 import json
@@ -8,14 +10,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import altair as alt
 import numpy as np
 import polars as pl
 import vl_convert
-
-from tasks.figures.style import POINTS, theme, written_out
 
 ROWS = alt.NamedData(name="rows")  # a chart holds no data; who shows it puts in the rows of its figure
 # The lists of names in a PDF, which come in another order each time; sorted, they are as long.
@@ -24,10 +24,31 @@ Drawing = tuple[pl.DataFrame, dict[str, Any], str]  # rows, Vega-Lite, and what 
 Make = Callable[[Any], Drawing | None]
 Role = Literal["data set", "all data sets", "paper"]  # made of `Results`; of the table `overview`; of all Results
 DRAWN_UNDER = "ts"  # where it ran: the default for one's own predictions
+COLOURS = {  # on a light ground, on a dark one
+    "ink": ("#1a1a1a", "#ececec"),
+    "quiet": ("#595959", "#b4b4b4"),
+    "grid": ("#e3e3e3", "#3a3d40"),
+    "paper": ("#ffffff", "#17191b"),
+    "bars": ("#bfc7ce", "#4d555c"),
+    "confidence": ("#595959", "#b4b4b4"),
+    "mrp": ("#0072b2", "#56b4e9"),
+    "isotonic": ("#b87f00", "#e69f00"),
+    "platt": ("#007a5a", "#1dbf91"),
+    "other": ("#a8517f", "#dd93b8"),
+    "fifth": ("#c24e00", "#f08a4b"),
+    "sixth": ("#2a8fc7", "#f0e442"),
+    "failed": ("#c02626", "#ff8a80"),
+}
+LIGHT, DARK = ({name: pair[theme] for name, pair in COLOURS.items()} for theme in (0, 1))
+# Of the curves of labels in one panel, in turn.
+LABELS = ("mrp", "isotonic", "platt", "other", "fifth", "sixth", "ink", "quiet", "failed", "bars")
+FONT = "system-ui, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
+PRINT_FONT = "Liberation Sans, Arial, sans-serif"  # the first comes with vl-convert
+PRINT_SYMBOLS = {"symbolSize": 40, "symbolStrokeWidth": 2, "columnPadding": 6, "rowPadding": 1}  # of a legend
+POINTS = 8  # of text in a paper
 
 
-@dataclass(frozen=True, eq=False)
-class DrawnFigure:
+class DrawnFigure(NamedTuple):
     """One figure as it was drawn. `spec` is Vega-Lite without data: whoever shows it adds `rows`."""
 
     key: str  # of its files
@@ -37,8 +58,7 @@ class DrawnFigure:
     spec: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     """A figure of the report."""
 
     key: str
@@ -158,3 +178,36 @@ class Results:
         """Return the lowest confidence that a decision of K labels can have, or has."""
         least = np.min(self.scores["confidence"].to_numpy())
         return float(min(1 / len(self.labels), np.floor(20 * least) / 20))
+
+
+def colour(name: str) -> str:
+    """Return a colour of LIGHT and DARK, for either."""
+    return f"var(--{name})"
+
+
+def written_out(spec: Mapping[str, Any], colours: Mapping[str, str] = LIGHT) -> dict[str, Any]:
+    """Return the same chart with colours in place of their names, for a file that no page surrounds."""
+    text = json.dumps(spec)
+    for name, value in colours.items():
+        text = text.replace(colour(name), value)
+    return dict(json.loads(text))
+
+
+def theme(size: int = 12, *, for_print: bool = False) -> dict[str, Any]:
+    """Return the part of a chart that says how it looks; `size` of text in pixels on the page, in points for print."""
+    ink, quiet, grid = colour("ink"), colour("quiet"), colour("grid")
+    lines = {"gridColor": grid, "domainColor": quiet, "tickColor": quiet, "tickCount": 5}
+    labels = {"labelColor": quiet, "labelFontSize": size - 1, "labelOverlap": "greedy", "labelSeparation": 6}
+    names = {"labelColor": ink, "titleColor": ink, "labelFontSize": size, "labelLimit": 260}
+    symbols = {"symbolType": "stroke", "symbolOpacity": 1} | (PRINT_SYMBOLS if for_print else {"symbolStrokeWidth": 3})
+    title = {"titleColor": ink, "titleFontSize": size, "titleFontWeight": "normal"}
+    return {
+        "background": "white" if for_print else "transparent",
+        "font": PRINT_FONT if for_print else FONT,
+        "aria": False,  # the page says what a figure shows; a name for each of a thousand dots helps nobody
+        "axis": lines | labels | title | {"labelLimit": 220},
+        "header": names,
+        "legend": names | symbols | {"orient": "top", "title": None, "columns": 2},
+        "title": {"color": quiet, "fontSize": size, "fontWeight": "normal", "anchor": "start", "offset": 6},
+        "view": {"stroke": None},
+    }

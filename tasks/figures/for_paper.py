@@ -13,8 +13,7 @@ import polars as pl
 from scipy.special import softmax
 
 from tasks.figures.curves import axes, curve_rows, identity
-from tasks.figures.figure import Drawing, Results, figure, for_print, of_kind
-from tasks.figures.style import LABELS, POINTS, colour
+from tasks.figures.figure import LABELS, POINTS, Drawing, Results, colour, figure, for_print, of_kind
 
 COLUMN_WIDTH = 240  # points
 RERANKED = 14  # decisions that are followed from one order to the other

@@ -8,9 +8,8 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from tasks.figures.figure import ROWS, Drawing, Results, drawn, figure, hover
-from tasks.figures.style import colour
-from tasks.metrics.comparison import Estimate, found_per_1000
+from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover
+from tasks.metrics.intervals import Estimate, found_per_1000
 from tasks.metrics.reliability import errors_retained, order_by_risk
 from tasks.metrics.resampling import FEWEST_GROUPS, resample
 from tasks.projection.variants import VARIANTS

@@ -5,8 +5,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Drawing, Results, drawn, figure, hover
-from tasks.figures.style import colour
+from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover
 from tasks.metrics.registry import METRICS
 from tasks.projection.variants import VARIANTS, variants_for
 from tasks.protocol.results import SIMPLEX

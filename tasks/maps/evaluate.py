@@ -13,7 +13,7 @@ from scipy.special import logit, ndtri
 
 from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import Scored
-from tasks.metrics.comparison import Comparison, Estimate, found_per_1000
+from tasks.metrics.intervals import Comparison, Estimate, found_per_1000
 from tasks.metrics.measured import SEED
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import Reliability, metrics_of, of_reliability
@@ -171,10 +171,8 @@ def spread_and_shuffled(
     confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams, seed: int
 ) -> tuple[float | None, float | None]:
     """The label spread of rows `(n,)`, and the 95th percentile of it over shuffled labels; None where undefined."""
-    groups, cell, shuffles = params.spread_groups, params.spread_minimum_cell, params.spread_permutations
-    rows = confidence, decision, correct
-    shuffled = label_spread_null(*rows, groups=groups, minimum_cell=cell, permutations=shuffles, seed=seed)
-    return plain(label_spread(*rows, groups=groups, minimum_cell=cell)), plain(shuffled)
+    rows = confidence, decision, correct, params
+    return plain(label_spread(*rows)), plain(label_spread_null(*rows, seed=seed))
 
 
 def plain(number: float) -> float | None:

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from tasks.maps.document import MapDocument
-from tasks.metrics.comparison import BETTER, NOT_CERTAIN, WORSE, Sign, sign_of, together
-from tasks.metrics.intervals import holm
+from tasks.metrics.intervals import BETTER, NOT_CERTAIN, WORSE, Sign, holm, sign_of, together
 from tasks.metrics.registry import METRICS
 
 FEW_FIT_ROWS = 200  # behind a label's curve; with fewer it is hardly better than the shared one

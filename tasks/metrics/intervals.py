@@ -1,18 +1,26 @@
 """What the replicates of a bootstrap say: percentile intervals, p-values, and Holm's correction of these.
 
 All three need no normal approximation (Efron and Tibshirani, 1993, chapter 13; Davison and Hinkley, 1997, section 4.4).
+And what can be claimed of two scores of the same fixed decisions. Their bootstrap is paired: both share the resamples,
+so the replicates of the change are the changes of the replicates.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import betaincinv
 
 MOST_UNDEFINED = 0.05  # share of replicates that may be NaN
+LEVEL = 0.05  # of a claim, held over all that are tested together
+Sign = Literal["better", "worse", "not certainly better", "better by one metric and worse by another"]
+BETTER: Sign = "better"
+WORSE: Sign = "worse"
+NOT_CERTAIN: Sign = "not certainly better"
+BOTH: Sign = "better by one metric and worse by another"
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """Where a quantity lies if test rows are drawn again; all in the unit of the replicates."""
 
     standard_error: float  # deviation of the replicates, with ddof 1
@@ -85,3 +93,57 @@ def _defined(replicates: np.ndarray) -> np.ndarray:
     defined = replicates[~np.isnan(replicates)]
     too_many = len(replicates) - len(defined) > MOST_UNDEFINED * len(replicates)
     return defined[:0] if too_many else defined
+
+
+class Estimate(NamedTuple):
+    """A number of the fixed decisions and its replicates, None or `(R,)`."""
+
+    value: float
+    replicates: np.ndarray | None = None
+
+    @property
+    def interval(self) -> Interval:
+        """Return where 95% of the replicates lie; NaN without replicates."""
+        return UNKNOWN if self.replicates is None else interval(self.replicates)
+
+    @property
+    def p(self) -> float:
+        """Return the p-value of the number being 0; NaN without replicates."""
+        return np.nan if self.replicates is None else two_sided_p(self.replicates)
+
+
+class Comparison(NamedTuple):
+    """One number under two scores of the same fixed decisions."""
+
+    before: Estimate
+    after: Estimate
+
+    @property
+    def change(self) -> Estimate:
+        """Return after minus before, paired."""
+        drawn = self.after.replicates, self.before.replicates
+        replicates = None if drawn[0] is None or drawn[1] is None else drawn[0] - drawn[1]
+        return Estimate(self.after.value - self.before.value, replicates)
+
+
+def sign_of(direction: int, low: float | None, high: float | None, p: float | None) -> Sign:
+    """Return what may be said of a change: better or worse only where its interval and corrected p exclude no change.
+
+    `direction` is the sign of an improvement. None, or NaN, is what is not known; then nothing is certain.
+    """
+    if low is None or high is None or p is None or not p < LEVEL or not (low > 0 or high < 0):
+        return NOT_CERTAIN
+    return BETTER if (low > 0) == (direction > 0) else WORSE
+
+
+def together(signs: Iterable[Sign]) -> Sign:
+    """Return what several signs of the same question say of it together."""
+    seen = set(signs)
+    if {BETTER, WORSE} <= seen:
+        return BOTH
+    return BETTER if BETTER in seen else WORSE if WORSE in seen else NOT_CERTAIN
+
+
+def found_per_1000(errors: Any, kept_errors: Any, reviews: Any) -> Any:
+    """Return errors found per 1,000 reviews, if all decisions but those kept are reviewed: numbers or columns."""
+    return 1000 * (errors - kept_errors) / reviews

@@ -6,14 +6,14 @@ seeds share the resamples, so that `average` over the calibrators, and every del
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 from scipy.special import softmax
 
-from tasks.metrics.comparison import Comparison, Estimate
+from tasks.metrics.intervals import Comparison, Estimate
 from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, Simplex, Value, View, metrics_of
 from tasks.metrics.resampling import FEWEST_GROUPS, Resamples, resample
 from tasks.protocol.decisions import FixedDecisions, decide
@@ -96,7 +96,7 @@ def bounded(
     drawn: dict[Key, np.ndarray] = {}
     for name in calibrators if draws.clusters >= FEWEST_GROUPS else ():
         seeds = []
-        for rows in (rows for seed in projected for rows in seed.rows_of(name)):
+        for rows in (rows for seed in projected for rows in seed.rows if rows.calibrator == name):
             both = replace(rows, reliability_logits={by: rows.reliability_logits[by] for by in ("confidence", "mrp")})
             replicates = measured(both, test.labels, params, draws=draws, only=BOUNDED)
             seeds.append({(variant, metric): values for variant, metric, values in replicates})
@@ -121,4 +121,4 @@ def bounded(
 
 
 def _numbers(estimate: Estimate) -> dict[str, float]:
-    return {"value": estimate.value, **asdict(estimate.interval), "p": np.nan}
+    return {"value": estimate.value, **estimate.interval._asdict(), "p": np.nan}

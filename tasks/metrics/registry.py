@@ -7,7 +7,7 @@ rows, or with `draws` of each resample of them, so that a value and its replicat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -70,15 +70,12 @@ class ByLabel(Probabilities):
 
     seed: int  # of the shuffled labels
 
-    def _spread(self, spread: Callable[..., Value], **shuffles: int) -> Value:
-        cells = {"groups": self.params.spread_groups, "minimum_cell": self.params.spread_minimum_cell}
-        return spread(self.confidence, self.decision, self.correct, **cells, **shuffles)
-
     def _label_spread(self) -> Value:
-        return self._spread(label_spread if self.draws is None else self.draws.label_spread)
+        spread = label_spread if self.draws is None else self.draws.label_spread
+        return spread(self.confidence, self.decision, self.correct, self.params)
 
     def _null(self) -> Value:
-        return self._spread(label_spread_null, permutations=self.params.spread_permutations, seed=self.seed)
+        return label_spread_null(self.confidence, self.decision, self.correct, self.params, seed=self.seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +111,7 @@ class Reliability(View):
         return self.mean(reliability.nll_correct_of_rows(self.logit, self.correct, self.params.smallest_reliability))
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(NamedTuple):
     """One metric: what it is called, which way is better, of which view it is, and how it is computed."""
 
     key: str

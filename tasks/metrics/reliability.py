@@ -11,9 +11,8 @@ harmonic numbers H_x = 1 + 1/2 + .. + 1/x, and only groups with an error add to 
 and m rows, k of them errors, covers the places a+1 .. a+m =: b. Every metric of no rows is NaN.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import digamma
@@ -24,8 +23,7 @@ from tasks.protocol.params import METRIC_DEFAULTS
 COVERAGE_TENTHS = (1, 5, 7, 9)  # the paper's budgets
 
 
-@dataclass(frozen=True, eq=False)
-class RiskOrder:
+class RiskOrder(NamedTuple):
     """The 3 G cells that n rows, e of them wrong, are summed over, where G tie groups follow by rising risk.
 
     Cell g is of the rows between group g and the one before it, cell G + g of those in group g, and cell 2 G + g of the

@@ -23,7 +23,8 @@ from scipy.sparse import csr_array
 
 from tasks.metrics.probability import BINS, confidence_bins
 from tasks.metrics.reliability import RiskOrder, errors_retained, harmonic_sums, order_by_risk, ranking_metrics
-from tasks.metrics.spread import GROUPS, MINIMUM_CELL, confidence_groups
+from tasks.metrics.spread import confidence_groups
+from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
 MOST_CLUSTERS = 1000  # that are drawn: the deviation of as many numbers is known to 2%, and all rows speak
 TOGETHER = 32  # resamples that are summed together: their counts stay near a cache
@@ -63,20 +64,14 @@ class Resamples:
         return np.asarray(np.abs(self.sums(confidence - correct, bin_of_row, bins)).sum(axis=0) / self.rows)
 
     def label_spread(
-        self,
-        confidence: np.ndarray,
-        decision: np.ndarray,
-        correct: np.ndarray,
-        *,
-        groups: int = GROUPS,
-        minimum_cell: int = MINIMUM_CELL,
+        self, confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS
     ) -> np.ndarray:
         """`spread.label_spread`; where a resample has no row of a cell, it does without that cell."""
         label_of_row = np.unique(decision, return_inverse=True)[1]
-        shape = groups, int(label_of_row.max()) + 1
-        cell = confidence_groups(confidence, groups) * shape[1] + label_of_row
-        rows = self.sums(np.ones(len(cell)), cell, groups * shape[1])
-        rows[np.bincount(cell, minlength=len(rows)) < minimum_cell] = 0
+        shape = params.spread_groups, int(label_of_row.max()) + 1
+        cell = confidence_groups(confidence, shape[0]) * shape[1] + label_of_row
+        rows = self.sums(np.ones(len(cell)), cell, shape[0] * shape[1])
+        rows[np.bincount(cell, minlength=len(rows)) < params.spread_minimum_cell] = 0
         sums = self.sums(correct - confidence, cell, len(rows))
         filled = (rows > 0).reshape(*shape, -1)
         means = np.divide(sums, rows, out=np.zeros_like(sums), where=rows > 0).reshape(*shape, -1)
@@ -87,8 +82,8 @@ class Resamples:
 
     def ranking_metrics(self, logit: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
         """`reliability.ranking_metrics` by name: logits `(n,)` and correct `(n,)` bool."""
-        order = order_by_risk(logit, correct).coarse(MOST_GROUPS)
-        ranked = [ranking_metrics(order, sums, self._harmonic) for sums in self._weighted(order)]
+        order, harmonic = order_by_risk(logit, correct).coarse(MOST_GROUPS), harmonic_sums(int(self.rows.max()))
+        ranked = [ranking_metrics(order, sums, harmonic) for sums in self._weighted(order)]
         return {name: np.concatenate([some[name] for some in ranked]) for name in ranked[0]}
 
     def errors_retained(self, logit: np.ndarray, correct: np.ndarray, coverage: np.ndarray) -> np.ndarray:
@@ -100,10 +95,6 @@ class Resamples:
     def _by_cluster(self) -> np.ndarray:
         """The rows in the order of their clusters, `(n,)`, in which a sparse matrix needs no sorting."""
         return np.argsort(self.cluster, kind="stable")
-
-    @cached_property
-    def _harmonic(self) -> np.ndarray:
-        return harmonic_sums(int(self.rows.max()))
 
     def _weighted(self, order: RiskOrder) -> Iterator[np.ndarray]:
         """How many draws fall in the cells of an order, `(3 G, TOGETHER or fewer)`, until there are R."""

@@ -5,20 +5,17 @@ mean residual Z - c of a decided label; the whole is their mean, weighted by the
 Results do not depend on the order of rows, not even by rounding.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from tasks.metrics.probability import reject_nan
-from tasks.protocol.params import METRIC_DEFAULTS
+from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
-GROUPS, MINIMUM_CELL = METRIC_DEFAULTS.spread_groups, METRIC_DEFAULTS.spread_minimum_cell
 BINS = 32  # of equal width, of the residuals of a group
 
 
-@dataclass(frozen=True)
-class LabelCells:
+class LabelCells(NamedTuple):
     """The C cells (confidence group, decided label) that have rows, ordered by group, then label."""
 
     group: np.ndarray  # (C,) int64, 0 is the lowest confidence
@@ -58,7 +55,7 @@ def confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
 
 
 def label_cells(
-    confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, *, groups: int = GROUPS
+    confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, *, groups: int = METRIC_DEFAULTS.spread_groups
 ) -> LabelCells:
     """Mean residual by confidence group and decided label; confidence, decision and residual are `(n,)`.
 
@@ -68,7 +65,7 @@ def label_cells(
     return rows.cells(np.add.reduceat(rows.residual, rows.start) if len(rows.start) else np.empty(0))
 
 
-def mean_spread(cells: LabelCells, minimum_cell: int = MINIMUM_CELL) -> np.ndarray:
+def mean_spread(cells: LabelCells, minimum_cell: int = METRIC_DEFAULTS.spread_minimum_cell) -> np.ndarray:
     """Mean over groups of the largest minus the smallest mean residual, `(...)`, in [0, 2] for residuals in [-1, 1].
 
     Cells of fewer than `minimum_cell` rows are left out, and groups left with fewer than two; NaN if none remain. A
@@ -85,28 +82,22 @@ def mean_spread(cells: LabelCells, minimum_cell: int = MINIMUM_CELL) -> np.ndarr
 
 
 def label_spread(
-    confidence: np.ndarray,
-    decision: np.ndarray,
-    correct: np.ndarray,
-    *,
-    groups: int = GROUPS,
-    minimum_cell: int = MINIMUM_CELL,
+    confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS
 ) -> float:
     """The paper's label spread: confidence of the fixed decision `(n,)`, decision `(n,)`, correct `(n,)` bool."""
-    return float(mean_spread(label_cells(confidence, decision, correct - confidence, groups=groups), minimum_cell))
+    cells = label_cells(confidence, decision, correct - confidence, groups=params.spread_groups)
+    return float(mean_spread(cells, params.spread_minimum_cell))
 
 
 def label_spread_null(
     confidence: np.ndarray,
     decision: np.ndarray,
     correct: np.ndarray,
+    params: MetricParams = METRIC_DEFAULTS,
     *,
-    groups: int = GROUPS,
-    minimum_cell: int = MINIMUM_CELL,
-    permutations: int = METRIC_DEFAULTS.spread_permutations,
     seed: int,
 ) -> float:
-    """95th percentile of `label_spread` over `permutations` shuffles of the decided labels inside each group.
+    """95th percentile of `label_spread` over `spread_permutations` shuffles of the decided labels inside each group.
 
     Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is. Nothing is
     shuffled: how many rows of each bin of residuals fall in each cell is drawn, at a cost that rows do not add to.
@@ -114,9 +105,10 @@ def label_spread_null(
     Raises:
         ValueError: a confidence or residual is NaN; the message names the row.
     """
-    rows = _sort_rows(confidence, decision, correct - confidence, groups)
-    sums = _dealt(rows, permutations, np.random.default_rng(seed)) if len(rows.start) else np.empty((permutations, 0))
-    return float(np.quantile(mean_spread(rows.cells(sums), minimum_cell), 0.95))
+    rows = _sort_rows(confidence, decision, correct - confidence, params.spread_groups)
+    deals, generator = params.spread_permutations, np.random.default_rng(seed)
+    sums = _dealt(rows, deals, generator) if len(rows.start) else np.empty((deals, 0))
+    return float(np.quantile(mean_spread(rows.cells(sums), params.spread_minimum_cell), 0.95))
 
 
 def _dealt(rows: _SortedRows, deals: int, generator: np.random.Generator) -> np.ndarray:

@@ -5,18 +5,17 @@ And numbers and records as the sentences, short facts and rows that a person rea
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import polars as pl
 import vl_convert
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks.figures.figure import DrawnFigure
-from tasks.figures.style import DARK, FONT, LIGHT
+from tasks.figures.figure import DARK, FONT, LIGHT, DrawnFigure
 from tasks.protocol.results import FAILED, display_name
 from tasks.tables import TABLES
 from tasks.tables.display import shown
@@ -35,15 +34,14 @@ ANSWERS = {  # what a group of data sets is told, and in which words
 LIBRARIES = ("python", "torch", "polars", "prefect", "dvc", "great-expectations")
 
 
-@dataclass(frozen=True)
-class DataSet:
+class DataSet(NamedTuple):
     """One data set of the page; one that failed has no figures, and says why there are none."""
 
     name: str
     shown: str  # `wands (simulated)`
     gates: Sequence[Mapping[str, Any]]  # of `gates_of`
     advice: str = ""
-    facts: Mapping[str, str] = field(default_factory=dict)  # what to know before reading on, by what it is
+    facts: Mapping[str, str] = MappingProxyType({})  # what to know before reading on, by what it is
     figures: Sequence[DrawnFigure] = ()
     failed: str = ""
 

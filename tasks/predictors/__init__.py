@@ -5,7 +5,6 @@ to logits `(n, K)` and whose file runs no code on load. Rows are a series of `n`
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -41,8 +40,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class Predictor:
+class Predictor(NamedTuple):
     """A fitted model that reads its rows from a frame of judged pairs, and what is known of its fit."""
 
     model: Model

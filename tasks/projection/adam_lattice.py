@@ -5,8 +5,8 @@ The problem is convex and separates over labels; B fits and their labels descend
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,8 +33,7 @@ def fit_lattices(
         return _descend(torch.from_numpy(start).to(device), cells, settings).cpu().numpy()
 
 
-@dataclass(frozen=True, eq=False)
-class Cells:
+class Cells(NamedTuple):
     """The rows of B fits by cell: as masses of a few nodes, and one by one for curves too steep for those."""
 
     counts: torch.Tensor  # (B,) float64, the rows of each fit, at least 1

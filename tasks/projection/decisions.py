@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,8 +49,7 @@ class Decisions:
         return np.asarray(chosen - other)
 
 
-@dataclass(frozen=True, eq=False)
-class LabelledDecisions:
+class LabelledDecisions(NamedTuple):
     """The same m fixed decisions under B calibrators, and which of them are correct."""
 
     under: Sequence[Decisions]  # B of them

@@ -12,9 +12,8 @@ published.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,8 +29,7 @@ ROUNDING = 4e-15  # what the objective may rise by: near the optimum its last di
 PASSES = 2001  # over the nodes; a fit takes about ten, and some with hardly any wrong (or correct) row many hundreds
 
 
-@dataclass(frozen=True, eq=False)
-class Exact:
+class Exact(NamedTuple):
     """The optimum of B fits, and what proves it."""
 
     values: np.ndarray  # (B, K, J) float64, logit of the reliability at each knot
@@ -53,7 +51,7 @@ def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionPar
     problem = _state_problem(fits, n_labels, settings)
     shape = len(fits), n_labels
     with device_turn(device):
-        placed = problem if device == "cpu" else replace(problem, rows=problem.rows.on(device))
+        placed = problem if device == "cpu" else problem._replace(rows=problem.rows.on(device))
         theta, objective, kkt = _descend(placed)
     return Exact(
         values=np.cumsum(theta, axis=1).reshape(*shape, settings.knots),
@@ -63,8 +61,7 @@ def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionPar
     )
 
 
-@dataclass(frozen=True, eq=False)
-class CellRows:
+class CellRows(NamedTuple):
     """The rows of C cells, of which none is empty, in NumPy, or in torch on a device, where nothing adds atomically."""
 
     lengths: np.ndarray  # (C,) int64, rows of each cell, on the host
@@ -137,8 +134,7 @@ class CellRows:
         yield variance * weight * weight
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(NamedTuple):
     """P = B * K convex problems in J variables: rows in the order of cells (problem, interval), and a quadratic."""
 
     cell: np.ndarray  # (C,) the cells that have rows, ascending
@@ -156,7 +152,7 @@ class Problem:
         stays = kept[owner]
         renumbered = (np.cumsum(kept) - 1)[owner] * intervals + self.cell % intervals
         parts = {name: getattr(self, name)[kept] for name in ("scale", "hits", "start", "ridge")}
-        return replace(self, cell=renumbered[stays], rows=self.rows.only(stays), **parts)
+        return self._replace(cell=renumbered[stays], rows=self.rows.only(stays), **parts)
 
     def derivatives(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """`theta (P, J)`, b and increments, to the objective `(P,)`, gradient `(P, J)` and Hessian `(P, J, J)`."""

@@ -15,7 +15,7 @@ from scipy.special import expit, logit
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.projection.curves import Fallbacks, SharedCurve, between, place
 from tasks.projection.decisions import Decisions
-from tasks.protocol.newton import newton
+from tasks.protocol.descent import newton
 from tasks.protocol.values import Axes, Count, Share, Value
 
 if TYPE_CHECKING:

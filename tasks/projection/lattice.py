@@ -10,7 +10,7 @@ nodes a cell.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logit
@@ -50,8 +50,7 @@ def first_curve(knots: int) -> np.ndarray:
     return np.append(start[0], np.log(np.expm1(np.diff(start))))
 
 
-@dataclass(frozen=True, eq=False)
-class SortedRows:
+class SortedRows(NamedTuple):
     """The R rows of B fits by fit, label and confidence, so that a cell (fit, label, interval) lies in one piece."""
 
     counts: np.ndarray  # (B,) int64, the rows of each fit, at least 1

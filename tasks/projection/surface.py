@@ -13,7 +13,7 @@ from scipy.special import expit
 from tasks.projection.curves import between, place
 from tasks.projection.decisions import Decisions
 from tasks.projection.lattice import first_curve, uniform_knots
-from tasks.protocol.adam import Adam
+from tasks.protocol.descent import Adam
 from tasks.protocol.params import ProjectionParams
 from tasks.protocol.values import Axes, Value
 

@@ -9,8 +9,7 @@ labels lean on one another (`pooling.py`). Nothing here imports torch: who reads
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from scipy.special import expit
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from tasks.projection.batch import Batch
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """A way to make a reliability of a fixed decision: what it is called, what it is for, and how it is fitted."""
 
     key: str  # under which its results are filed

@@ -15,7 +15,7 @@ from tasks.calibrators.matrix import multinomial_loss, with_ridge
 from tasks.calibrators.temperature import fit_temperature
 from tasks.projection.decisions import Decisions
 from tasks.protocol.decisions import confidence_logit
-from tasks.protocol.newton import newton
+from tasks.protocol.descent import newton
 from tasks.protocol.values import Axes, Value
 
 MOST_LABELS = 12  # for which it is offered; the time of a fit grows with the fourth power

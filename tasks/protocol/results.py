@@ -59,10 +59,6 @@ class Projected:
     fallback: tuple[str, ...]  # what each label stands on: none (its own curve), shared or identity
     gates: list[dict[str, Any]]  # the records of the gates that it has passed
 
-    def rows_of(self, calibrator: str) -> list[ProjectedDecisions]:
-        """The test rows under that calibrator, if it ran."""
-        return [rows for rows in self.rows if rows.calibrator == calibrator]
-
     def fallbacks(self, labels: tuple[str, ...]) -> list[str]:
         """A sentence for each label that has too few projection-fit rows for a curve of its own."""
         takes = {"shared": "takes the shared curve", "identity": "keeps its confidence"}

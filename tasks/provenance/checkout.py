@@ -26,15 +26,14 @@ def now() -> str:
 
 def commit() -> str:
     """The commit of the checkout in the current folder, and whether tracked files differ from it."""
-    git = shutil.which("git")
-    head = _output(git, "rev-parse", "HEAD") if git else None
-    if git is None or head is None:
+    if (head := _git("rev-parse", "HEAD")) is None:
         return NO_CHECKOUT
-    changed = _output(git, "status", "--porcelain", "--untracked-files=no")
+    changed = _git("status", "--porcelain", "--untracked-files=no")
     return f"{head}, with changes that are not committed" if changed else head
 
 
-def _output(git: str, *arguments: str) -> str | None:
-    """What git prints; None where it refuses."""
-    done = subprocess.run([git, *arguments], check=False, capture_output=True, text=True)  # noqa: S603 - our own
+def _git(*arguments: str) -> str | None:
+    """What git prints; None where it refuses, or is not there."""
+    command = [shutil.which("git") or "false", *arguments]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - our own
     return None if done.returncode else done.stdout.strip()

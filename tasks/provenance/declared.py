@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -18,8 +17,7 @@ DVC_FILE = Path("dvc.yaml")
 CODE = ("flows", "tasks")  # the project's own folders of code
 
 
-@dataclass(frozen=True)
-class Declared:
+class Declared(NamedTuple):
     """One stage of dvc.yaml; all paths are as they stand there, most relative to the project's root."""
 
     stage: str  # as DVC calls it: train@wands, report

@@ -1,16 +1,14 @@
 """What became of the stages since a moment, by the records and manifests that they leave."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.stage import Record, read_record
 
 
-@dataclass(frozen=True)
-class Happened:
+class Happened(NamedTuple):
     """What became of one stage."""
 
     stage: str

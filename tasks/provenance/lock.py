@@ -9,10 +9,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tasks.protocol.errors import BadInput
-from tasks.protocol.store import STATE, read_json, write_json
+from tasks.protocol import errors, store
 
-LOCKS = STATE / "locks"
+LOCKS = store.STATE / "locks"
 
 
 @contextmanager
@@ -28,18 +27,18 @@ def locked(name: str, refusal: str | None = None) -> Iterator[datetime]:
         lock.acquire(timeout=0)
     except Timeout:
         if refusal is not None:
-            raise BadInput(refusal) from None
+            raise errors.BadInput(refusal) from None
         try:
-            process = read_json(holder)
+            process = store.read_json(holder)
             who = f"process {process['process']} has been running it since {process['since'].partition('.')[0]} UTC"
-        except BadInput:  # it may have ended, or not have said so yet
+        except errors.BadInput:  # it may have ended, or not have said so yet
             who = "another process runs it"
         print(f"{name} is waiting: {who}", file=sys.stderr, flush=True)
         lock.acquire()
     try:
         if lock.lock_counter == 1:
-            write_json(holder, {"process": os.getpid(), "since": datetime.now(UTC).isoformat()})
-        yield datetime.fromisoformat(read_json(holder)["since"])
+            store.write_json(holder, {"process": os.getpid(), "since": datetime.now(UTC).isoformat()})
+        yield datetime.fromisoformat(store.read_json(holder)["since"])
     finally:
         lock.release()
 

@@ -14,10 +14,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from tasks.protocol.errors import BadInput, mistakes
-from tasks.protocol.store import read_json, write_json
-from tasks.provenance.declared import Declared
-from tasks.provenance.hashing import sha256_of_file
+from tasks.protocol import errors, store
+from tasks.provenance import declared, hashing
 
 LIBRARIES = (
     *("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "polars", "datasets"),
@@ -61,13 +59,13 @@ def hashed(paths: Iterable[Path], suffix: str | None = None) -> Files:
     """Every file that `paths`, files and folders, hold, hashed, in order; with a `suffix`, only such files."""
     files = sorted({file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))})
     return {
-        file.as_posix(): HashedFile(size=file.stat().st_size, sha256=sha256_of_file(file))
+        file.as_posix(): HashedFile(size=file.stat().st_size, sha256=hashing.sha256_of_file(file))
         for file in files
         if file.is_file() and suffix in {None, file.suffix} and LEFT_BEHIND.isdisjoint({*file.parts, file.suffix})
     }
 
 
-def manifest_of(stage: Declared, inputs: Files, code: Files, outputs: Files) -> Manifest:
+def manifest_of(stage: declared.Declared, inputs: Files, code: Files, outputs: Files) -> Manifest:
     """The manifest of `outputs` that `stage` made of `inputs` and `code`, under the parameters and versions of now."""
     return Manifest(
         stage=stage.stage,
@@ -80,7 +78,7 @@ def manifest_of(stage: Declared, inputs: Files, code: Files, outputs: Files) -> 
     )
 
 
-def manifest_now(stage: Declared) -> Manifest:
+def manifest_now(stage: declared.Declared) -> Manifest:
     """What the manifest of `stage` would be if its outputs had been made of what is there now."""
     code = hashed(stage.code, ".py")  # an editor may leave other files there
     return manifest_of(stage, hashed(stage.inputs), code, hashed(stage.outputs))
@@ -90,7 +88,7 @@ def write_manifest(manifest: Manifest, *paths: Path) -> None:
     """Write a manifest with its seal into each of `paths`."""
     content = manifest.model_dump(mode="json")
     for path in paths:
-        write_json(path, content | {"sha256": _seal(content)})
+        store.write_json(path, content | {"sha256": _seal(content)})
 
 
 def _seal(content: dict[str, Any]) -> str:
@@ -99,14 +97,14 @@ def _seal(content: dict[str, Any]) -> str:
 
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest's file; BadInput where it is missing, cut off, or not as it was written."""
-    content = read_json(path)
+    content = store.read_json(path)
     seal = content.pop("sha256", None)
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
-        raise BadInput(f"{path} is no manifest: {'; '.join(mistakes(error, 'the file'))}") from None
+        raise errors.BadInput(f"{path} is no manifest: {'; '.join(errors.mistakes(error, 'the file'))}") from None
     if _seal(content) != seal:
-        raise BadInput(f"{path} is not as it was written: its content does not fit its SHA-256")
+        raise errors.BadInput(f"{path} is not as it was written: its content does not fit its SHA-256")
     return manifest
 
 

@@ -3,10 +3,9 @@
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tasks.protocol.errors import BadInput
 from tasks.provenance.declared import declared
@@ -16,8 +15,7 @@ from tasks.provenance.manifest import Files, Manifest, hashed, read_manifest
 APART = 2.0  # seconds: a checkout may bring the outputs of one stage back in any order
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """Something that is not as its stage left it."""
 
     stage: str  # whose output it is

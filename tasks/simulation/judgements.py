@@ -11,7 +11,6 @@ than others. A linear model cannot represent that, nor can any calibrator that t
 typical g of the label, so that a linear model finds no constant to absorb.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +29,7 @@ AGAIN = 5  # one judgement in so many is of a candidate that was judged before,
 BACK = 1001  # so many judgements ago: under another query, and no multiple of AGAIN, so never a third time
 
 
-@dataclass(frozen=True)
-class Relevance:
+class Relevance(NamedTuple):
     """P(y|x) for K labels, given their evidence."""
 
     bias: np.ndarray  # (K,)

@@ -4,9 +4,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tasks.protocol.errors import BadInput
 from tasks.provenance.hashing import sha256_of_file
@@ -18,8 +17,7 @@ ENDINGS = (".parquet", ".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 DATA_FILES = (*(f"*{ending}{zipped}" for ending in ENDINGS for zipped in ("", ".gz")), "README.md")
 
 
-@dataclass(frozen=True)
-class Repository:
+class Repository(NamedTuple):
     """A data set on the hub."""
 
     id: str  # owner/name

@@ -6,7 +6,6 @@ In LaTeX they are ready to paste: that needs the package booktabs, and longtable
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,8 +56,7 @@ class Shown(NamedTuple):
     improved: bool = False
 
 
-@dataclass(frozen=True)
-class ShownTable:
+class ShownTable(NamedTuple):
     """A table as people read it: rounded, with every row of its CSV."""
 
     key: str

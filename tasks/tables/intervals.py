@@ -2,8 +2,7 @@
 
 import polars as pl
 
-from tasks.metrics.intervals import holm
-from tasks.metrics.registry import COMPARED
+from tasks.metrics import intervals, registry
 from tasks.protocol.results import AVERAGE
 from tasks.tables.runs import PAPER_DATASETS, Runs, finished, in_order, table
 
@@ -21,10 +20,10 @@ def intervals_table(runs: Runs) -> pl.DataFrame:
     `p_holm`, of the averages only, is corrected over data sets for each metric: the paper's are one family, one's own
     another.
     """
-    chosen = runs.intervals.filter((pl.col("quantity") == "delta") & pl.col("metric").is_in(COMPARED))
+    chosen = runs.intervals.filter((pl.col("quantity") == "delta") & pl.col("metric").is_in(registry.COMPARED))
     rows = in_order(runs, chosen, own=True).rename({"value": "delta"})
     average, family = pl.col("calibrator") == AVERAGE, pl.col("dataset").is_in(PAPER_DATASETS)
     p_of_all = pl.col("p").fill_null(float("nan"))
-    corrected = p_of_all.map_batches(lambda p: pl.Series(holm(p.to_numpy())), return_dtype=pl.Float64)
+    corrected = p_of_all.map_batches(lambda p: pl.Series(intervals.holm(p.to_numpy())), return_dtype=pl.Float64)
     p_holm = pl.when(average).then(corrected.over(average, family, "metric"))
     return finished(rows.with_columns(p_holm=p_holm).select(pl.exclude("quantity", "groups"), "groups"))

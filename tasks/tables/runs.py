@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import polars as pl
 from polars.selectors import float as float_columns
@@ -70,8 +70,7 @@ class Runs:
         return in_order(self, self.metrics.filter(asked), own=own)
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """A table of the report."""
 
     key: str  # of its files

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tasks.figures.style import DARK, LIGHT
+from tasks.figures.figure import DARK, LIGHT
 from tasks.tables.runs import PAPER_DATASETS
 from tests.report_data import BETTER, NOTHING, contrast, made, reported
 from tests.system.browser import asked_for, eventually, open_browser
