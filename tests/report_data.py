@@ -27,6 +27,7 @@ from tasks.tables.runs import PAPER_CALIBRATORS, Runs
 KNOTS = np.linspace(0, 1, 6)
 FALLBACKS = ("none", "shared", "identity")  # of the curves of labels 0, 1, 2, then again
 DECREASE, INCREASE, NOTHING = (-0.05, -0.01), (0.01, 0.05), (-0.02, 0.01)  # intervals of a change
+QUANTITIES = ("before", "after", "delta")
 BETTER = {"nll_correct": DECREASE, "aupr_error": INCREASE, "aurc": DECREASE}
 SCHEMAS = {  # of the fields of `Runs` that are frames, behind `dataset` and `source`
     "metrics": results.METRICS,
@@ -167,10 +168,10 @@ def reliability_logits(confidence: np.ndarray, decision: np.ndarray, curves: lis
 def intervals(name: str, source: str, calibrators: Iterable[str], changes: Mapping, groups: int) -> pl.DataFrame:
     """Of the changes, each under every calibrator and on average; None is one without an interval."""
     rows = []
-    for (metric, bounds), calibrator in product(changes.items(), (*calibrators, AVERAGE)):
+    for (metric, bounds), calibrator, quantity in product(changes.items(), (*calibrators, AVERAGE), QUANTITIES):
         low, high = bounds or (np.nan, np.nan)
         change, p = ((low + high) / 2, 0.5 if low < 0 < high else 0.001) if bounds else (-0.02, np.nan)
-        rows.append((name, source, calibrator, metric, "delta", change, 0.01, low, high, p, groups))
+        rows.append((name, source, calibrator, metric, quantity, change, 0.01, low, high, p, groups))
     return frame("intervals", *rows)
 
 

@@ -270,7 +270,7 @@ WRONG: dict[str, tuple[object, ...]] = {  # place -> values that cannot be there
     **{"dask.address": ("ip:8786", "http://ip:8786", "tcp://ip"), "train.members": (0,), "datasets": ({},)},
     **{"train.alternatives": (["member_9"],), "datasets.Bad-Name": (NAMED,), "datasets.wands.source": ("magic",)},
     **{"datasets.wands.preset": ("clean",), "datasets.wands.rows": (5,), "datasets.wands.residual": (-1,)},
-    **{"datasets.wands.class_weight": ("heavy",), "datasets.wands.revision": ("main",)},
+    **{"datasets.wands.class_weight": ("heavy",), "datasets.wands.revision": ("main", "0123abc")},
 }
 CONTRADICTIONS = (
     ("protocol.parts", [0.5, 0.25, 0.2], "sum to 0.95"),

@@ -26,7 +26,7 @@ from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tasks.tables.verdict import FOLDER, NOT_COMPARABLE, PLACE, printed, verdict_table
 from tasks.tables.verdict import TABLES as PAPER_TABLES
 from tests import report_data
-from tests.report_data import BETTER, DECREASE, EMPTY, INCREASE, NOTHING, Made, frame, made, runs_of
+from tests.report_data import BETTER, DECREASE, EMPTY, INCREASE, NOTHING, QUANTITIES, Made, frame, made, runs_of
 
 PRINTED = [table.key for table in PAPER_TABLES]
 MEASURED = dict.fromkeys([*variants_for("paper"), *OURS], metrics_of(Reliability)) | {
@@ -72,8 +72,8 @@ def as_latex(name: str, runs: Runs) -> str:
 def changes(*sets: tuple[str, float, float | None], calibrator: str = "average", metric: str = "nll_correct"):
     """Intervals of the changes of data sets, each with its p-value."""
     return frame("intervals", *(
-        (dataset, "simulated", calibrator, metric, "delta", value, 0.05, value - 0.1, value + 0.1, p, 40)
-        for dataset, value, p in sets
+        (dataset, "simulated", calibrator, metric, quantity, value, 0.05, value - 0.1, value + 0.1, p, 40)
+        for (dataset, value, p), quantity in product(sets, QUANTITIES)
     ))  # fmt: skip
 
 
@@ -190,17 +190,15 @@ def test_a_calibrator_that_ran_beside_those_asked_for_is_told_and_counts_in_no_m
 
 
 def test_rivals_are_means_over_seeds_for_each_number_of_rows():
+    ways = ((1000, "matrix", "confidence"), (500, "matrix", "mrp"), (500, "ts", "confidence"), (500, "ts", "mrp"))
     rows = [
-        ("wands", "hub", seed, 500, fit, 500 * (fit == 500), calibrator, variant, "aurc", seed / 10 + (fit > 500))
-        for calibrator, fit, variant in (
-            ("matrix", 1000, "confidence"), ("matrix", 500, "mrp"), ("ts", 500, "confidence"), ("ts", 500, "mrp"),
-        )
-        for seed in (1, 2, 3)
-    ]  # fmt: skip
+        ("wands", "hub", seed, 500, fit + (seed > 1), 500 * (fit == 500), *way, "aurc", seed / 10 + (fit > 500))
+        for (fit, *way), seed in product(ways, (1, 2, 3))
+    ]
     more = ("wands", "official", 1, 900, 900, 900, "ts", "mrp", "aurc", 0.0)
     table = TABLES["rivals"](replace(EMPTY, rivals=frame("rivals", *rows, more)))
     assert table["calibrator"].to_list() == ["ts", "matrix", "matrix", "ts"]
-    assert table["calibrator_fit_rows"].to_list() == [500, 500, 1000, 900]
+    assert table["calibrator_fit_rows"].to_list() == [501, 501, 1001, 900]  # of which two seeds have one more
     whole = table.row(2, named=True)
     assert np.isclose(whole["aurc_conf"], 1.2)
     assert np.isclose(whole["aurc_conf_std"], 0.1)
@@ -221,6 +219,12 @@ def test_an_option_or_an_alternative_of_its_own_stands_beside_its_default_over_t
     table = TABLES["sensitivity"](runs).filter(dataset="mslr_web10k", calibrator="ts")
     (row,) = table.filter(option=option, variant=variant, metric="aurc").to_dicts()
     assert (row["difference"], row["value"] - row["default"]) == (difference, difference)
+
+
+def test_a_data_set_is_described_by_its_rows_its_groups_and_the_shares_of_its_labels():
+    (row,) = TABLES["datasets"](report_data.together([made(rows=600, groups=60)])).to_dicts()
+    assert (row["rows_test"], row["groups_test"], row["labels"]) == (600, 60, "no/maybe/yes")
+    assert row["class_priors_train"] == "0.333/0.333/0.333"
 
 
 def test_holm_is_over_the_papers_data_sets_and_over_ones_own_apart():
@@ -538,7 +542,7 @@ def paper_runs(source: str = "hub", **others: str) -> Runs:
     cells = sorted({(dataset, calibrator, metric) for dataset, calibrator, _, metric in values})
     intervals = (
         (dataset, sources[dataset], calibrator, metric, quantity, 0.0, ERROR, -1.0, 1.0, None, 40)
-        for (dataset, calibrator, metric), quantity in product(cells, ("before", "after", "delta"))
+        for (dataset, calibrator, metric), quantity in product(cells, QUANTITIES)
         if not metric.endswith(("_share", "null_p95"))
     )
     sizes = {row["dataset"]: row["n_classes"] for row in csv("simplex_projection")}
