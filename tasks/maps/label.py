@@ -16,10 +16,11 @@ from scipy.special import expit
 from tasks.maps.apply import Progress, scored_file
 from tasks.maps.document import MapDocument
 from tasks.maps.labelled import grouped_by
+from tasks.predictions.columns import listed
 from tasks.predictions.files import as_frame, notes_on, numbered, opened
 from tasks.predictions.output import check_output, separator_for, write_frame
 from tasks.predictions.reading import AS_NAMED, Reading
-from tasks.predictions.rows import WEIGHT, listed
+from tasks.predictions.rows import WEIGHT
 from tasks.protocol.errors import BadInput
 
 EVENLY = 0.25  # of the rows: no weight is above four times that of rows that are all drawn alike

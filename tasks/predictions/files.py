@@ -15,9 +15,9 @@ import pyarrow as pa
 from polars.datatypes import DataTypeClass
 from pyarrow import csv, parquet
 
+from tasks.predictions.columns import FileRows
 from tasks.predictions.frames import FramePredictions
 from tasks.predictions.reading import AS_NAMED, Reading
-from tasks.predictions.rows import FileRows
 from tasks.predictions.text import SeparatedText
 from tasks.protocol.errors import BadInput
 from tasks.provenance.hashing import sha256_of_file
