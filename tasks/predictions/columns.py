@@ -32,7 +32,7 @@ class FileRows(NamedTuple):
         """BadInput names the first row where `wrong (n,)` holds, says `what` of its place, and how many there are."""
         if wrong.any():
             row, many = int(np.asarray(wrong).argmax()), int(wrong.sum())
-            more = f" ({many:,} of {len(wrong):,} rows are so)" if many > 1 else ""
+            more = f" ({many:,} of the {len(wrong):,} rows read with it are so)" if many > 1 else ""
             raise BadInput(f"{self.file}, {self.place(row)}: {what(row)}{more}")
 
     def refuse_missing(self, column: pl.Series, advice: str = "drop or fill the row") -> None:

@@ -169,6 +169,20 @@ def find_layout(
 
 def _layouts(names: Sequence[str], file: str, reading: Reading) -> dict[str | None, list[tuple[Kind, tuple[str, ...]]]]:
     """Each key of `KINDS`, and the columns that may be read so."""
+    decided, confidence = (reading.decision or "decision") in names, reading.confidence_column or "confidence"
+    return {
+        "logits": [] if reading.confidence_column else _with_logits(names, file, reading),
+        "confidence_only": [("confidence_only", (confidence,))] if decided and confidence in names else [],
+        "decision_only": [("decision_only", ())] if decided else [],
+    }
+
+
+def _with_logits(names: Sequence[str], file: str, reading: Reading) -> list[tuple[Kind, tuple[str, ...]]]:
+    """Columns of which logits can be made."""
+    if reading.probability is not None:
+        return [("probability", (reading.probability,))]
+    if reading.score is not None:
+        return [("score", (reading.score,))]
     layouts: list[tuple[Kind, tuple[str, ...]]] = []
     own: dict[Kind, str | None] = {"logits": reading.logits, "probabilities": reading.probabilities}
     for kind, name in [(kind, name) for kind, name in own.items() if name] or [(kind, kind) for kind in own]:
@@ -178,20 +192,11 @@ def _layouts(names: Sequence[str], file: str, reading: Reading) -> dict[str | No
         numbers = sorted(int(end) for end in ends if re.fullmatch(r"0|[1-9]\d*", end))
         split = tuple(f"{name}_{number}" for number in numbers)
         if len(split) == 1 or numbers != list(range(len(split))):
-            how = "they must be numbered 0, 1, ... with none left out, one for each label"
-            raise BadInput(f"{file} has the columns {', '.join(split)}; {how}")
+            asked = "they must be numbered 0, 1, ... with none left out, one for each label"
+            raise BadInput(f"{file} has the columns {', '.join(split)}; {asked}")
         if split:
             layouts.append((kind, split))
-    if reading.probability is not None:
-        layouts = [("probability", (reading.probability,))]
-    elif reading.score is not None:
-        layouts = [("score", (reading.score,))]
-    decided, confidence = (reading.decision or "decision") in names, reading.confidence_column or "confidence"
-    return {
-        "logits": layouts if reading.confidence_column is None else [],
-        "confidence_only": [("confidence_only", (confidence,))] if decided and confidence in names else [],
-        "decision_only": [("decision_only", ())] if decided else [],
-    }
+    return layouts
 
 
 def checked_rows(
