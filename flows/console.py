@@ -16,6 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TaskID, TimeElapsedColumn
 
 from tasks.protocol import errors, store
 
+PANEL = "How the file is read"
 ANNOTATED: Any = Annotated  # of types that are known when it runs
 Said = TypeVar("Said")
 
@@ -34,7 +35,7 @@ def with_options(value: type, name: str, *, without: tuple[str, ...] = ()) -> Ca
             spellings = [name for name in (field.name, field.name.removesuffix("_column")) if name not in asked]
             flags = [f"--{spelling.replace('_', '-')}" for spelling in dict.fromkeys(spellings)]
             kind, words = get_args(hints[field.name])
-            annotation = ANNOTATED[kind, typer.Option(*flags, help=words)]
+            annotation = ANNOTATED[kind, typer.Option(*flags, help=words, rich_help_panel=PANEL)]
             by_name = inspect.Parameter.KEYWORD_ONLY
             if field.name not in without:
                 options.append(inspect.Parameter(field.name, by_name, default=field.default, annotation=annotation))

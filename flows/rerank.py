@@ -28,8 +28,10 @@ app = typer.Typer(
 )
 
 MapFile = Annotated[Path, typer.Option("--map", help="The map that fit wrote.")]
-Predictions = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of predictions.")]
-Labelled = Annotated[Path, typer.Option(help="A parquet, csv or jsonl file of predictions with their true label.")]
+Predictions = Annotated[Path, typer.Option(help="A file of predictions: parquet, csv, tsv, jsonl, json or xlsx.")]
+Labelled = Annotated[
+    Path, typer.Option(help="A file of predictions with their true label: parquet, csv, tsv, jsonl, json or xlsx.")
+]
 Group = Annotated[str | None, typer.Option(help="A column, such as the query, whose rows go together.")]
 Out = Annotated[Path | None, typer.Option(help="Where to write the JSON, in place of the output.")]
 of_columns = with_options(Reading, "reading", without=("label", "drop_unlabelled"))

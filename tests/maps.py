@@ -12,7 +12,8 @@ from tasks.calibrators.temperature import Temperature
 from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from tasks.maps.learn import Learned, learn_map
 from tasks.predictions import files
-from tasks.predictions.rows import FileRows, PredictedRows, checked_rows, find_layout
+from tasks.predictions.columns import FileRows
+from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
 from tasks.projection.curves import Confidence, Curves, SharedCurve
 from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks

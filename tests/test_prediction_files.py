@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from tasks.predictions import files
+from tasks.predictions.columns import FileRows, labels_in, numbers
 from tasks.predictions.files import columns_of, opened
 from tasks.predictions.output import in_order, write_beside
-from tasks.predictions.rows import FileRows, PredictedRows, checked_rows, find_layout, labels_in, numbers
+from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
 from tasks.protocol.errors import BadInput
 from tests.maps import NAMES, WRITE, small_pieces, write
 

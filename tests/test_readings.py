@@ -11,9 +11,10 @@ import pytest
 from scipy.special import softmax
 
 from flows import rerank
+from tasks.maps.apply import apply_map
 from tasks.maps.labelled import read_to_fit
 from tasks.predictions import files
-from tasks.predictions.files import opened, rows_of
+from tasks.predictions.files import columns_of, opened, rows_of
 from tasks.predictions.reading import Reading
 from tasks.protocol.errors import BadInput
 
@@ -56,6 +57,10 @@ def said(how: pl.Expr) -> pl.DataFrame:
     return TWO.with_columns(confidence=how)
 
 
+def numeric(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.cast(pl.String).select(pl.all().str.replace(",", ".", literal=True).cast(pl.Float64))
+
+
 def text(separator: str) -> str:
     """The frame as text, with decimal commas, where commas part no columns."""
     commas = TWO.cast(pl.String).with_columns(pl.all().str.replace(".", ",", literal=True), ä=pl.lit("ä"))
@@ -91,7 +96,6 @@ AS_STATED = {  # a file that says the same as TWO, and how it is read
     "semicolons, decimal commas, Windows": ("p.csv", text(";").encode("cp1252"), {}),
     "bars, UTF-16": ("p.csv", text("|").encode("utf-16"), {}),
     "tabs": ("p.tsv", text("\t").encode(), {}),
-    "tabs under another name": ("p.csv", text("\t").encode(), {}),
     "gzip": ("p.csv.gz", gzip.compress(TWO.write_csv().encode()), {}),
     "a JSON list": ("p.json", TWO, {}),
 }
@@ -102,6 +106,7 @@ def test_a_judge_says_the_same_in_whatever_form_a_person_has_it(name, rows, how,
     assert same(read(rows, tmp_path / name, **how), read(TWO, tmp_path / "own.parquet"))
 
 
+FORMS = {row[0]: name for name, row in AS_STATED.items()} | {"p.csv": "semicolons, decimal commas, Windows"}
 OF_ONE = TWO.select("label", p=OF_SECOND)
 SCORES = pl.DataFrame({"s": np.random.default_rng(0).normal(size=300), "label": TWO["label"]})
 THREE = maps.predictions(300).drop("group")
@@ -143,6 +148,16 @@ def test_columns_say_the_same_as_ours(ours, rows, how, tmp_path):
     expected = read(ours, tmp_path / "own.parquet")
     for name in ("p.csv", "p.parquet"):
         assert same(read(rows, tmp_path / name, **how), expected)
+
+
+@pytest.mark.parametrize("out", maps.WRITE)
+@pytest.mark.parametrize("name", ["p.csv", "p.tsv", "p.csv.gz", "p.json"])
+def test_what_is_written_beside_rows_is_the_same_whatever_they_came_in(name, out, tmp_path):
+    document, both = maps.document(confidence_only=True, n_labels=2), []
+    for source, rows in ((name, AS_STATED[FORMS[name]][1]), ("own.parquet", TWO)):
+        apply_map(document, save(rows, tmp_path / source), tmp_path / f"o{out}")
+        both.append(columns_of(opened(tmp_path / f"o{out}"), ["confidence", "reliability", "review_rank"]))
+    assert numeric(both[0]).equals(numeric(both[1]))
 
 
 def test_a_judge_with_words_is_typed_through_every_command(tmp_path, capsys, monkeypatch):
@@ -189,7 +204,7 @@ REFUSED = {  # a frame, how it is read, and what is said
         "name yours: --decision pred --confidence-column conf --label y_true",
     ),
     "a truth of another name": (TWO.rename({"label": "gold"}), {}, "no column label, .* name yours: --label gold"),
-    "names": (labels({0: "not ok", 1: "ok"}), {}, "--labels 'not ok,ok' .300 of 300 rows"),
+    "names": (labels({0: "not ok", 1: "ok"}), {}, "--labels 'not ok,ok' .300 of the 300 rows"),
     "-1 and 1": (labels({0: -1, 1: 1}), {}, "line [0-9]+: .* is '-1'.* --labels -1,1 "),
     "1 to K": (
         LISTS.with_columns(pl.col("label") + 1, probabilities=pl.Series(IN_TEXT)),
@@ -197,11 +212,11 @@ REFUSED = {  # a frame, how it is read, and what is said
         "is 3, not one of 0..2; name .* --labels 1,2,3 ",
     ),
     "an ambiguous name": (labels({0: "OK", 1: "Ok"}), {"names": "ok,oK"}, "'OK'; the labels are ok, oK"),
-    "words": (said(pl.lit("high")), {}, "'high', not a number; .* --confidence-words 'high=.' .300 of 300"),
+    "words": (said(pl.lit("high")), {}, "'high', not a number; .* --confidence-words 'high=.' .300 of the 300"),
     "0 to 100": (said(HUNDREDTHS), {}, "it must lie in .0, 1.; if it is in percent, say so with --percent"),
     "no lists": (LISTS.with_columns(probabilities=pl.lit("[a, b]")), {}, "line 2: .* is '.a, b.', no list of numbers"),
     "no label": (TWO.with_columns(label=pl.lit(" ")), {"drop_unlabelled": True}, "has no rows with a label"),
-    "a missing label": (TWO.with_columns(label=None), {}, "label is missing; .* --drop-unlabelled .300 of 300"),
+    "a missing label": (TWO.with_columns(label=None), {}, "label is missing; .* --drop-unlabelled .300 of the 300"),
     "one of three": (OF_ONE, {"probability": "p", "names": "a,b,c"}, "of one of two labels, where there are 3"),
     "no such label": (OF_ONE, {"probability": "p", "positive": "2"}, "--positive is '2'; the labels are 0, 1"),
     "an infinite score": (SCORES.with_columns(s=np.inf), {"score": "s", "border": 0.0}, "must be finite"),

@@ -23,11 +23,12 @@ from scipy.special import expit
 from tasks.maps.document import MapDocument
 from tasks.maps.labelled import grouped_by
 from tasks.maps.reliability_map import FittedMap
+from tasks.predictions.columns import listed
 from tasks.predictions.files import ParquetPredictions, Predictions, as_frame, notes_on, numbered, opened, rows_of
 from tasks.predictions.frames import FramePredictions
 from tasks.predictions.output import Added, check_output, in_order, write_beside
 from tasks.predictions.reading import AS_NAMED, Reading
-from tasks.predictions.rows import Layout, checked_rows, find_layout, listed
+from tasks.predictions.rows import Layout, checked_rows, find_layout
 from tasks.predictions.signals import group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import temporary_beside

@@ -11,15 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from scipy.special import expit
 
 from tasks.maps.apply import Progress, scored_file
 from tasks.maps.document import MapDocument
 from tasks.maps.labelled import grouped_by
+from tasks.predictions.columns import listed
 from tasks.predictions.files import as_frame, notes_on, numbered, opened
 from tasks.predictions.output import check_output, separator_for, write_frame
 from tasks.predictions.reading import AS_NAMED, Reading
-from tasks.predictions.rows import WEIGHT, listed
+from tasks.predictions.rows import WEIGHT
 from tasks.protocol.errors import BadInput
 
 EVENLY = 0.25  # of the rows: no weight is above four times that of rows that are all drawn alike
@@ -81,9 +83,9 @@ def label_next(
             "the map reads signals of whole groups, which single rows do not hold; fit without them to draw rows"
         )
     layout, scores = scored_file(document, file, progress)
-    lists = ("logits", "probabilities") if file.text is None else ()  # in text they are as they should be
-    split = out.suffix == ".csv" and len(layout.columns) == 1 and layout.kind in lists
-    check_output(file, out, split=layout.columns if split else ())
+    in_csv = layout.columns if out.suffix == ".csv" else ()
+    lists = [name for name in in_csv if pa.types.is_nested(file.schema.field(name).type)]
+    check_output(file, out, split=lists)
     if not 0 < rows <= len(scores):
         raise BadInput(f"--rows is {rows:,}, and {predictions} has {len(scores):,} rows; ask for 1 to as many")
     decision, reliability = scores["decision"].to_numpy(), expit(scores["logit"].to_numpy())
@@ -94,8 +96,7 @@ def label_next(
         frame, here = as_frame(batch, predictions), drawn[(drawn >= first) & (drawn < first + len(batch))]
         pieces.append(frame[here - first])
     frame = pl.concat(pieces)
-    if split:
-        name = layout.columns[0]
+    for name in lists:
         values = frame[name].arr.to_list() if isinstance(frame.schema[name], pl.Array) else frame[name]
         places = [values.list.get(place).alias(f"{name}_{place}") for place in range(document.n_labels)]
         frame = frame.drop(name).hstack(places)

@@ -16,17 +16,9 @@ import polars as pl
 from tasks.calibrators.identity import Identity
 from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import FittedMap, Scored
+from tasks.predictions.columns import FileRows, labels_in, unlabelled
 from tasks.predictions.files import Predictions, columns_of, notes_on, rows_of
-from tasks.predictions.rows import (
-    FileRows,
-    Layout,
-    PredictedRows,
-    checked_rows,
-    find_layout,
-    labels_in,
-    questions,
-    unlabelled,
-)
+from tasks.predictions.rows import Layout, PredictedRows, checked_rows, find_layout, questions
 from tasks.predictions.signals import COMPUTED, Signal, group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import ProtocolParams

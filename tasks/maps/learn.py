@@ -13,7 +13,8 @@ from tasks.maps.document import Calibration, Candidate, Fold, HeldOut, MapDocume
 from tasks.maps.drift import reference
 from tasks.maps.evaluate import spread_and_shuffled
 from tasks.maps.labelled import check_enough, divide
-from tasks.predictions.rows import PredictedRows, listed
+from tasks.predictions.columns import listed
+from tasks.predictions.rows import PredictedRows
 from tasks.predictions.signals import Signal
 from tasks.projection.variants import VARIANTS
 from tasks.protocol.errors import BadInput, mistakes

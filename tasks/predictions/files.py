@@ -15,9 +15,9 @@ import pyarrow as pa
 from polars.datatypes import DataTypeClass
 from pyarrow import csv, parquet
 
+from tasks.predictions.columns import FileRows
 from tasks.predictions.frames import FramePredictions
 from tasks.predictions.reading import AS_NAMED, Reading
-from tasks.predictions.rows import FileRows
 from tasks.predictions.text import SeparatedText
 from tasks.protocol.errors import BadInput
 from tasks.provenance.hashing import sha256_of_file
@@ -26,7 +26,7 @@ from tasks.sources.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_c
 BLOCK = 2**22  # bytes of text that are read at once
 PIECE = 2**26  # bytes of parquet, unpacked, that are read at once, and so the size of a row group that is written
 PIECE_ROWS = 2**17  # and no more rows than this
-LARGEST_WHOLE = 2**28  # bytes of a file that cannot be read in pieces
+LARGEST_WHOLE = 2**27  # bytes of a file that cannot be read in pieces
 CSV = "a whole csv file"
 ANEW = "write the predictions anew"
 STRING = r'"(?:[^"\\]|\\.)*"[ \t\r]*:?'  # of JSON; a colon follows a key

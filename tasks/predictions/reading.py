@@ -34,7 +34,7 @@ class Reading:
     score: Annotated[
         str | None, "The column of a ranker's scores: above --border it decides for one of two labels."
     ] = None
-    border: Annotated[float | None, "The score from which on that label is decided."] = None
+    border: Annotated[float | None, "The score above which that label is decided."] = None
     positive: Annotated[str | None, "The label of --probability or --score; without it the second."] = None
     drop_unlabelled: Annotated[bool, "Leave rows without a label away."] = False
 

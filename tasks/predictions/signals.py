@@ -14,7 +14,8 @@ import polars as pl
 from pydantic import Field
 from scipy.special import softmax
 
-from tasks.predictions.rows import FileRows, PredictedRows, listed, numbers
+from tasks.predictions.columns import FileRows, listed, numbers
+from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 from tasks.protocol.values import Number, Positive, Value
 
