@@ -156,6 +156,7 @@ FRAME = ROWS.drop("label")
         ({}, (LOGITS, LABEL, GROUP[:9]), "groups has the shape"),
         ({}, (ROWS, LABEL), "X has a column label, and y is given too"),
         ({}, (FRAME,), "X has no column label"),
+        ({}, (FRAME.to_pandas().assign(x=[1, "a"] * 300), LABEL), "X is no sound frame"),
         ({}, (FRAME, LABEL, "query"), "X has no column query"),
         ({}, (np.where(LOGITS > 9e9, 0, np.nan), LABEL), r"X, row 0 \(from 0\): logits 0 is nan"),
         ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but those of this row do not sum to 1; say what they are"),
@@ -196,7 +197,9 @@ def test_one_command_writes_the_page_of_ones_own_predictions_and_the_map_beside_
     assert "<b>bad" not in page.split("<script>")[0]
     assert page.count("<figure") == 3
     assert not re.search('(src|href)="http', page)
-    assert re.search(r"apply --map \S+report\.map\.json --predictions new\.parquet .* --logits raw --cut 0\.\d+", page)
+    assert re.search(
+        r"apply --map \S+report\.map\.json --predictions new\.parquet .* --coverage 0\.7 --logits raw<", page
+    )
     rerank.fit(file, tmp_path / "map.json", labels=asked[1], group="group", logits="raw")
     written, alone = (ReliabilityMap.load(tmp_path / name).document_ for name in ("report.map.json", "map.json"))
     assert learned(written) == learned(alone)

@@ -44,12 +44,10 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
     """
     document, evaluation = judged.document, judged.evaluation()
     cuts = {target: judged.cuts(target_accuracy=target) for target in TARGETS}
-    found = [cut.cut for cut in cuts.values() if cut.cut is not None]
-    how = f"--cut {found[0]}" if found else "--coverage 0.7"
     numbers, source = evaluation.to_dict(), document.source
+    of_groups = f" in {numbers['groups']:,} groups" if numbers["grouped"] else ""
     tables = [
-        Table("Errors found", ERRORS_FOUND, *_of_reviews(numbers["reviews"])),
-        Table("Cuts", " ".join(["Each is looked for by itself.", *cuts[TARGETS[0]].notes]), *_of_cuts(cuts)),
+        Table("Cuts", " ".join([CUTS, *cuts[TARGETS[0]].notes]), *_of_cuts(cuts)),
         Table("Label by label", LABELS, *_of_labels(numbers["labels"], numbers["agreement"]["labels"])),
         Table("What was chosen from", CANDIDATES, *_of_candidates(recommended.to_dict())),
     ]
@@ -60,13 +58,13 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
         verdict=_sentences(evaluation),
         notes=evaluation.notes,
         command=f"python -m flows.rerank apply --map {shlex.quote(str(map_file))} --predictions new.parquet"
-        f" --out scored.parquet{_options(reading)} {how}",
+        f" --out scored.parquet --coverage 0.7{_options(reading)}",
         map=map_file.name,
         figures=_figures(judged),
         tables=[table for table in tables if table.rows],
         facts={
             "labels": ", ".join(document.shown_names),
-            "rows that are judged": f"{numbers['rows']:,} in {numbers['groups']:,} groups",
+            "rows that are judged": f"{numbers['rows']:,}{of_groups}",
             "correct decisions": _share(numbers["accuracy"]),
             "the map": document.described,
             "predictions": f"{source.file}, SHA-256 {source.sha256}",
@@ -76,7 +74,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
     )
 
 
-ERRORS_FOUND = "Errors per 1,000 reviews of the decisions that are least sure, by each of the two."
+CUTS = "Each is looked for by itself. `apply` takes one with --cut, in place of --coverage."
 LABELS = "How often each decision is right, and how often it is said to be, on the mean; of the true ones, how many."
 CANDIDATES = "Log loss of the probability of a correct decision, on rows that the fit had not seen."
 
@@ -143,7 +141,7 @@ def _of_cuts(cuts: dict[float, Any]) -> tuple[tuple[str, ...], list[list[str]]]:
     def row(target: float, overall: Numbers) -> list[str]:
         if overall["cut"] is None:
             return [f"{target:.0%}", "none", "", "", overall["why"]]
-        numbers = f"{overall['cut']:.4g}", f"{overall['coverage']:.1%}", f"{overall['accuracy']:.1%}"
+        numbers = str(overall["cut"]), f"{overall['coverage']:.1%}", f"{overall['accuracy']:.1%}"
         return [f"{target:.0%}", *numbers, f"{overall['automatic']:,} of {overall['rows']:,} labelled rows"]
 
     columns = "accuracy that is wanted", "least reliability", "automatic", "of them correct here", "seen on"
@@ -161,22 +159,6 @@ def _of_labels(labels: list[Numbers], agreed: list[Numbers]) -> tuple[tuple[str,
             _share(whole["recall"]),
         ]
         for label, whole in zip(labels, agreed, strict=True)
-    ]
-
-
-def _of_reviews(reviews: list[Numbers]) -> tuple[tuple[str, ...], list[list[str]]]:
-    def number(value: float | None, form: str = ",.0f") -> str:
-        return "" if value is None else format(value, form)
-
-    columns = "reviewed", "at random", "by confidence", "by reliability", "change", "95% interval"
-    return columns, [
-        [
-            f"{budget['reviewed']:.0%}",
-            *(number(budget[name]) for name in ("at_random", "confidence", "reliability")),
-            number(budget["change"], "+,.0f"),
-            "" if budget["low"] is None else f"{budget['low']:+,.0f} to {budget['high']:+,.0f}",
-        ]
-        for budget in reviews
     ]
 
 
