@@ -45,9 +45,10 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
     document, evaluation = judged.document, judged.evaluation()
     cuts = {target: judged.cuts(target_accuracy=target) for target in TARGETS}
     numbers, source = evaluation.to_dict(), document.source
+    beware = [note for note in cuts[TARGETS[0]].notes if note not in judged.notes]
     of_groups = f" in {numbers['groups']:,} groups" if numbers["grouped"] else ""
     tables = [
-        Table("Cuts", " ".join([CUTS, *cuts[TARGETS[0]].notes]), *_of_cuts(cuts)),
+        Table("Cuts", " ".join([CUTS, *beware]), *_of_cuts(cuts)),
         Table("Label by label", LABELS, *_of_labels(numbers["labels"], numbers["agreement"]["labels"])),
         Table("What was chosen from", CANDIDATES, *_of_candidates(recommended.to_dict())),
     ]
@@ -74,7 +75,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
     )
 
 
-CUTS = "Each is looked for by itself. `apply` takes one with --cut, in place of --coverage."
+CUTS = "Each is looked for by itself. The command above takes one with --cut, in place of --coverage."
 LABELS = "How often each decision is right, and how often it is said to be, on the mean; of the true ones, how many."
 CANDIDATES = "Log loss of the probability of a correct decision, on rows that the fit had not seen."
 
