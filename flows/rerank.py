@@ -17,8 +17,9 @@ from tasks.predictions.reading import AS_NAMED, Reading, listed_names
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE
 from tasks.protocol.errors import BadInput, printable
 from tasks.protocol.params import Protocol
-from tasks.protocol.store import check_place
+from tasks.protocol.store import check_place, write_text
 
+MAP = ".map.json"  # how the map ends that lies beside a page
 app = typer.Typer(
     help="Which of your model's decisions can be used as they are, and which go to review?",
     no_args_is_help=True,
@@ -32,6 +33,18 @@ Predictions = Annotated[Path, typer.Option(help="A file of predictions: parquet,
 Labelled = Annotated[
     Path, typer.Option(help="A file of predictions with their true label: parquet, csv, tsv, jsonl, json or xlsx.")
 ]
+Calibrator = Annotated[str | None, typer.Option(help=f"{', '.join(CALIBRATORS)}. By default ts, without logits uncal.")]
+Variant = Annotated[
+    str, typer.Option(help=f"auto recommends one of the first {len(AUTOMATIC)} of {', '.join(DEPLOYABLE)}.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Protocol seed, under which the rows are dealt in folds.")]
+Labels = Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")]
+Signals = Annotated[
+    str | None, typer.Option(help="Columns that may say how sure a decision is; group_rank, group_gap with --group.")
+]
+HoldOut = Annotated[
+    float, typer.Option(min=0, max=0.9, help="Share of the rows to keep aside, for evaluate and thresholds.")
+]
 Group = Annotated[str | None, typer.Option(help="A column, such as the query, whose rows go together.")]
 Out = Annotated[Path | None, typer.Option(help="Where to write the JSON, in place of the output.")]
 of_columns = with_options(Reading, "reading", without=("label", "drop_unlabelled"))
@@ -43,53 +56,63 @@ of_labelled_columns = with_options(Reading, "reading")
 def fit(
     predictions: Labelled,
     out: Annotated[Path, typer.Option(help="Where to write the map.")],
-    calibrator: Annotated[
-        str | None, typer.Option(help=f"{', '.join(CALIBRATORS)}. By default ts, without logits uncal.")
-    ] = None,
-    variant: Annotated[
-        str, typer.Option(help=f"auto recommends one of the first {len(AUTOMATIC)} of {', '.join(DEPLOYABLE)}.")
-    ] = "auto",
-    seed: Annotated[int, typer.Option(min=0, help="Protocol seed, under which the rows are dealt in folds.")] = 1,
+    calibrator: Calibrator = None,
+    variant: Variant = "auto",
+    seed: Seed = 1,
     group: Group = None,
-    labels: Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")] = None,
+    labels: Labels = None,
     protocol: Annotated[
         Protocol, typer.Option(help="paper: the parts and fits of the paper's tables, its leaks among them.")
     ] = "own",
-    signals: Annotated[
-        str | None,
-        typer.Option(help="Columns that may say how sure a decision is; group_rank, group_gap with --group."),
-    ] = None,
-    hold_out: Annotated[
-        float, typer.Option(min=0, max=0.9, help="Share of the rows to keep aside, for evaluate and thresholds.")
-    ] = 0.0,
+    signals: Signals = None,
+    hold_out: HoldOut = 0.0,
     target: Annotated[
         float | None, typer.Option(help="Say how many rows it takes to know the gain to this much log loss.")
     ] = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
-    from tasks.maps.answers import fit_map
     from tasks.maps.document import save_map
 
     check_place(out, predictions)
-    names = listed_names("--labels", labels, "bad,fair,good", 2)
-    asked = listed_names("--signals", signals, "length,source") or ()
-    if calibrator in CALIBRATORS and CALIBRATORS[calibrator].settings:
-        say([f"Fitting the calibrator {calibrator}, which with many labels or rows may take a minute or more."])
-    document, recommended = fit_map(
-        opened(predictions, reading),
-        calibrator=calibrator,
-        variant=variant,
-        seed=seed,
-        group=group,
-        names=names,
-        signals=asked,
-        hold_out=hold_out,
-        protocol=protocol,
-        target=target,
+    asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
+    document, recommended = _fitted(
+        opened(predictions, reading), labels, signals, **asked, protocol=protocol, target=target
     )
     save_map(document, out)
     return say([*recommended.notes, *recommended.lines, f"{out}: {document.described}."])
+
+
+@app.command()
+@of_labelled_columns
+def report(
+    predictions: Labelled,
+    out: Annotated[Path, typer.Option(help="Where to write the page, an .html file; the map lies beside it.")],
+    calibrator: Calibrator = None,
+    variant: Variant = "auto",
+    seed: Seed = 1,
+    group: Group = None,
+    labels: Labels = None,
+    signals: Signals = None,
+    hold_out: HoldOut = 0.0,
+    reading: Reading = AS_NAMED,
+) -> list[str]:
+    """Fit a map, judge it on rows that its fit has not seen, and write one page of that, with the map beside it."""
+    map_file = out.with_suffix(MAP)
+    check_place(out, predictions)
+    check_place(map_file, predictions)
+    if out.suffix != ".html":
+        raise BadInput(f"{out} is to be a page; name it so that it ends in .html")
+    asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
+    document, recommended = _fitted(file := opened(predictions, reading), labels, signals, **asked)
+    from tasks.maps.answers import Judged
+    from tasks.maps.document import save_map
+    from tasks.maps.page import page
+
+    text = page(Judged.read(document, file), recommended, map_file, reading)
+    save_map(document, map_file)
+    write_text(out, text)
+    return say([*recommended.notes, *recommended.lines, f"{map_file}: {document.described}.", f"{out}: the page."])
 
 
 @app.command()
@@ -200,6 +223,16 @@ def __getattr__(name: str) -> Any:
     from tasks.maps.estimator import ReliabilityMap
 
     return ReliabilityMap
+
+
+def _fitted(file: Any, labels: str | None, signals: str | None, **asked: Any) -> Any:
+    from tasks.maps.answers import fit_map
+
+    named: dict[str, Any] = {"names": listed_names("--labels", labels, "bad,fair,good", 2)}
+    named["signals"] = listed_names("--signals", signals, "length,source") or ()
+    if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings:
+        say([f"Fitting the calibrator {key}, which with many labels or rows may take a minute or more."])
+    return fit_map(file, **named, **asked)
 
 
 def _loaded(map_file: Path) -> Any:

@@ -87,7 +87,8 @@ def written(out: Path, *endings: str) -> Iterator[Path]:
     record = MADE / f"{hashlib.sha256(str(place).encode()).hexdigest()}.json"
     if place.exists() and not (record.exists() and read_json(record)["sha256"] == sha256_of_file(place)):
         raise BadInput(f"{place} is there already, and not as a form has made it; name another file")
-    yield place
+    with written(place.with_suffix(rerank.MAP), ".json") if place.suffix == ".html" else nullcontext():  # beside it
+        yield place
     write_json(record, {"file": str(place), "sha256": sha256_of_file(place)})
 
 
@@ -138,47 +139,45 @@ def form(command: Callable[..., list[str] | str], run_name: str, *endings: str) 
             lines = said if isinstance(said, list) else ["```sql", said, "```"]
             create_markdown_artifact(key=key, markdown="\n".join(f"{line}  " for line in lines))
 
-    key, asked = f"rerank-{command.__name__}", inspect.signature(command)
+    key = f"rerank-{command.__name__}"
     run.__name__ = run.__qualname__ = key.replace("-", "_")  # under which the runner looks for it here
     run.__doc__ = command.__doc__
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            parameter.replace(
-                annotation=STRICTER.get(name, parameter.annotation),
-                kind=inspect.Parameter.KEYWORD_ONLY,
-                default=inspect.Parameter.empty if name == "out" else parameter.default,
-            )
-            for name, parameter in asked.parameters.items()
-        ]
-    )
+    parameters = [
+        parameter.replace(
+            annotation=STRICTER.get(name, parameter.annotation),
+            kind=inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if name == "out" else parameter.default,
+        )
+        for name, parameter in inspect.signature(command).parameters.items()
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return flow(name=key, flow_run_name=run_name)(run)
 
 
 rerank_fit = form(rerank.fit, "fit/{out}", ".json")
+rerank_report = form(rerank.report, "report/{out}", ".html")
 rerank_apply = form(rerank.apply, "apply/{out}", ".parquet", ".csv", ".jsonl")
 rerank_evaluate = form(rerank.evaluate, "evaluate/{predictions}", ".json")
 rerank_label = form(rerank.label, "label/{out}", ".csv", ".parquet", ".jsonl")
 rerank_thresholds = form(rerank.thresholds, "thresholds/{predictions}", ".json")
 rerank_sql = form(rerank.sql, "sql/{dialect}")
-RERANK = (rerank_fit, rerank_apply, rerank_evaluate, rerank_label, rerank_thresholds, rerank_sql)
+RERANK = (rerank_fit, rerank_report, rerank_apply, rerank_evaluate, rerank_label, rerank_thresholds, rerank_sql)
 
 
 def deployments(params: Params) -> list[RunnerDeployment]:
     """Everything that is served: the refresh on its schedule, and the rest on demand."""
-    made: list[Any] = [  # awaitable by its type, but not here
-        refresh.to_deployment("refresh", cron=params.schedule.refresh, concurrency_limit=1),
-        knowing(params.datasets).to_deployment("reliability"),
-        *(form.to_deployment(form.name) for form in RERANK),
-    ]
-    return made
+    scheduled = refresh.to_deployment("refresh", cron=params.schedule.refresh, concurrency_limit=1)
+    chosen = knowing(params.datasets).to_deployment("reliability")
+    made: list[Any] = [scheduled, chosen, *(form.to_deployment(form.name) for form in RERANK)]
+    return made  # awaitable by their type, but not here
 
 
 def knowing(datasets: Iterable[str]) -> Flow[..., None]:
     """`reliabilities`, whose form offers these data sets alone: it cannot know them at import, when nothing is read."""
     form, asked = reliabilities.with_options(), inspect.signature(reliabilities)
     offered = Field(min_length=1, json_schema_extra={"items": {"type": "string", "enum": list(datasets)}})
-    names = asked.parameters["datasets"].replace(annotation=Annotated[list[str], offered])
-    parameters = asked.parameters | {"datasets": names}
+    parameters = dict(asked.parameters)
+    parameters["datasets"] = parameters["datasets"].replace(annotation=Annotated[list[str], offered])
     form.__signature__ = asked.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
     return form
 

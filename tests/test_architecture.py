@@ -22,7 +22,7 @@ LIBRARIES = {file: {name.split(".")[0] for name in names} for file, names in IMP
 GROUND = {"metrics", "protocol", "provenance", "sources"}
 ABOVE = {  # rooms that may import others beside the ground
     "projection": {"calibrators"},  # the whole vector is read by a recalibration
-    "maps": {"calibrators", "projection", "predictions"},
+    "maps": {"calibrators", "projection", "predictions", "figures", "page"},
     "tables": {"calibrators", "projection"},  # whose results they show
     "figures": {"calibrators", "projection"},
     "page": {"tables", "figures"},

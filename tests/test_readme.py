@@ -55,7 +55,8 @@ def test_a_classifier_of_scikit_learn_is_routed(folder):
     model = LogisticRegression().fit(features[:300], label[:300])
     names = {"model": model, "X_val": features[300:], "y_val": label[300:], "X_new": features[:100]}
     exec(block("predict_proba"), names)
-    assert routed(folder)["decision"].to_list() == model.predict(features[:100]).tolist()
+    assert names["routed"]["decision"].tolist() == model.predict(features[:100]).tolist()
+    assert sum(names["routed"]["route"] == "automatic") == 70
 
 
 def test_the_saved_logits_of_a_cross_encoder_are_routed(folder):
@@ -110,7 +111,15 @@ def test_every_command_of_rerank_in_the_readme_runs_in_its_order(folder, capsys)
         made = maps.predictions(900, shift=2.0, seed=seed)
         (made.drop("label") if name == "new" else made).write_parquet(f"{name}.parquet")
     commands = re.findall(r"^python -m flows\.rerank (.*)$", README, flags=re.MULTILINE)
-    assert {shlex.split(each)[0] for each in commands} == {"fit", "apply", "evaluate", "thresholds", "sql", "label"}
+    assert {shlex.split(each)[0] for each in commands} == {
+        "report",
+        "fit",
+        "apply",
+        "evaluate",
+        "thresholds",
+        "sql",
+        "label",
+    }
     for command in commands:
         rerank.app(shlex.split(command), standalone_mode=False)
     assert "CASE" in capsys.readouterr().out

@@ -1,6 +1,10 @@
 """`ReliabilityMap` on arrays and frames: the numbers of the commands, the kind that came in, scikit-learn's ways."""
 
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import maps
 import numpy as np
@@ -20,6 +24,7 @@ from flows import rerank
 from flows.rerank import ReliabilityMap
 from tasks.protocol.errors import BadInput
 
+ROOT = Path(__file__).resolve().parent.parent
 ROWS, NEW = maps.predictions(600), maps.predictions(200, seed=1)
 LOGITS, LABEL, GROUP = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy(), ROWS["group"].to_numpy()
 KINDS = {
@@ -151,6 +156,7 @@ FRAME = ROWS.drop("label")
         ({}, (LOGITS, LABEL, GROUP[:9]), "groups has the shape"),
         ({}, (ROWS, LABEL), "X has a column label, and y is given too"),
         ({}, (FRAME,), "X has no column label"),
+        ({}, (FRAME.to_pandas().assign(x=[1, "a"] * 300), LABEL), "X is no sound frame"),
         ({}, (FRAME, LABEL, "query"), "X has no column query"),
         ({}, (np.where(LOGITS > 9e9, 0, np.nan), LABEL), r"X, row 0 \(from 0\): logits 0 is nan"),
         ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but those of this row do not sum to 1; say what they are"),
@@ -178,3 +184,67 @@ def test_rows_of_a_vendor_with_signals_come_in_a_frame_of_pandas():
     assert isinstance(mine.reliability(made), pd.Series)
     with pytest.raises(BadInput, match="X has no column agreement"):
         mine.reliability(pa.table({"decision": [0, 1]}))
+
+
+def test_one_command_writes_the_page_of_ones_own_predictions_and_the_map_beside_it(tmp_path, capsys):
+    named = ROWS.with_columns(label=pl.col("label").replace_strict(dict(enumerate(("<b>bad</b>", "fair", "good")))))
+    file, out = maps.write(named.rename({"logits": "raw"}), tmp_path / "judged.parquet"), tmp_path / "report.html"
+    asked = "--labels", "<b>bad</b>,fair,good", "--group", "group", "--logits", "raw"
+    rerank.app(["report", "--predictions", str(file), *asked, "--out", str(out)], standalone_mode=False)
+    said, page = capsys.readouterr().err, out.read_text()
+    assert said.startswith("Recommendation: ")
+    assert page.index("Use the reliability: ") < page.index("Recommendation: ") < page.index("no fit has seen")
+    assert "<b>bad" not in page.split("<script>")[0]
+    assert page.count("<figure") == 3
+    assert not re.search('(src|href)="http', page)
+    assert re.search(
+        r"apply --map \S+report\.map\.json --predictions new\.parquet .* --coverage 0\.7 --logits raw<", page
+    )
+    rerank.fit(file, tmp_path / "map.json", labels=asked[1], group="group", logits="raw")
+    written, alone = (ReliabilityMap.load(tmp_path / name).document_ for name in ("report.map.json", "map.json"))
+    assert learned(written) == learned(alone)
+
+
+@pytest.mark.parametrize(
+    ("frame", "options"),
+    [
+        (ROWS.with_columns(inverse_probability=pl.int_range(600) % 3 + 1.0), {}),
+        (maps.confidence_only(300), {"variant": "confidence", "hold_out": 0.3}),
+        (maps.judged_with_signals(400), {"signals": "agreement", "group": "group"}),
+    ],
+)
+def test_every_kind_of_map_has_a_page(frame, options, tmp_path):
+    rerank.report(maps.write(frame, tmp_path / "rows.parquet"), tmp_path / "page.html", **options)
+    figures = {"variant": 2, "signals": 3}.get(next(iter(options), ""), 0)  # none of weighted rows
+    assert (tmp_path / "page.html").read_text().count("<figure") == figures
+
+
+HEAVY = "torch altair vl_convert sklearn prefect tasks.maps.learn tasks.maps.page"
+EARLY = """
+import os, sys
+from flows import rerank
+try:
+    rerank.app(sys.argv[2:])
+except ValueError as error:
+    print(error)
+finally:
+    print(sorted({*sys.argv[1].split()} & {*sys.modules}), os.listdir())
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("-h",), "--predictions"),
+        (("--predictions", "gone.parquet", "--out", "r.html"), "gone.parquet is missing"),
+        (("--predictions", "rows.txt", "--out", "r.html"), "are read as .parquet, .csv, .jsonl"),
+        (("--predictions", "rows.csv", "--out", "r.pdf"), "ends in .html"),
+        (("--predictions", "rows.csv", "--group", "query", "--out", "r.html"), "no column query"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_slow_is_imported(given, said, tmp_path):
+    maps.confidence_only(80).write_csv(tmp_path / "rows.csv")
+    command, environment = [sys.executable, "-c", EARLY, HEAVY, "report", *given], {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert said in done.stdout
+    assert done.stdout.endswith("[] ['rows.csv']\n")

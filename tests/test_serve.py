@@ -197,7 +197,7 @@ def test_every_form_that_writes_asks_where_it_may(folder, monkeypatch):
     monkeypatch.setattr(serve, "alive", nullcontext)  # there is no flow run
     wrong = {"map_file": folder / "map.json", "predictions": folder / "rows.csv", "out": "/etc/x.json"}
     writing = [form for form in serve.RERANK if "out" in form.parameters.properties]
-    names = [f"rerank-{name}" for name in ("fit", "apply", "evaluate", "label", "thresholds")]
+    names = [f"rerank-{name}" for name in ("fit", "report", "apply", "evaluate", "label", "thresholds")]
     assert [form.name for form in writing] == names
     for form in writing:
         with pytest.raises(BadInput, match="the only folder"):

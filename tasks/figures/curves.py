@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover, of_kind
+from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover, of_kind, tone
 from tasks.metrics.intervals import interval_of_share
 from tasks.projection.variants import VARIANTS
 
@@ -89,7 +89,7 @@ def _drawn(curve: Mapping[str, Any], lowest: float) -> Rows:
 @figure(
     "reliability_by_label",
     "Is the stated probability right, for each predicted label?",
-    "Grey: the calibrated confidence. Blue: the reliability after MRP. Test rows in up to eight groups of equal size; "
+    "Grey: the calibrated confidence. In colour: the reliability. Test rows in up to eight groups of equal size; "
     "on the dashed line decisions are right as often as is said, below it less often. Confidence that leaves the line "
     "in different directions for different labels is what calibration on average cannot see. First protocol seed; "
     "intervals are as if rows were independent.",
@@ -98,7 +98,7 @@ def reliability_by_label(results: Results) -> Drawing:
     """Return confidence and reliability beside the share of right decisions, for each predicted label."""
     first = results.scored(results.seeds[0])
     lowest = float(min(results.lowest(), np.floor(10 * np.min(first["reliability"].to_numpy())) / 10))
-    kinds = {"confidence": "confidence", "mrp": "reliability"}  # in a tone and a column of each
+    kinds = {"confidence": "confidence", results.variant: "reliability"}  # in a tone and a column of each
     frames, layers = [], [identity()]
     for place, label in enumerate(results.labels):
         mine = first.filter(pl.col("decision") == place)
@@ -106,8 +106,8 @@ def reliability_by_label(results: Results) -> Drawing:
         dots = {VARIANTS[name].title: observed(mine[column], mine["correct"]) for name, column in kinds.items()}
         frames.append(_of_panel(label, f"{_named(label)}\n{len(mine):,} test rows{few}", lowest, dots))
     for name in kinds:
-        line = of_kind(VARIANTS[name].title).mark_line(color=colour(name))
-        layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(VARIANTS[name].title, colour(name))]
+        line = of_kind(VARIANTS[name].title).mark_line(color=tone(name))
+        layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(VARIANTS[name].title, tone(name))]
     rows = pl.concat(frames).drop("seed", "to")
     return rows, _panels(rows, layers, lowest, results, said="what is said"), ""
 

@@ -17,6 +17,8 @@ import numpy as np
 import polars as pl
 import vl_convert
 
+from tasks.projection.variants import VARIANTS
+
 ROWS = alt.NamedData(name="rows")  # a chart holds no data; who shows it puts in the rows of its figure
 # The lists of names in a PDF, which come in another order each time; sorted, they are as long.
 RESOURCES = re.compile(rb"(/(?:XObject|ExtGState|Font|Pattern|Shading) <<\n)(.*?)(\n *>>)", re.DOTALL)
@@ -139,6 +141,7 @@ class Results:
     simplex: pl.DataFrame  # simplex.parquet
     test_rows: int  # of which scores.parquet may hold a sample
     drawn_under: str = DRAWN_UNDER
+    variant: str = "mrp"  # whose reliability it is
 
     @cached_property
     def calibrators(self) -> list[str]:
@@ -173,6 +176,11 @@ class Results:
         scored = self.scores["row"].n_unique()
         sample = f", {scored:,} of {self.test_rows:,} test rows" if scored < self.test_rows else ""
         return f"{self.shown}, calibrator {self.calibrator}{sample}"
+
+    @property
+    def averaged(self) -> str:
+        """Return what a caption adds where there is more than one protocol seed."""
+        return "Means over protocol seeds." if len(self.seeds) > 1 else ""
 
     def lowest(self) -> float:
         """Return the lowest confidence that a decision of K labels can have, or has."""
@@ -211,3 +219,8 @@ def theme(size: int = 12, *, for_print: bool = False) -> dict[str, Any]:
         "title": {"color": quiet, "fontSize": size, "fontWeight": "normal", "anchor": "start", "offset": 6},
         "view": {"stroke": None},
     }
+
+
+def tone(variant: str) -> str:
+    """Return the colour of a variant; whatever else a map may hold has that of MRP."""
+    return colour(VARIANTS[variant].line or "mrp")

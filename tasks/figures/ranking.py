@@ -8,7 +8,7 @@ import altair as alt
 import numpy as np
 import polars as pl
 
-from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover
+from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover, tone
 from tasks.metrics.intervals import Estimate, found_per_1000
 from tasks.metrics.reliability import errors_retained, order_by_risk
 from tasks.metrics.resampling import FEWEST_GROUPS, resample
@@ -16,7 +16,6 @@ from tasks.projection.variants import VARIANTS
 
 COVERAGE = np.arange(1, 101) / 100
 LEAST_DRAWN = 0.05  # below it a curve rests on few rows, and its band says nothing
-SHOWN = {key: variant.line for key, variant in VARIANTS.items() if variant.line}  # in a colour
 RESAMPLES = 400
 ByVariant = dict[str, np.ndarray]
 
@@ -31,7 +30,8 @@ def retained(results: Results) -> tuple[ByVariant, ByVariant]:
     frames = [results.scored(seed) for seed in results.seeds]
     draws = resample(frames[0]["group"].to_numpy(), resamples=RESAMPLES, seed=0)
     errors, resampled = {}, {}
-    for name in [name for name in SHOWN if f"logit_{name}" in frames[0].columns]:
+    shown = [name for name, variant in VARIANTS.items() if variant.line or name == results.variant]
+    for name in [name for name in shown if f"logit_{name}" in frames[0].columns]:
         seeds = [(frame[f"logit_{name}"].to_numpy(), frame["correct"].to_numpy()) for frame in frames]
         errors[name] = np.mean([errors_retained(order_by_risk(*seed), COVERAGE)[0] for seed in seeds], axis=0)
         resampled[name] = np.empty((0, len(COVERAGE)))
@@ -62,7 +62,7 @@ def risk_coverage(results: Results) -> Drawing:
     rows = _of_variants(risks).filter(pl.col("coverage") >= LEAST_DRAWN)
     shown = hover(variant="", coverage="%", risk=".2%", low=".2%", high=".2%")
     axis = alt.Y("risk:Q", axis=alt.Axis(format="%"), title="errors among them")
-    layers, what_it_is = _by_coverage(rows, _variants([*errors]), axis, shown)
+    layers, what_it_is = _by_coverage(rows, _variants([*errors]), axis, shown, results.averaged)
     return rows, drawn(alt.layer(*layers), subtitle=results.subtitle, height=300), what_it_is
 
 
@@ -79,7 +79,7 @@ def accuracy_gain(results: Results) -> Drawing:
     rows = rows.filter(pl.col("coverage") >= LEAST_DRAWN).fill_nan(None)
     shown = hover(coverage="%", gain="+.2%", low=".2%", high=".2%")
     axis = alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")
-    layers, what_it_is = _by_coverage(rows, alt.value(colour("mrp")), axis, shown)
+    layers, what_it_is = _by_coverage(rows, alt.value(colour("mrp")), axis, shown, results.averaged)
     zero = alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(y=alt.datum(0))
     return rows, drawn(alt.layer(*layers[:-2], zero, *layers[-2:]), subtitle=results.subtitle), what_it_is
 
@@ -87,20 +87,20 @@ def accuracy_gain(results: Results) -> Drawing:
 @figure(
     "errors_found",
     "Errors found per 1,000 reviews",
-    "Reviewers see the least reliable decisions first. The distance between the lines is what MRP saves or costs: "
-    "errors that the same number of reviews finds besides.",
+    "Reviewers see the least reliable decisions first. The distance between the lines is what the reliability saves or "
+    "costs: errors that the same number of reviews finds besides.",
 )
 def errors_found(results: Results) -> Drawing:
     """Return errors found for each 1,000 reviews, by the share of decisions that is reviewed."""
     errors, resampled = retained(results)
-    reviewed = 1 - COVERAGE[:-1]
+    reviewed, mine = 1 - COVERAGE[:-1], results.variant
 
     def errors_of_reviews(kept: np.ndarray) -> np.ndarray:
         return np.asarray(found_per_1000(kept[..., -1:], kept[..., :-1], reviewed))
 
-    change = band(errors_of_reviews(resampled["mrp"]) - errors_of_reviews(resampled["confidence"]))
-    lines = {name: errors_of_reviews(errors[name]) for name in ("confidence", "mrp")}
-    changes = {"change": lines["mrp"] - lines["confidence"], "change_low": change["low"], "change_high": change["high"]}
+    change = band(errors_of_reviews(resampled[mine]) - errors_of_reviews(resampled["confidence"]))
+    lines = {name: errors_of_reviews(errors[name]) for name in ("confidence", mine)}
+    changes = {"change": lines[mine] - lines["confidence"], "change_low": change["low"], "change_high": change["high"]}
     every = _of_variants({name: {"reviewed": reviewed, "found": line} | changes for name, line in lines.items()})
     rows = every.filter(pl.col("reviewed").is_between(0.0499, 0.5001)).sort("variant", "reviewed")
     base = alt.Chart(ROWS).encode(
@@ -112,7 +112,7 @@ def errors_found(results: Results) -> Drawing:
     chart = alt.layer(_line(base), base.mark_point(size=120, opacity=0).encode(tooltip=shown))
     none, some = "There are too few test groups for an interval.", "Hover for the change and its 95% interval."
     hint = none if rows["change_low"].is_null().all() else some
-    return rows, drawn(chart, subtitle=results.subtitle), f"{hint} Means over protocol seeds."
+    return rows, drawn(chart, subtitle=results.subtitle), f"{hint} {results.averaged}"
 
 
 def _of_variants(columns: Mapping[str, Mapping[str, np.ndarray]]) -> pl.DataFrame:
@@ -122,7 +122,7 @@ def _of_variants(columns: Mapping[str, Mapping[str, np.ndarray]]) -> pl.DataFram
 
 
 def _variants(names: list[str]) -> alt.Color:
-    shown = {VARIANTS[name].title: colour(tone) for name, tone in SHOWN.items() if name in names}
+    shown = {VARIANTS[name].title: tone(name) for name in names}
     return alt.Color("variant:N", scale=alt.Scale(domain=[*shown], range=[*shown.values()]))
 
 
@@ -132,7 +132,9 @@ def _line(base: alt.Chart) -> alt.Chart:
     return base.mark_line(strokeWidth=2).encode(strokeDash=dashed)
 
 
-def _by_coverage(rows: pl.DataFrame, tone: Any, axis: alt.Y, shown: list[alt.Tooltip]) -> tuple[list[alt.Chart], str]:
+def _by_coverage(
+    rows: pl.DataFrame, tone: Any, axis: alt.Y, shown: list[alt.Tooltip], averaged: str
+) -> tuple[list[alt.Chart], str]:
     """The band, where there is one, the lines and what the pointer meets on them; and what the band is."""
     share = alt.X("coverage:Q", axis=alt.Axis(format="%"), title="share of decisions kept")
     base = alt.Chart(ROWS).encode(x=share, color=tone)
@@ -140,6 +142,6 @@ def _by_coverage(rows: pl.DataFrame, tone: Any, axis: alt.Y, shown: list[alt.Too
     layers = [lines.encode(y=axis), base.mark_point(size=120, opacity=0).encode(y=axis.shorthand, tooltip=shown)]
     if rows["low"].is_null().all():
         none = f"There are fewer than {FEWEST_GROUPS} test groups, too few for a band."
-        return layers, f"{none} Means over protocol seeds."
-    what = f"The band is where 95% of {RESAMPLES} draws of test groups fall, given the fits. Means over protocol seeds."
+        return layers, f"{none} {averaged}"
+    what = f"The band is where 95% of {RESAMPLES} draws of test groups fall, given the fits. {averaged}"
     return [base.mark_area(opacity=0.18).encode(y="low:Q", y2="high:Q"), *layers], what

@@ -92,14 +92,14 @@ def fit_map(
 
     Args:
         file: predictions with their label.
-        calibrator: its key; None is `ts`, without logits `uncal`.
+        calibrator: its key; this and the next ones are as `ReliabilityMap` has them.
         variant: `auto`, or the key of one.
-        seed: 0 or more, under which rows are dealt in folds.
+        seed: 0 or more.
         group: the column whose rows go together.
         names: of the labels, in their order.
         signals: columns that may say how sure a decision is.
-        hold_out: share of the rows to keep aside, in [0, 0.9].
-        protocol: `paper` for the parts and fits of the paper's tables.
+        hold_out: share of the rows to keep aside.
+        protocol: `own` or `paper`.
         target: in nats; say how many rows it takes to know the gain to this much log loss.
 
     Raises:

@@ -140,7 +140,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cut: or the least reliability of those.
         """
         share = None if coverage is None else str(coverage)
-        return beside(X, apply_to_frame(self._document, self._table(self._predicted(X)), coverage=share, cut=cut)[0])
+        return beside(X, apply_to_frame(self._document, self._unlabelled(X), coverage=share, cut=cut)[0])
 
     def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
         """Return a verdict on labelled rows; those of the fit are judged by fits that have not seen them."""
@@ -189,7 +189,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     @property
     def _document(self) -> MapDocument:
-        check_is_fitted(self)
+        check_is_fitted(self, "document_")
         document: MapDocument = self.document_
         return document
 
@@ -208,8 +208,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     def _predicted(self, X: Any) -> Any:
         return X if self.classifier is None else self.classifier_.predict_proba(X)
 
+    def _unlabelled(self, X: Any) -> FramePredictions:
+        check_is_fitted(self, "document_")
+        return FramePredictions(frame_of(self._predicted(X), self.arrays_), sha256="")  # nobody asks who they are
+
     def _scored(self, X: Any) -> pl.DataFrame:
-        return scored_file(self._document, self._table(self._predicted(X)), unwatched)[1]
+        return scored_file(self._document, self._unlabelled(X), unwatched)[1]
 
     def _judged(self, X: Any, y: Any, groups: Any) -> Judged:
         return Judged.read(self._document, self._labelled(X, y, groups), _column(groups))

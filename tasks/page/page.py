@@ -52,11 +52,16 @@ def html(tables: Mapping[str, pl.DataFrame], data_sets: Sequence[DataSet], **par
     That is the `verdict` in words, whose first sentence is the answer, the `headline` figures of all data sets, the
     names of those `simulated`, and the `provenance` by what it is.
     """
+    listed = [(table.place, shown(table, tables[key])) for key, table in TABLES.items()]
+    return rendered("page.html.jinja", parts, data_sets=data_sets, tables=listed)
+
+
+def rendered(template: str, *parts: Mapping[str, Any], **more: Any) -> str:
+    """Return the page of a template that extends the layout, as text."""
     TEMPLATES.filters |= {"embedded": embedded}
-    return TEMPLATES.get_template("page.html.jinja").render(
-        parts,
-        data_sets=data_sets,
-        tables=[(table.place, shown(table, tables[key])) for key, table in TABLES.items()],
+    return TEMPLATES.get_template(template).render(
+        *parts,
+        **more,
         colours={"light": LIGHT, "dark": DARK},
         font=FONT,
         style=(HERE / "page.css").read_text(encoding="utf-8"),

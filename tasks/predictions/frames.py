@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import narwhals as nw
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 import pyarrow as pa
 
 from tasks.predictions.reading import AS_NAMED, Reading
@@ -18,6 +19,8 @@ from tasks.protocol.errors import BadInput
 
 Holds = Literal["logits", "probabilities"]
 PIECE_ROWS = 2**17  # that are handed on at once
+HASHED = cs.numeric() | cs.boolean() | cs.string() | cs.categorical() | cs.enum()  # what a map may read
+HASHED |= cs.list(cs.numeric()) | cs.array(cs.numeric())
 ROUNDING = 1e-6  # of probabilities in float32
 
 
@@ -34,7 +37,7 @@ class FramePredictions:
     @classmethod
     def of(cls, frame: pl.DataFrame) -> "FramePredictions":
         """The rows of `frame`; a frame of the same rows, whatever it was made of, has the same SHA-256."""
-        return cls(frame, hashlib.sha256(frame.write_ndjson().encode()).hexdigest())
+        return cls(frame, hashlib.sha256(frame.select(HASHED).write_ndjson().encode()).hexdigest())
 
     @cached_property
     def table(self) -> pa.Table:
@@ -70,7 +73,10 @@ def frame_of(given: Any, holds: Holds | None = None) -> pl.DataFrame:
         BadInput: neither frame nor array of numbers, or one of which it cannot be told what it holds.
     """
     if is_frame(given):
-        return nw.from_native(given, eager_only=True).to_polars()
+        try:
+            return nw.from_native(given, eager_only=True).to_polars()
+        except (TypeError, ValueError) as error:  # a name twice, or a column of several types
+            raise BadInput(f"X is no sound frame ({' '.join(str(error).split())}); mend that column") from None
     try:
         numbers = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
@@ -92,7 +98,7 @@ def frame_of(given: Any, holds: Holds | None = None) -> pl.DataFrame:
 
 
 def with_column(frame: pl.DataFrame, name: str, values: Any, what: str) -> pl.DataFrame:
-    """The frame with the column `name`; BadInput where it has one, or another number of rows."""
+    """The frame with the column `name`; BadInput where it has that, or another number of rows."""
     if name in frame.columns:
         raise BadInput(f"X has a column {name}, and {what} is given too; give it once")
     array = np.asarray(values)
