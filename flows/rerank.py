@@ -124,7 +124,7 @@ def apply(
     coverage: Annotated[
         str | None, typer.Option(help="Share of the rows to route as automatic; 0.7 without a cut.")
     ] = None,
-    cut: Annotated[float | None, typer.Option(help="Or: automatic is what has at least this reliability.")] = None,
+    cut: Annotated[float | None, typer.Option(help="Automatic is only what has at least this reliability.")] = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Add decision, confidence, reliability, review_rank and route to every row."""

@@ -74,6 +74,11 @@ def test_automatic_rows_are_the_exact_floor_of_coverage_or_those_from_a_cut_on(c
     if applied.lowest_automatic is not None:
         assert apply_map(document(), path, path.with_name("cut.parquet"), cut=applied.lowest_automatic) == applied
         assert pl.read_parquet(path.with_name("cut.parquet")).equals(pl.read_parquet(out))
+        assert applied.expected == pytest.approx(used["reliability"].mean())
+        assert applied.doubtful == (used["reliability"] < 0.5).sum()
+    sure = apply_map(document(), path, out, coverage=coverage, cut=0.5)
+    assert (sure.automatic, sure.doubtful) == (automatic - applied.doubtful, 0)
+    assert any("less likely right than wrong" in line for line in applied.in_words(NAMES)) == bool(applied.doubtful)
 
 
 def test_rows_that_a_label_without_its_own_curve_decides_are_counted(path):
@@ -168,7 +173,6 @@ MISTAKES = {  # columns, options, what is said
     "another suffix": (predictions(90), {"out": "out.xlsx"}, "out.xlsx: predictions are written as"),
     "a cut beyond 1": (predictions(90), {"cut": 1.5}, r"the cut is 1.5"),
     "a cut that is no number": (predictions(90), {"cut": nan}, r"the cut is nan"),
-    "a coverage and a cut": (predictions(90), {"cut": 0.5, "coverage": "0.5"}, r"both a coverage"),
     **{
         f"a coverage of {text}": (predictions(90), {"coverage": text}, rf"the coverage is '{text}'; .* in \[0, 1\]")
         for text in ("1.01", "-0.1", "nan", "70%", "1e-999999999")

@@ -34,6 +34,7 @@ from tasks.protocol.errors import BadInput
 from tasks.protocol.store import temporary_beside
 
 COVERAGE = "0.7"
+EVEN = 0.5  # below it another label may be likelier
 IN_MEMORY = 2**23  # rows, 24 bytes each
 SORT_MEMORY = "1GB"  # of DuckDB, whatever the number of rows
 SCORES = {"decision": pl.Int32, "confidence": pl.Float64, "logit": pl.Float64}
@@ -52,6 +53,8 @@ class Applied:
     rows: int
     automatic: int  # rows whose decision is used as it is
     lowest_automatic: float | None  # the lowest reliability among them; None if there are none
+    expected: float | None  # share of them that is correct, as the map sees it
+    doubtful: int  # of them, those that are likelier wrong than correct
     leaning: dict[int, int]  # label that leans on the others, for want of rows at the fit -> rows that decide it
     unverified: bool  # whether the predictions are parquet without the checksums that would show a flipped bit
     notes: tuple[str, ...] = ()  # on how the file was read
@@ -62,7 +65,16 @@ class Applied:
             lines = [f"All {self.rows:,} rows go to review."]
         else:
             share = f"{self.automatic:,} of {self.rows:,} rows ({100 * self.automatic / self.rows:.1f}%)"
-            lines = [f"{share} are automatic: a reliability of {self.lowest_automatic:.4g} or more. Review the rest."]
+            least = (
+                f"a reliability of {self.lowest_automatic:.4g} or more, {self.expected:.1%} of them correct by the map"
+            )
+            lines = [f"{share} are automatic: {least}. Review the rest."]
+        if self.doubtful:
+            other = f": the other label, of {' and '.join(names)}, is likelier" if len(names) == 2 else ""
+            lines.append(
+                f"Beware: {self.doubtful:,} automatic decisions are less likely right than wrong{other}. "
+                "With --cut 0.5 as well they go to review."
+            )
         rare = [f"{names[label]} ({rows:,} rows)" for label, rows in self.leaning.items() if rows]
         if rare:
             lines.append(
@@ -93,7 +105,7 @@ def apply_map(
     confidence), `reliability` (float64), `review_rank` (int64; 1 = lowest reliability, review it first; ties by row
     order) and `route`, `automatic` or `review`.
     Of n rows the floor(coverage * n) most reliable ones are automatic, `coverage` being a decimal number in [0, 1],
-    taken exactly (0.7, if neither is given); or those whose reliability is at least `cut`.
+    taken exactly (0.7, if neither is given); or those whose reliability is at least `cut`; or what both allow.
     Beyond `in_memory` rows memory does not grow; temporary files beside `out` then take about 50 bytes a row.
     `progress` is told of each piece: the stage, and its rows.
 
@@ -121,7 +133,7 @@ def apply_to_frame(
 def _applied(
     document: MapDocument,
     file: Predictions,
-    share: Fraction | None,
+    share: Fraction,
     cut: float | None,
     beside: Path,
     in_memory: int,
@@ -132,15 +144,18 @@ def _applied(
     layout = _layout(document, file)
     names = _added_names(document, file, layout)
     automatic, lowest, rows_by_label = 0, inf, np.zeros(document.n_labels, dtype=np.int64)
+    expected, doubtful = 0.0, 0
     with ranked(_scores(document, file, layout, progress), beside, in_memory=in_memory) as ranking:
-        last_reviewed = None if share is None else ranking.n_rows - floor(share * ranking.n_rows)
+        last_reviewed = ranking.n_rows - floor(share * ranking.n_rows)
 
         def added(first: int, count: int) -> pa.RecordBatch:
-            nonlocal automatic, lowest, rows_by_label
+            nonlocal automatic, lowest, rows_by_label, expected, doubtful
             rows = ranking.rows(first, count)
             decision, reliability = rows["decision"].to_numpy(), expit(rows["logit"].to_numpy())
-            used = reliability >= cut if last_reviewed is None else rows["rank"].to_numpy() > last_reviewed
+            used = (rows["rank"].to_numpy() > last_reviewed) & (reliability >= (cut or 0))
             automatic += int(used.sum())
+            expected += float(reliability[used].sum())
+            doubtful += int((reliability[used] < EVEN).sum())
             lowest = min(lowest, reliability[used].min(initial=inf))
             rows_by_label = rows_by_label + np.bincount(decision, minlength=document.n_labels)
             values: dict[str, pa.Array] = {
@@ -160,6 +175,8 @@ def _applied(
         rows=ranking.n_rows,
         automatic=automatic,
         lowest_automatic=float(lowest) if automatic else None,
+        expected=expected / automatic if automatic else None,
+        doubtful=doubtful,
         leaning={
             label: int(rows_by_label[label])
             for label, kind in enumerate(document.projection.fallback)
@@ -170,15 +187,11 @@ def _applied(
     )
 
 
-def _share(coverage: str | None, cut: float | None) -> Fraction | None:
-    """The coverage as an exact number; None if there is a cut."""
-    if cut is not None:
-        if coverage is not None:
-            raise BadInput(f"both a coverage ({coverage}) and a cut ({cut}) are given; give one")
-        if not 0 <= cut <= 1:
-            raise BadInput(f"the cut is {cut}; it must be a reliability in [0, 1]")
-        return None
-    text = COVERAGE if coverage is None else coverage.strip()
+def _share(coverage: str | None, cut: float | None) -> Fraction:
+    """The coverage as an exact number; all, where there is a cut alone."""
+    if cut is not None and not 0 <= cut <= 1:
+        raise BadInput(f"the cut is {cut}; it must be a reliability in [0, 1]")
+    text = coverage.strip() if coverage is not None else COVERAGE if cut is None else "1"
     share = Fraction(text) if len(text) < 50 and DECIMAL.fullmatch(text) else None
     if share is None or share > 1:
         raise BadInput(f"the coverage is {text!r}; it must be a number in [0, 1] such as {COVERAGE}")
