@@ -191,6 +191,22 @@ def test_where_there_is_no_cut_it_is_said_why(r, right, asked, why):
     assert why in find_cuts(with_quantiles(EVENLY), *rows_of(r, right), **asked).overall.why
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_where_there_is_no_cut_a_lower_accuracy_and_more_rows_have_one(seed):
+    r = np.random.default_rng(seed).random(300)
+    document, right = with_quantiles(EVENLY), np.random.default_rng(seed + 9).random(300) < 0.6 + 0.39 * r
+    missed = find_cuts(document, *rows_of(r, right), target=0.95)
+    highest, rows, beware = missed.instead
+    assert missed.in_words()[1:4] == [highest, rows, beware]
+    percent, times = (
+        int(re.search(r"is (\d+)%", highest)[1]),
+        int(re.search(r"about ([\d,]+)", rows)[1].replace(",", "")) // 300,
+    )
+    for target, cut in ((percent / 100, True), ((percent + 1) / 100, False)):
+        assert (find_cuts(document, *rows_of(r, right), target=target).overall.cut is not None) == cut
+    assert find_cuts(document, *rows_of(np.tile(r, times), np.tile(right, times)), target=0.95).overall.cut is not None
+
+
 def test_words_and_json_say_it_plainly():
     generator = np.random.default_rng(0)
     r = generator.random(4000)

@@ -26,6 +26,7 @@ from tasks.protocol.errors import BadInput
 GRAIN = 10**9  # cuts are multiples of 1 / GRAIN, away from where rows tie: engines differ in the last bits of a tie
 EVERY = 5  # percent of coverage from one start to the next
 SHOWN = 5  # labels in words
+MORE_ROWS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # times as many, to look for what a target takes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,7 @@ class Thresholds:
     confidence: float
     overall: Cut
     labels: tuple[Cut, ...]
+    instead: tuple[str, ...] = ()  # in words: what would have a cut, where there is none for all decisions
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers and words; null where there is none."""
@@ -70,9 +72,9 @@ class Thresholds:
         return asked | {"overall": overall, "labels": labels}
 
     def in_words(self, names: Sequence[str] | None = None) -> list[str]:
-        """Ten lines or fewer, the labels of most rows; `names` are those of the labels 0..K-1, or None."""
+        """Thirteen lines or fewer, the labels of most rows; `names` are those of the labels 0..K-1, or None."""
         overall, surely = self.overall, f"with {100 * self.confidence:g}% confidence"
-        lines = [f"No cut for all decisions: {overall.why}."]
+        lines = [f"No cut for all decisions: {overall.why}.", *self.instead]
         if overall.cut is not None:
             lines = [
                 f"Use {overall.coverage:.1%} of decisions as they are: those {overall.place}.",
@@ -132,7 +134,31 @@ def find_cuts(
         _best(label, float(level), target, cuts, *of_cuts)
         for label, level, *of_cuts in zip(labels, levels, rows, errors, p_values, accepted, strict=True)
     ]
-    return Thresholds(target, None, confidence, overall, tuple(of_labels))
+    instead = () if overall.cut is not None else _instead(document, reliability, correct, target, 1 - confidence)
+    return Thresholds(target, None, confidence, overall, tuple(of_labels), instead)
+
+
+def _instead(
+    document: MapDocument, reliability: np.ndarray, correct: np.ndarray, target: float, level: float
+) -> tuple[str, ...]:
+    """What would have a cut for all decisions: a lower accuracy in whole percent, or more rows."""
+
+    def coverage(target: float, times: int = 1) -> float:
+        cuts, shares = grid(document, target)
+        _, rows, errors = _counts(cuts, reliability, np.zeros(len(correct), dtype=np.int64), correct)
+        p_values = bdtr(times * errors[0].astype(np.float64), times * rows[0], 1 - target)
+        return float(rows[0][rejected_in_turn(p_values, level * shares) > 0].max(initial=0) / len(correct))
+
+    lower = [percent / 100 for percent in range(math.ceil(100 * target) - 1, 49, -1)]
+    highest = next((accuracy for accuracy in lower if coverage(accuracy)), None)
+    times = next((many for many in MORE_ROWS if coverage(target, many)), None)
+    lines = ["(A binomial bound at the best of the cuts would be too sure: these rows would have picked that cut.)"]
+    if times is not None:
+        lines.insert(0, f"It would take about {times * len(correct):,} rows in all, if they are like these.")
+    if highest is not None:
+        shown = f"{highest:.0%}, with {coverage(highest):.1%} of decisions used as they are"
+        lines.insert(0, f"The highest accuracy that such rows can guarantee is {shown}.")
+    return tuple(lines)
 
 
 def cut_at_coverage(
