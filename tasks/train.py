@@ -97,7 +97,7 @@ def _trained(
             how.predictor,
             parts["train"],
             parts["validation"],
-            n_labels=dataset.n_labels,
+            n_labels=len(dataset.labels),
             class_weight=how.class_weight,
             seed=how.seed,
             settings={**given, **entry.settings},  # those of the data set, then those of its entry
@@ -137,7 +137,7 @@ def _contract(name: str, dataset: base.Dataset, entry: DatasetParams, pairs: pl.
     if entry.preset is None or entry.source != "hub":
         return None
     try:
-        return check_contract(pairs, n_labels=dataset.n_labels, coordinates={"dataset": name})
+        return check_contract(pairs, n_labels=len(dataset.labels), coordinates={"dataset": name})
     except GateFailed as error:
         store.write_json(kept, {"dataset": name, "source": entry.source, "gates": [error.record]})
         raise
@@ -162,7 +162,7 @@ def _decisions(logits: np.ndarray, part: pl.DataFrame) -> FixedDecisions:
 def _counted(dataset: base.Dataset, parts: Parts) -> dict[str, dict[str, Any]]:
     """The rows, groups and classes of each split, which are also logged."""
     groups = {split: part["group"].n_unique() for split, part in parts.items()}
-    counts = {split: np.bincount(part["label"].to_numpy(), minlength=dataset.n_labels) for split, part in parts.items()}
+    counts = {split: np.bincount(part["label"], minlength=len(dataset.labels)) for split, part in parts.items()}
     for split, classes in counts.items():
         shares = ", ".join(f"{share:.4f}" for share in classes / classes.sum())
         logger.info("%s: %d rows, %d groups, classes %s", split, classes.sum(), groups[split], shares)

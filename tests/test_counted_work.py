@@ -5,7 +5,6 @@ test_calibrators, kept fits in test_end_to_end.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -129,7 +128,7 @@ def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(
     halves = decisions.take(slice(1500)), decisions.take(slice(1500, None))
     members = [
         [
-            replace(base, validation=rows.take(slice(run, None)), test=rows.take(slice(n)))
+            base._replace(validation=rows.take(slice(run, None)), test=rows.take(slice(n)))
             for rows, n in zip(halves, of, strict=True)
         ]
         for run, of in enumerate(sizes)

@@ -157,13 +157,13 @@ def test_every_set_is_one_frame_with_the_splits_labels_and_queries_of_the_offici
     inputs = {"features": pl.Array(pl.Float32, 136)} if name == "mslr_web10k" else {"text": pl.String}
     assert dict(frame.schema) == {column: kind for column, kind in SCHEMA.items() if column != "text"} | inputs
     labels = frame.group_by("split").agg(pl.col("label").unique().sort())
-    assert dict(labels.rows()) == {split: [*range(dataset.n_labels)] for split in SPLITS}
+    assert dict(labels.rows()) == {split: [*range(len(dataset.labels))] for split in SPLITS}
     if name == "alloprof_rerank":  # rows are in an order of their own
         assert not frame.filter(pl.col("split") == "train")["group"].is_sorted()
     of_queries = [pl.len(), pl.col("label").n_unique(), pl.col("split").n_unique()]
     queries = frame.group_by("group", maintain_order=True).agg(of_queries)
     assert dataset.split_by == "row" or queries["split"].max() == 1
-    assert dataset.n_labels > 2 or queries["label"].min() == 2
+    assert len(dataset.labels) > 2 or queries["label"].min() == 2
     sizes, (smallest, largest, mean) = queries["len"].sort(), CANDIDATES[name]
     assert sizes[-1] <= largest
     assert sizes[min(3, len(sizes) - 1)] >= smallest  # the last query of a split is cut off
@@ -185,7 +185,7 @@ def test_every_pair_that_is_drawn_has_one_truth_a_distribution_of_the_official_c
     assert set(drawn) <= set(whole["pair"])
     assert (len(drawn) == ROWS) == (name not in CAPPED)
     distribution = np.array(whole["probabilities"].to_list())
-    assert distribution.shape == (ROWS, DATASETS[name].n_labels)
+    assert distribution.shape == (ROWS, len(DATASETS[name].labels))
     assert (distribution >= 0).all()
     np.testing.assert_allclose(distribution.sum(axis=1), 1)
     np.testing.assert_allclose(distribution.mean(axis=0), MIXES[name], atol=0.005)
@@ -260,7 +260,7 @@ def twin_of_files(name: str, folder: Path, residual: float) -> Twin:
     dataset = DATASETS[name]
     frame = dataset.read(folder).pairs
     parts = {part: frame.filter(pl.col("split") == part) for part in SPLITS}
-    known = {"n_labels": dataset.n_labels, "seed": dataset.member_seed, "class_weight": "none", "settings": {}}
+    known = {"n_labels": len(dataset.labels), "seed": dataset.member_seed, "class_weight": "none", "settings": {}}
     known |= {"class_weight": "balanced"} if residual else {"settings": {"inverse_penalty": 3.0}}
     kind = "linear" if residual else "multinomial"
     predictor = fit_predictor(kind, parts["train"], parts["validation"], **known)

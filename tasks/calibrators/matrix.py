@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 from scipy.special import log_softmax
 
-from tasks.calibrators import scale, temperature
+from tasks.calibrators.temperature import fit_temperature
 from tasks.protocol.descent import Objective, newton
 from tasks.protocol.values import Axes, Value
 
@@ -43,9 +43,9 @@ def fit_vector(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
 
 def _fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, seed: int) -> Matrix:
     """Fit the bias and the weights that are `free (K, K)` bool; the other weights are 0."""
-    unit = scale.typical_spread(logits)
+    unit = typical_spread(logits)
     features = np.vstack([(centred(logits) / unit).T, np.ones(len(labels))])  # the last one for the bias
-    same = temperature.fit_temperature(logits, labels, seed=seed).beta * unit
+    same = fit_temperature(logits, labels, seed=seed).beta * unit
     start = same * np.eye(len(free), len(features))
     log_loss = multinomial_loss(features, np.asarray(labels), len(free))
     moving = np.flatnonzero(np.append(free, np.ones((len(free), 1), dtype=bool), axis=1))
@@ -107,3 +107,12 @@ def centred(logits: np.ndarray) -> np.ndarray:
     """Map logits `(n, K)` to logits `(n, K)` float64 that mean the same and sum to 0 in each row."""
     logits = np.asarray(logits, dtype=np.float64)
     return np.asarray(logits - logits.mean(axis=1, keepdims=True))
+
+
+def typical_spread(logits: np.ndarray) -> float:
+    """Map logits `(n, K)` to the median over rows of largest minus smallest, > 0; 1 if no row tells its labels apart.
+
+    The median, so that a few saturated rows do not set the scale; rows of equal logits do not count.
+    """
+    spread = np.ptp(np.asarray(logits, dtype=np.float64), axis=1)
+    return float(np.median(spread[spread > 0])) if spread.any() else 1.0

@@ -58,11 +58,6 @@ class Dataset(NamedTuple):
     passes: int | None = None  # of the linear base predictor over the rows; None: as that of other sets
     terms: int | None = None  # most words and word pairs that count; None: as in other sets
 
-    @property
-    def n_labels(self) -> int:
-        """K."""
-        return len(self.labels)
-
 
 def from_repository(draw: Draw, group: str, text: Mapping[str, str] | None = None) -> Callable[[Path], Judged]:
     """What reads a folder with a repository: the rows of SCHEMA that `draw` gives for train, validation and test.

@@ -5,7 +5,7 @@ A new one is a file with a function of what its role says, which `figure` makes 
 
 from typing import Any
 
-from tasks.figures import calibrators, curves, for_paper, overview, ranking, variants
+from tasks.figures import curves, for_paper, overview, ranking, variants
 from tasks.figures.figure import DrawnFigure, Role
 
 FIGURES = {
@@ -16,11 +16,11 @@ FIGURES = {
         ranking.accuracy_gain,
         curves.label_curves,
         curves.reliability_by_label,
-        calibrators.label_spread,
+        variants.label_spread,
         ranking.errors_found,
         variants.labelled_rows,
         variants.ablation,
-        calibrators.simplex_feasibility,
+        variants.simplex_feasibility,
         for_paper.method_overview,
         for_paper.labelwise_curves,
         for_paper.simplex_paths,

@@ -6,7 +6,7 @@ so the replicates of the change are the changes of the replicates.
 """
 
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from scipy.special import betaincinv
@@ -14,10 +14,7 @@ from scipy.special import betaincinv
 MOST_UNDEFINED = 0.05  # share of replicates that may be NaN
 LEVEL = 0.05  # of a claim, held over all that are tested together
 Sign = Literal["better", "worse", "not certainly better", "better by one metric and worse by another"]
-BETTER: Sign = "better"
-WORSE: Sign = "worse"
-NOT_CERTAIN: Sign = "not certainly better"
-BOTH: Sign = "better by one metric and worse by another"
+BETTER, WORSE, NOT_CERTAIN, BOTH = get_args(Sign)
 
 
 class Interval(NamedTuple):

@@ -34,11 +34,6 @@ class RiskOrder(NamedTuple):
     cell: np.ndarray  # (n + e,) int64, of each of these
     groups: int  # G
 
-    @property
-    def sums(self) -> np.ndarray:
-        """How many rows each cell has, `(3 G, 1)`."""
-        return np.bincount(self.cell, minlength=3 * self.groups)[:, None]
-
     def coarse(self, most: int) -> "RiskOrder":
         """The same rows in `most` groups at most: neighbours are tied, fewer at both ends, where places weigh most."""
         if self.groups <= most:
@@ -198,7 +193,9 @@ def nll_correct_of_rows(
 
 def _by_group(order: RiskOrder, sums: np.ndarray | None) -> list[np.ndarray]:
     """The weight before each group, up to its end and in it, and of the wrong rows in it, `(G, R)`."""
-    between, rows, wrong = np.split((order.sums if sums is None else sums).astype(np.float64, copy=False), 3)
+    if sums is None:  # how many rows each cell has
+        sums = np.bincount(order.cell, minlength=3 * order.groups)[:, None]
+    between, rows, wrong = np.split(sums.astype(np.float64, copy=False), 3)
     upto = np.cumsum(between + rows, axis=0)
     return [upto - rows, upto, rows, wrong]
 

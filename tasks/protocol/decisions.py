@@ -35,13 +35,6 @@ class FixedDecisions:
         return FixedDecisions(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 
 
-def interleave(first: FixedDecisions, second: FixedDecisions) -> FixedDecisions:
-    """The `n` rows of `first` and the `n` of `second` in turn, `(2 n,)`."""
-    names = [field.name for field in fields(FixedDecisions)]
-    both = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names}
-    return FixedDecisions(**both).take(np.arange(2 * len(first)).reshape(2, -1).T.ravel())
-
-
 def decide(logits: np.ndarray) -> np.ndarray:
     """Logits `(n, K)` to decisions `(n,)` int64: the first label among equals, in float64."""
     return np.argmax(np.asarray(logits, dtype=np.float64), axis=1)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -23,8 +23,7 @@ def display_name(name: str, source: str) -> str:
     return f"{name} ({source})" if "simulated" in source or source == FAILED else name
 
 
-@dataclass(frozen=True)
-class Calibrated:
+class Calibrated(NamedTuple):
     """One calibrator of one protocol seed; `value` is the frozen thing that `fit_<name>` returned."""
 
     calibrator: str

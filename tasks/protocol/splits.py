@@ -1,12 +1,13 @@
 """Who sees which row: train, validation, test of a data set; the three validation parts of a protocol seed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
-from tasks.protocol.decisions import FixedDecisions, interleave
+from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import ProtocolParams
 
 SPLITS = ("train", "validation", "test")
@@ -28,10 +29,11 @@ class ValidationRows(NamedTuple):
     @property
     def on_both(self) -> "ValidationRows":
         """Calibrator-fit and projection-fit rows in turn, as many of each, in place of calibrator-fit."""
-        pairs = slice(min(len(self.calibrator_fit), len(self.projection_fit)))
-        return self._replace(
-            calibrator_fit=interleave(self.calibrator_fit.take(pairs), self.projection_fit.take(pairs))
-        )
+        fits = self.calibrator_fit, self.projection_fit
+        pairs, names = min(map(len, fits)), [field.name for field in fields(FixedDecisions)]
+        both = {name: np.concatenate([getattr(fit, name)[:pairs] for fit in fits]) for name in names}
+        in_turn = np.arange(2 * pairs).reshape(2, -1).T.ravel()
+        return self._replace(calibrator_fit=FixedDecisions(**both).take(in_turn))
 
     def first(self, rows: int) -> "ValidationRows":
         """The same with so many of the first rows to fit on, at most."""

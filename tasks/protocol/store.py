@@ -8,12 +8,11 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from glob import escape
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import polars as pl
@@ -180,8 +179,7 @@ def _read(path: Path, read: Callable[[], Content], what: str = "text") -> Conten
         raise BadInput(f"{path} is not {what} ({error}); delete it and run `dvc repro`") from None
 
 
-@dataclass(frozen=True)
-class Base:
+class Base(NamedTuple):
     """What `train` hands on: fixed decisions on validation and test rows, and the facts about them."""
 
     name: str  # key of the data set

@@ -3,9 +3,8 @@
 from tasks.tables.ablation import ablation_by_dataset, ablation_table
 from tasks.tables.budgeted_fallback import budgeted_fallback_table
 from tasks.tables.datasets import datasets_table
-from tasks.tables.intervals import intervals_table
 from tasks.tables.label_spread import label_spread_by_calibrator, label_spread_table
-from tasks.tables.main import main_table
+from tasks.tables.main import intervals_table, main_table
 from tasks.tables.overview import overview_table
 from tasks.tables.rivals import rivals_table
 from tasks.tables.robustness import robustness_table

@@ -12,7 +12,7 @@ import polars as pl
 from tasks.metrics.intervals import BETTER, NOT_CERTAIN, WORSE, found_per_1000, sign_of, together
 from tasks.metrics.registry import COMPARED, METRICS
 from tasks.protocol.results import AVERAGE, FAILED, display_name
-from tasks.tables import ablation, intervals, main, rivals
+from tasks.tables import ablation, main, rivals
 from tasks.tables.runs import KEYS, NUMBER, PAPER_DATASETS, TEXT, Runs, finished, table, values
 
 KEPT_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
@@ -153,7 +153,7 @@ def headline(runs: Runs) -> dict[str, Any]:
 
 def judged(runs: Runs) -> pl.DataFrame:
     """Return the average of each data set with its `sign`, by its 95% interval and by Holm's p over data sets."""
-    averages = intervals.intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
+    averages = main.intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
     looks = averages.select("metric", "low", "high", "p_holm").iter_rows()
     signs = [sign_of(METRICS[metric].direction, low, high, p) for metric, low, high, p in looks]
     return averages.with_columns(pl.Series("sign", signs, dtype=pl.String))
