@@ -9,7 +9,6 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
-from fits import fits, simulated
 from maps import document, predictions
 
 from flows import reliability
@@ -24,8 +23,6 @@ from tasks.predictions import files
 from tasks.project import project
 from tasks.projection import adam_lattice
 from tasks.projection import batch as batch_module
-from tasks.projection.exact import Problem, fit_exact
-from tasks.protocol.params import ProjectionParams
 from tasks.protocol.splits import ValidationRows
 from tasks.protocol.store import Base
 
@@ -44,20 +41,6 @@ def counted(patch: pytest.MonkeyPatch, place: Any, name: str, count: Callable[..
 
     patch.setattr(place, name, counting)
     return calls
-
-
-def test_a_hundred_optima_take_the_passes_of_the_slowest_and_each_only_its_own(monkeypatch):
-    rows = fits(*simulated(108, 600, K, seed=3))
-    curves = counted(monkeypatch, Problem, "derivatives", lambda _problem, theta: len(theta))
-    fit_exact(rows, n_labels=K, settings=ProjectionParams())
-    together = curves.copy()
-    alone = []
-    for first in range(0, 108, 12):
-        curves.clear()
-        fit_exact(rows[first : first + 12], n_labels=K, settings=ProjectionParams())
-        alone.append(curves.copy())
-    assert len(together) == max(map(len, alone)) <= 30
-    assert sum(together) == sum(map(sum, alone)) <= 12 * 108 * K
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
 from tasks.calibrators.identity import Identity
 from tasks.maps.agreement import AllRows, agreement
-from tasks.maps.document import MapDocument
+from tasks.maps.choose import best_of
+from tasks.maps.document import Candidate, MapDocument
 from tasks.maps.evaluate import METRICS, evaluate
 from tasks.maps.label import EVENLY, chances, draw
 from tasks.maps.reliability_map import FittedMap, Scored
@@ -242,6 +243,11 @@ def test_without_errors_nothing_is_found_and_aupr_is_unknown():
     assert evaluation["metrics"]["aupr_error"]["confidence"] is None
     assert [budget["reliability"] for budget in evaluation["reviews"]] == [0, 0, 0, 0]
     assert evaluation["accuracy"]["low"] < evaluation["accuracy"]["value"] == evaluation["accuracy"]["high"] == 1
+
+
+def test_of_equal_candidates_the_first_which_is_the_simpler_is_the_best():
+    equal = {"nll_correct": 0.5, "change": 0.0, "low": 0.0, "high": 0.0}
+    assert best_of([Candidate(variant=name, **equal) for name in ("confidence", "mrp")]).variant == "confidence"
 
 
 def test_no_row_is_a_mistake(helpful, grouped):

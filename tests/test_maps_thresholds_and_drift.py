@@ -23,7 +23,7 @@ from tests.maps import NAMES, document, held_out
 DRAWS, PAIRS = 400, 300
 SHARE, WORST = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])  # rows, and wrong ones at rank 0, of each label
 EVENLY = np.linspace(0, 1, 101)
-LEVELS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2), st.booleans()), min_size=1, max_size=60)
+ROWS = {"seed": st.integers(0, 999), "n": st.integers(1, 60) | st.integers(100, 900)}
 SHARES = st.sampled_from(["0.05", ".3", "0.5", "0.7", "1", "1.0"])
 
 
@@ -42,11 +42,17 @@ def rows_of(reliability, right, decision=None):
     return r, np.zeros(len(r), dtype=int) if decision is None else np.array(decision), z
 
 
+def levelled(seed: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Reliability in steps of a twentieth, decision and correct of `n` rows; a surer one is right more often."""
+    generator = np.random.default_rng(seed)
+    r = generator.integers(0, 21, n) / 20
+    return r, generator.choice(3, n, p=SHARE), generator.random(n) < 1 - (1 - r) * generator.random()
+
+
 @settings(deadline=None, max_examples=30)
-@given(LEVELS, st.sampled_from([0.5, 0.7, 0.9]), st.sampled_from([0.6, 0.8, 0.95]))
-def test_cuts_are_those_of_a_loop_of_binomial_tests(rows, target, confidence):
-    level, decision, right = (np.array(column) for column in zip(*rows, strict=True))
-    r, _, z = rows_of(level / 20, right)
+@given(**ROWS, target=st.sampled_from([0.5, 0.7, 0.9]), confidence=st.sampled_from([0.6, 0.8, 0.95]))
+def test_cuts_are_those_of_a_loop_of_binomial_tests(seed, n, target, confidence):
+    r, decision, z = levelled(seed, n)
     doc = with_quantiles(np.round(EVENLY * 20) / 20)  # five quantiles in one place
     thresholds = find_cuts(doc, r, decision, z, target=target, confidence=confidence)
     able = [k for k in set(decision) if target ** np.count_nonzero(decision == k) <= 1 - confidence + 1e-12]
@@ -71,10 +77,9 @@ def test_cuts_are_those_of_a_loop_of_binomial_tests(rows, target, confidence):
 
 
 @settings(deadline=None, max_examples=30)
-@given(LEVELS, SHARES)
-def test_a_cut_at_a_coverage_takes_no_more_and_bounds_exactly(rows, coverage):
-    level, decision, right = (np.array(column) for column in zip(*rows, strict=True))
-    r, _, z = rows_of(level / 20, right)
+@given(**ROWS, coverage=SHARES)
+def test_a_cut_at_a_coverage_takes_no_more_and_bounds_exactly(seed, n, coverage):
+    r, decision, z = levelled(seed, n)
     most = int(round(float(coverage) * 1000) * len(r) // 1000)
     if most == 0:
         with pytest.raises(BadInput, match="less than one"):

@@ -153,17 +153,6 @@ def test_the_report_waits_for_every_lane(monkeypatch):
     assert waited_for == [["one", "two"], ["report"]]
 
 
-def test_dvc_runs_in_a_group_of_its_own_with_our_python_first(monkeypatch):
-    seen = {}
-    monkeypatch.setattr(subprocess, "Popen", lambda command, **how: seen.update(how, command=command))
-    processes.start_repro(["report"], {"PREFECT_API_URL": "x"})
-    assert seen["start_new_session"]
-    assert seen["env"]["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
-    assert seen["env"]["PREFECT_API_URL"] == "x"
-    assert seen["env"][processes.OWNER] == str(Path.cwd())
-    assert seen["command"][-2:] == ["--keep-going", "report"]
-
-
 def test_a_whole_file_stays_and_where_there_is_none_there_is_nothing_to_do(capsys):
     quarantine_corrupt_dvc_files()
     whole = {LOCK_FILE: LOCK, BUSY_FILE: '{"data/raw/wands": {"read": []}}'}

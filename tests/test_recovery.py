@@ -95,12 +95,6 @@ def test_the_optimum_is_as_close_to_the_truth_as_so_many_rows_can_tell_and_adam_
     assert (error > CLOSE).mean() <= 0.05
 
 
-@pytest.mark.study
-def test_with_a_million_rows_the_optimum_is_close_with_five_labels_too():
-    rows = simulated(5, 1_000_000, 0)
-    assert np.abs(rows.fitted("mrp_exact") - rows.truth)[rows.common].max() <= CLOSE
-
-
 @pytest.mark.parametrize("labels", [2, 5])
 def test_where_few_rows_are_sure_the_optimum_is_close_at_all_but_a_fiftieth_of_the_rows(labels):
     assert (missed(simulated(labels, 200_000, 0, law=(2, 1.5))) > CLOSE).mean() <= 0.02

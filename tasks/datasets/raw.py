@@ -187,7 +187,7 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
         BadInput: a file is cut or no data, there is no such configuration or split, or the library cannot read them.
     """
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != INDEX and path.suffix != ".md":
+        if path.is_file() and path.suffix != ".md":
             opened(path)
             if path.suffix == ".parquet":
                 with parsing(path, PARQUET, FETCH):  # what it holds stands at its end
