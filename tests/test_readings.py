@@ -160,6 +160,16 @@ def test_what_is_written_beside_rows_is_the_same_whatever_they_came_in(name, out
     assert numeric(both[0]).equals(numeric(both[1]))
 
 
+@pytest.mark.parametrize(("names", "added"), [(("2", "1"), "decision_code"), (("0", "1"), "decision_name")])
+def test_a_decision_in_names_that_are_other_numbers_gets_its_number(names, added, tmp_path):
+    rows = TWO.with_columns(pl.col("decision").replace_strict(dict(enumerate(map(int, names)))))
+    document = maps.document(confidence_only=True, n_labels=2, names=names)
+    apply_map(document, save(rows, tmp_path / "p.parquet"), tmp_path / "o.parquet")
+    scored = pl.read_parquet(tmp_path / "o.parquet")
+    assert next(name for name in scored.columns if name not in rows.columns) == added
+    assert scored.get_column("decision_code", default=scored["decision"]).equals(TWO["decision"], check_names=False)
+
+
 def test_a_judge_with_words_is_typed_through_every_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = pl.when(pl.col("confidence") < 0.8).then(pl.lit("low")).otherwise(pl.lit("high"))
@@ -173,7 +183,7 @@ def test_a_judge_with_words_is_typed_through_every_command(tmp_path, capsys, mon
     run("label", *known, "new.csv", "--label", "truth", "--rows", 5, "--out", "drawn.csv")
     run("evaluate", *known, "judge.csv", "--label", "truth", "--unlabelled", "scored.csv", "--out", "e.json")
     run("thresholds", *known, "judge.csv", "--label", "truth", "--target-accuracy", 0.7, "--confidence", 0.9)
-    assert capsys.readouterr().err.count("is read as columns parted by semicolons") == 5
+    assert capsys.readouterr().err.count("is read as columns parted by semicolons") == 6
     scored, drawn = (pl.read_csv(name, separator=";") for name in ("scored.csv", "drawn.csv"))
     assert scored.select(judge.drop("truth").columns).equals(judge.drop("truth"))
     assert scored["decision_name"].equals(judge["answer"], check_names=False)
@@ -183,6 +193,7 @@ def test_a_judge_with_words_is_typed_through_every_command(tmp_path, capsys, mon
 QUESTIONS = {
     "a fixed label": (TWO.with_columns(confidence=OF_SECOND), "is this the .* --probability confidence --positive 1"),
     "of three": (maps.confidence_only(300).with_columns(confidence=0.2), "In 300 of 300 rows confidence is below 1/3"),
+    "1 to K": (maps.confidence_only(300).with_columns(pl.col("decision", "label") + 1), "--labels 1,2,3"),
     "not logits": (LISTS.rename({"probabilities": "logits"}), "look like probabilities.* --probabilities logits"),
     "semicolons": (text(";").encode(), "columns parted by semicolons"),
     "Windows": (text(";").encode("cp1252"), "is not UTF-8: it is read as cp1252"),

@@ -23,7 +23,7 @@ from scipy.special import expit
 from tasks.maps.document import MapDocument
 from tasks.maps.labelled import grouped_by
 from tasks.maps.reliability_map import FittedMap
-from tasks.predictions.columns import listed
+from tasks.predictions.columns import are_numbers, listed
 from tasks.predictions.files import ParquetPredictions, Predictions, as_frame, notes_on, numbered, opened, rows_of
 from tasks.predictions.frames import FramePredictions
 from tasks.predictions.output import Added, check_output, in_order, write_beside
@@ -100,10 +100,10 @@ def apply_map(
 ) -> Applied:
     """Write the rows of `predictions` to `out`, untouched and in order, with what the map says of them.
 
-    Added are `decision` (int64; not where the file has one in whole numbers, `decision_code` where it has one in text),
-    `decision_name` (where the map has names), `confidence` (calibrated; `calibrated_confidence` where the file has a
-    confidence), `reliability` (float64), `review_rank` (int64; 1 = lowest reliability, review it first; ties by row
-    order) and `route`, `automatic` or `review`.
+    Added are `decision` (int64; not where the file has one of numbers 0..K-1, `decision_code` where it has one of
+    names), `decision_name` (where the map has names), `confidence` (calibrated; `calibrated_confidence` where the file
+    has a confidence), `reliability` (float64), `review_rank` (int64; 1 = lowest reliability, review it first; ties by
+    row order) and `route`, `automatic` or `review`.
     Of n rows the floor(coverage * n) most reliable ones are automatic, `coverage` being a decimal number in [0, 1],
     taken exactly (0.7, if neither is given); or those whose reliability is at least `cut`; or what both allow.
     Beyond `in_memory` rows memory does not grow; temporary files beside `out` then take about 50 bytes a row.
@@ -204,7 +204,9 @@ def _added_names(document: MapDocument, file: Predictions, layout: Layout) -> di
     names = {name: name for name in ("decision", "decision_name", "confidence", "reliability", "review_rank", "route")}
     names |= {"decision": "decision_code"} if "decision" in there else {}
     names |= {"confidence": "calibrated_confidence"} if "confidence" in there else {}
-    if layout.decision == "decision" and pa.types.is_integer(file.schema.field("decision").type):
+    codes = tuple(map(str, range(document.n_labels)))
+    whole = layout.decision == "decision" and pa.types.is_integer(file.schema.field("decision").type)
+    if whole and (document.label_names == codes or not are_numbers(document.label_names)):
         del names["decision"]
     if document.label_names is None:
         del names["decision_name"]

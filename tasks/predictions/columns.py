@@ -49,6 +49,11 @@ class FileRows(NamedTuple):
         return self._replace(kept=self.first + np.flatnonzero(~missing))
 
 
+def are_numbers(names: Sequence[str] | None) -> bool:
+    """Whether 1 is the name of a label, rather than the second label."""
+    return names is not None and all(re.fullmatch(r"-?[0-9]+", name) for name in names)
+
+
 def label_codes(
     column: pl.Series,
     rows: FileRows,
@@ -63,7 +68,7 @@ def label_codes(
     """
     rows.refuse_missing(column)
     within = f"0..{n_labels - 1}" if n_labels < LARGEST else "0, 1, 2, ..."
-    if column.dtype in (pl.String, pl.Categorical, pl.Enum) or (_are_numbers(names) and column.dtype.is_numeric()):
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum) or (are_numbers(names) and column.dtype.is_numeric()):
         text = column.cast(pl.String)
         code_of = {value: label_of(value, names) for value in text.unique()}
         known = f"; the labels are {listed(names)}" if names else advice() or "; fit takes names of labels by --labels"
@@ -82,11 +87,6 @@ def label_codes(
     return np.asarray(codes)
 
 
-def _are_numbers(names: Sequence[str] | None) -> bool:
-    """Whether 1 is the name of a label, rather than the second label."""
-    return names is not None and all(re.fullmatch(r"-?[0-9]+", name) for name in names)
-
-
 def label_of(text: str, names: Sequence[str] | None) -> int | None:
     """The label of a name, as it stands or but for spaces and case; or of a number, where names are none."""
     if names is not None and text in names:
@@ -94,7 +94,7 @@ def label_of(text: str, names: Sequence[str] | None) -> int | None:
     plain = [_plain(name) for name in names or ()]
     if _plain(text) in plain:
         return plain.index(_plain(text)) if plain.count(_plain(text)) == 1 else None
-    return None if _are_numbers(names) else _integer(TRUTH.get(_plain(text), text.strip()))
+    return None if are_numbers(names) else _integer(TRUTH.get(_plain(text), text.strip()))
 
 
 def _plain(name: str) -> str:

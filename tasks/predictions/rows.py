@@ -314,6 +314,12 @@ def questions(rows: PredictedRows, layout: Layout, names: Sequence[str] | None, 
             else "Then give the probability of the decided label, or those of all labels."
         )
         asked.append(f"{question}: is this the probability of a fixed label? {how}")
+    assert rows.label is not None
+    if rows.logits is None and names is None and rows.decision.all() and rows.label.all():
+        asked.append(
+            f"No row has the label 0. If the labels are 1 to {n_labels - 1}, name them: "
+            f"--labels {','.join(map(str, range(1, n_labels)))}"
+        )
     if layout.kind == "logits":
         assert rows.logits is not None
         if (rows.logits >= 0).all() and (np.abs(rows.logits.sum(axis=1) - 1) <= MOST_OFF).all():
