@@ -2,9 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import maps
 import numpy as np
@@ -24,7 +21,6 @@ from flows import rerank
 from flows.rerank import ReliabilityMap
 from tasks.protocol.errors import BadInput
 
-ROOT = Path(__file__).resolve().parent.parent
 ROWS, NEW = maps.predictions(600), maps.predictions(200, seed=1)
 LOGITS, LABEL, GROUP = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy(), ROWS["group"].to_numpy()
 KINDS = {
@@ -122,9 +118,8 @@ def test_what_an_array_holds_is_seen_and_remembered(fitted):
     shares = softmax(LOGITS, axis=1)
     of_shares = clone(SHIFTS).fit(shares.astype(np.float32), LABEL)
     assert (fitted.arrays_, of_shares.arrays_) == ("logits", "probabilities")
-    np.testing.assert_allclose(
-        of_shares.reliability(shares), clone(SHIFTS).fit(LOGITS, LABEL).reliability(LOGITS), atol=1e-3
-    )
+    of_logits = clone(SHIFTS).fit(LOGITS, LABEL)
+    np.testing.assert_allclose(of_shares.reliability(shares), of_logits.reliability(LOGITS), atol=1e-5)
     fitted.reliability([[0.5, 0.3, 0.2]])  # which a map of logits takes as such
     two = LOGITS[:, 1] - LOGITS[:, 0]
     second, both = (clone(SHIFTS).fit(given, LABEL == 1) for given in (expit(two), np.c_[1 - expit(two), expit(two)]))
@@ -153,21 +148,17 @@ FRAME = ROWS.drop("label")
         ({}, (ROWS.lazy(), LABEL), "X is of the type LazyFrame"),
         ({}, (LOGITS[:, :1], LABEL), r"X has the shape \(600, 1\)"),
         ({}, (LOGITS, LABEL[:9]), r"X has 600 rows, and y has the shape \(9,\)"),
-        ({}, (LOGITS, LABEL, GROUP[:9]), "groups has the shape"),
         ({}, (ROWS, LABEL), "X has a column label, and y is given too"),
-        ({}, (FRAME,), "X has no column label"),
         ({}, (FRAME.to_pandas().assign(x=[1, "a"] * 300), LABEL), "X is no sound frame"),
         ({}, (FRAME, LABEL, "query"), "X has no column query"),
         ({}, (np.where(LOGITS > 9e9, 0, np.nan), LABEL), r"X, row 0 \(from 0\): logits 0 is nan"),
         ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but those of this row do not sum to 1; say what they are"),
         ({"arrays": "probabilities"}, (LOGITS, LABEL), "are these logits"),
-        ({"arrays": "scores"}, (LOGITS, LABEL), "arrays is 'scores'; give one of auto, logits, probabilities"),
         ({"labels": ("a", "a", "b")}, (LOGITS, LABEL), "labels is .*each once"),
         ({"labels": ("a", "b", "c")}, (LOGITS, np.full(600, "d")), "label is 'd'; the labels are a, b, c"),
         ({"signals": "group"}, (FRAME, LABEL), "give a list of the names of columns"),
         ({"hold_out": 1.0}, (LOGITS, LABEL), "give a share in"),
         ({"protocol": "theirs"}, (LOGITS, LABEL), "give one of own, paper"),
-        ({"variant": "best"}, (LOGITS, LABEL), "cannot hold"),
     ],
 )
 def test_what_cannot_be_fitted_is_said_in_one_sentence(settings, given, said):
@@ -217,34 +208,3 @@ def test_every_kind_of_map_has_a_page(frame, options, tmp_path):
     rerank.report(maps.write(frame, tmp_path / "rows.parquet"), tmp_path / "page.html", **options)
     figures = {"variant": 2, "signals": 3}.get(next(iter(options), ""), 0)  # none of weighted rows
     assert (tmp_path / "page.html").read_text().count("<figure") == figures
-
-
-HEAVY = "torch altair vl_convert sklearn prefect tasks.maps.learn tasks.maps.page"
-EARLY = """
-import os, sys
-from flows import rerank
-try:
-    rerank.app(sys.argv[2:])
-except ValueError as error:
-    print(error)
-finally:
-    print(sorted({*sys.argv[1].split()} & {*sys.modules}), os.listdir())
-"""
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("-h",), "--predictions"),
-        (("--predictions", "gone.parquet", "--out", "r.html"), "gone.parquet is missing"),
-        (("--predictions", "rows.txt", "--out", "r.html"), "are read as .parquet, .csv, .jsonl"),
-        (("--predictions", "rows.csv", "--out", "r.pdf"), "ends in .html"),
-        (("--predictions", "rows.csv", "--group", "query", "--out", "r.html"), "no column query"),
-    ],
-)
-def test_a_mistake_is_told_before_anything_slow_is_imported(given, said, tmp_path):
-    maps.confidence_only(80).write_csv(tmp_path / "rows.csv")
-    command, environment = [sys.executable, "-c", EARLY, HEAVY, "report", *given], {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert said in done.stdout
-    assert done.stdout.endswith("[] ['rows.csv']\n")
