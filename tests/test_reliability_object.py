@@ -2,9 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import maps
 import numpy as np
@@ -24,7 +21,6 @@ from flows import rerank
 from flows.rerank import ReliabilityMap
 from tasks.protocol.errors import BadInput
 
-ROOT = Path(__file__).resolve().parent.parent
 ROWS, NEW = maps.predictions(600), maps.predictions(200, seed=1)
 LOGITS, LABEL, GROUP = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy(), ROWS["group"].to_numpy()
 KINDS = {
@@ -60,9 +56,7 @@ def test_frames_of_each_kind_give_the_numbers_of_arrays_in_their_own_kind(kind, 
     np.testing.assert_array_equal(np.asarray(alone), again["reliability"])
     for name in array.dtype.names:
         assert array[name].tolist() == again[name].to_list()
-    if kind == "pandas":
-        assert scored.index.equals(new.index)
-        assert alone.index.equals(new.index)
+    assert kind != "pandas" or (scored.index.equals(new.index) and alone.index.equals(new.index))
     assert mine.evaluate(rows).to_dict() == fitted.evaluate(LOGITS, LABEL, groups=GROUP).to_dict()
 
 
@@ -105,14 +99,12 @@ def test_rows_of_the_fit_are_judged_out_of_fold_even_behind_a_classifier(fitted)
 
 def test_it_is_an_estimator_of_scikit_learn(fitted):
     asked = {"calibrator": "diag", "variant": "mrp", "labels": ("a", "b", "c"), "hold_out": 0.2, "seed": 3}
-    made = ReliabilityMap(**asked)
-    assert asked.items() <= clone(made).get_params().items()
-    assert made.set_params(seed=4).seed == 4
+    made = clone(ReliabilityMap(**asked))
+    assert asked.items() <= made.get_params().items()
     with pytest.raises(NotFittedError):
-        made.reliability(LOGITS)
+        made.set_params(seed=4).reliability(LOGITS)
     folds = cross_val_score(SHIFTS, LOGITS, LABEL, groups=GROUP, cv=GroupKFold(3), error_score="raise")
-    assert (folds < 0).all()
-    assert (folds > np.log(0.5)).all()
+    assert ((folds < 0) & (folds > np.log(0.5))).all()
     with_confidence = cross_val_score(clone(SHIFTS).set_params(variant="confidence"), LOGITS, LABEL, cv=3)
     assert folds.mean() > with_confidence.mean()  # label 1 is right less often than it says
     assert fitted.predict(LOGITS).tolist() == LOGITS.argmax(axis=1).tolist()
@@ -122,9 +114,8 @@ def test_what_an_array_holds_is_seen_and_remembered(fitted):
     shares = softmax(LOGITS, axis=1)
     of_shares = clone(SHIFTS).fit(shares.astype(np.float32), LABEL)
     assert (fitted.arrays_, of_shares.arrays_) == ("logits", "probabilities")
-    np.testing.assert_allclose(
-        of_shares.reliability(shares), clone(SHIFTS).fit(LOGITS, LABEL).reliability(LOGITS), atol=1e-3
-    )
+    of_logits = clone(SHIFTS).fit(LOGITS, LABEL)
+    np.testing.assert_allclose(of_shares.reliability(shares), of_logits.reliability(LOGITS), atol=1e-5)
     fitted.reliability([[0.5, 0.3, 0.2]])  # which a map of logits takes as such
     two = LOGITS[:, 1] - LOGITS[:, 0]
     second, both = (clone(SHIFTS).fit(given, LABEL == 1) for given in (expit(two), np.c_[1 - expit(two), expit(two)]))
@@ -153,21 +144,17 @@ FRAME = ROWS.drop("label")
         ({}, (ROWS.lazy(), LABEL), "X is of the type LazyFrame"),
         ({}, (LOGITS[:, :1], LABEL), r"X has the shape \(600, 1\)"),
         ({}, (LOGITS, LABEL[:9]), r"X has 600 rows, and y has the shape \(9,\)"),
-        ({}, (LOGITS, LABEL, GROUP[:9]), "groups has the shape"),
         ({}, (ROWS, LABEL), "X has a column label, and y is given too"),
-        ({}, (FRAME,), "X has no column label"),
         ({}, (FRAME.to_pandas().assign(x=[1, "a"] * 300), LABEL), "X is no sound frame"),
         ({}, (FRAME, LABEL, "query"), "X has no column query"),
         ({}, (np.where(LOGITS > 9e9, 0, np.nan), LABEL), r"X, row 0 \(from 0\): logits 0 is nan"),
         ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but those of this row do not sum to 1; say what they are"),
         ({"arrays": "probabilities"}, (LOGITS, LABEL), "are these logits"),
-        ({"arrays": "scores"}, (LOGITS, LABEL), "arrays is 'scores'; give one of auto, logits, probabilities"),
         ({"labels": ("a", "a", "b")}, (LOGITS, LABEL), "labels is .*each once"),
         ({"labels": ("a", "b", "c")}, (LOGITS, np.full(600, "d")), "label is 'd'; the labels are a, b, c"),
         ({"signals": "group"}, (FRAME, LABEL), "give a list of the names of columns"),
         ({"hold_out": 1.0}, (LOGITS, LABEL), "give a share in"),
         ({"protocol": "theirs"}, (LOGITS, LABEL), "give one of own, paper"),
-        ({"variant": "best"}, (LOGITS, LABEL), "cannot hold"),
     ],
 )
 def test_what_cannot_be_fitted_is_said_in_one_sentence(settings, given, said):
@@ -175,12 +162,9 @@ def test_what_cannot_be_fitted_is_said_in_one_sentence(settings, given, said):
         ReliabilityMap(**settings).fit(*given)
 
 
-def test_rows_of_a_vendor_with_signals_come_in_a_frame_of_pandas():
-    made = maps.judged_with_signals(900).to_pandas()
-    mine = ReliabilityMap(signals=["agreement", "source"]).fit(
-        made.drop(columns="label"), made["label"], groups="group"
-    )
-    assert mine.document_.projection.name == "label_signals"
+def test_signals_are_columns_of_a_frame():
+    made = maps.judged_with_signals(400).to_pandas()
+    mine = ReliabilityMap(signals=["agreement"]).fit(made.drop(columns="label"), made["label"], groups="group")
     assert isinstance(mine.reliability(made), pd.Series)
     with pytest.raises(BadInput, match="X has no column agreement"):
         mine.reliability(pa.table({"decision": [0, 1]}))
@@ -217,34 +201,3 @@ def test_every_kind_of_map_has_a_page(frame, options, tmp_path):
     rerank.report(maps.write(frame, tmp_path / "rows.parquet"), tmp_path / "page.html", **options)
     figures = {"variant": 2, "signals": 3}.get(next(iter(options), ""), 0)  # none of weighted rows
     assert (tmp_path / "page.html").read_text().count("<figure") == figures
-
-
-HEAVY = "torch altair vl_convert sklearn prefect tasks.maps.learn tasks.maps.page"
-EARLY = """
-import os, sys
-from flows import rerank
-try:
-    rerank.app(sys.argv[2:])
-except ValueError as error:
-    print(error)
-finally:
-    print(sorted({*sys.argv[1].split()} & {*sys.modules}), os.listdir())
-"""
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (("-h",), "--predictions"),
-        (("--predictions", "gone.parquet", "--out", "r.html"), "gone.parquet is missing"),
-        (("--predictions", "rows.txt", "--out", "r.html"), "are read as .parquet, .csv, .jsonl"),
-        (("--predictions", "rows.csv", "--out", "r.pdf"), "ends in .html"),
-        (("--predictions", "rows.csv", "--group", "query", "--out", "r.html"), "no column query"),
-    ],
-)
-def test_a_mistake_is_told_before_anything_slow_is_imported(given, said, tmp_path):
-    maps.confidence_only(80).write_csv(tmp_path / "rows.csv")
-    command, environment = [sys.executable, "-c", EARLY, HEAVY, "report", *given], {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert said in done.stdout
-    assert done.stdout.endswith("[] ['rows.csv']\n")

@@ -52,12 +52,24 @@ def folder(tmp_path_factory) -> Path:
 
 
 LINES = ("bad,fair,good\nworse", "bad\r,fair,good", 'bad,"fa\nir",good')  # names of several lines
-ORCHESTRATORS, HEAVY = "prefect great_expectations dvc", "torch sklearn pandas scipy.stats lightgbm"
+ORCHESTRATORS, HEAVY = "prefect great_expectations dvc", "torch sklearn pandas scipy.stats lightgbm altair vl_convert"
+REPORTS = {  # what is typed -> what is said
+    "-h": "--hold-out",
+    "--predictions gone.csv --out r.html": "gone.csv is missing",
+    "--predictions rows.txt --out r.html": "are read as .parquet, .csv, .jsonl",
+    "--predictions rows.csv --out r.pdf": "ends in .html",
+    "--predictions {}/test.parquet --group query --out r.html": "no column query",
+}
 READS = """
 import sys
 from pathlib import Path
 from flows import rerank
-heavy, orchestrators, folder, out = {*sys.argv[1].split()}, {*sys.argv[2].split()}, *map(Path, sys.argv[3:])
+heavy, orchestrators, folder, out = {*sys.argv[1].split()}, {*sys.argv[2].split()}, *map(Path, sys.argv[3:5])
+for words in sys.argv[5:]:
+    try:
+        rerank.app(["report", *words.split()], standalone_mode=False)
+    except ValueError as error:
+        print(error)
 rerank.apply(folder / "map.json", folder / "new.parquet", out / "scored.parquet")
 rerank.thresholds(folder / "map.json", folder / "test.parquet", 0.8, out=out / "cut.json")
 rerank.evaluate(folder / "map.json", folder / "test.parquet", out=out / "evaluation.json")
@@ -68,12 +80,14 @@ assert not orchestrators & set(sys.modules), orchestrators & set(sys.modules)
 """
 
 
-def test_no_command_imports_an_orchestrator_and_what_reads_a_map_no_torch(folder, tmp_path):
+def test_no_command_imports_an_orchestrator_and_what_reads_a_map_or_is_mistyped_nothing_slow(folder, tmp_path):
     """The interpreter tells what it has imported once everything has run."""
-    command = [sys.executable, "-c", READS, f"{HEAVY} {ORCHESTRATORS}", ORCHESTRATORS, folder, tmp_path]
+    typed = [words.format(folder) for words in REPORTS]
+    command = [sys.executable, "-c", READS, f"{HEAVY} {ORCHESTRATORS}", ORCHESTRATORS, folder, tmp_path, *typed]
     environment = {"PYTHONPATH": str(ROOT), "PATH": ""}
     done = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert all(said in done.stdout for said in REPORTS.values())
 
 
 JUDGE = ("--map", "map.json", "--predictions", "test.parquet")

@@ -143,7 +143,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return beside(X, apply_to_frame(self._document, self._unlabelled(X), coverage=share, cut=cut)[0])
 
     def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
-        """Return a verdict on labelled rows; those of the fit are judged by fits that have not seen them."""
+        """Return a verdict on labelled rows; those of the fit, given as then, are judged by folds without them."""
         return self._judged(X, y, groups).evaluation()
 
     def thresholds(
