@@ -317,6 +317,10 @@ def test_the_first_sentence_never_claims_more_than_the_intervals(helpful, helps,
     worse = (predicts < 0 or ranks == {-1}) and predicts <= 0 and ranks <= {-1}
     assert said[0].startswith("The reliability is worse") == worse
     assert ("worse by another" in said[0]) == (ranks == {-1, 1})
+    if said[0].startswith("Mixed"):  # who reads it is told what to do with each of the two
+        assert said[1].startswith("State the confidence") == (predicts < 0)
+        assert said[1].endswith("by the confidence.") == (ranks == {-1})
+        assert said[1].endswith("your own budget.") == (ranks == {-1, 1})
     assert len(said) <= 10
     assert not said[0].startswith("Use") or signs[2] == 1 or f"{90 if signs[3] == 1 else 'AURC'}" in said[0]
 
@@ -327,7 +331,7 @@ def test_one_look_of_five_is_not_enough_by_itself(helpful, helps):
     lines = verdict(evaluation, helpful)
     mixed = "Mixed: as a probability the reliability is better, and to choose what to review it is not certainly "
     assert lines[0] == f"{mixed}better."
-    assert lines[2].endswith("which as one of five looks may be chance.")
+    assert lines[3].endswith("which as one of five looks may be chance.")
 
 
 def judged(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[PredictedRows, Scored]:

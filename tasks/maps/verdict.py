@@ -71,7 +71,10 @@ def _answer(evaluation: dict[str, Any], predicts: Sign, looks: dict[str, Sign]) 
         advice = "Keep your confidence, or fit the map again on rows like these."
         return [f"The reliability is worse than the confidence here: {first}.", other, kept, advice]
     mixed = f"Mixed: as a probability the reliability is {predicts}, and to choose what to review it is {ranks}."
-    return [mixed, *said]
+    by = {WORSE: "the confidence", BETTER: "the reliability", NOT_CERTAIN: "the reliability"}
+    review = by.get(ranks, "whichever is better at your own budget")
+    advice = f"State {by[predicts]} as the probability of being right, and choose what to review by {review}."
+    return [mixed, advice, *said]
 
 
 def _sign(compared: dict[str, Any], metric: str, p: float = 0.0) -> Sign:
