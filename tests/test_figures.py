@@ -257,7 +257,8 @@ def test_the_overview_leaves_out_what_failed_and_keeps_the_order():
         orient="row",
     )
     (figure,) = drawn_for("all data sets", table)
-    assert figure.rows.select("dataset", "change").rows() == [("b", 0.1), ("a", -0.1)]
+    bounded = figure.rows.select("dataset", "change", "low", "high").rows()
+    assert bounded == [("b", 0.1, 0.0, 0.2), ("a", -0.1, None, None)]
     assert '"sort": ["b", "a"]' in json.dumps(figure.spec)
     assert drawn_for("all data sets", table[1:2]) == []
 

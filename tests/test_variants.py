@@ -90,17 +90,6 @@ def test_the_shared_curve_keeps_the_ranking_by_confidence_however_few_the_rows(s
         assert (fitted.curves.fallback, fitted.curves.rows.tolist()) == (("none",), [m])
 
 
-def test_a_batch_equals_its_single_fits(rows, projected):
-    confidence_logit, decision, correct = rows
-    for b, at in enumerate(confidence_logit):
-        alone = project_batch(batch((at[None], decision, correct)))
-        for name, values in projected.items():
-            if name == "label_vector":  # one for all calibrators
-                continue
-            here, there = (value(seen(at, decision, at)) for value in (values[b], alone[name][0]))
-            np.testing.assert_array_equal(here, there, name)
-
-
 @pytest.mark.parametrize("least", [20, 30])
 @pytest.mark.parametrize("stand_in", ["shared_1d", "confidence"])
 def test_a_label_with_fewer_rows_than_the_least_takes_the_shared_curve_and_without_any_the_identity(least, stand_in):
