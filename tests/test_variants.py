@@ -117,12 +117,6 @@ def test_adam_never_ends_below_the_optimum_and_not_far_above_it():
     assert (excess < 3e-3).all()
 
 
-def test_only_what_is_asked_for_is_fitted(rows):
-    of = batch(rows)
-    project_batch(of, ("mrp",))
-    assert "shared" not in of.__dict__  # no label is rare here, so that nobody reads the shared curve
-
-
 def test_batches_with_different_rows_fitted_together_equal_those_fitted_apart():
     some_rare = SETTINGS.model_copy(update={"minimum_rows": 30})
     batches = [batch(simulated(2, m, seed=m), some_rare) for m in (60, 500, 900)]  # in the first every label is rare
