@@ -17,7 +17,7 @@ from tasks.calibrators import calibrators_for
 from tasks.maps import reliability_map
 from tasks.maps.apply import apply_map
 from tasks.maps.reliability_map import AT_ONCE
-from tasks.measure import baselines, bootstrap_intervals, measure
+from tasks.measure import bootstrap_intervals, measure
 from tasks.metrics import resampling
 from tasks.predictions import files
 from tasks.project import project
@@ -59,13 +59,6 @@ def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monke
     project.fn(calibrated, parts, decisions, quick_params, "cpu")
     assert descents == [len(calibrated)] * 2  # the curves of labels, and the one that they share
     assert optima == [len(calibrated)]
-
-
-def test_all_numbers_of_rows_to_compare_at_are_one_batch(monkeypatch, decisions, parts, quick_params):
-    calibrated = [calibrate.fn(parts, name, 1, FEW) for name in quick_params.calibrators]
-    descents = counted(monkeypatch, adam_lattice, "fit_lattices", fits_of)
-    baselines.fn(calibrated, [], FEW, parts, decisions, quick_params, "cpu")
-    assert descents == [len(FEW) * len(calibrated)]
 
 
 def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch, decisions, parts, quick_params):

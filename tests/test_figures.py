@@ -15,7 +15,7 @@ from scipy.stats import binomtest
 
 from tasks.figures import FIGURES, drawn_for
 from tasks.figures.curves import BARS, FEWEST_ROWS, GROUPS, histogram, observed
-from tasks.figures.figure import DARK, LIGHT, DrawnFigure, Results, pdf, svg, written_out
+from tasks.figures.figure import DARK, LIGHT, DrawnFigure, Results, colour, pdf, svg, written_out
 from tasks.figures.ranking import band, retained
 from tasks.projection.variants import VARIANTS
 from tests.report_data import KNOTS, contrast, curve, made
@@ -230,6 +230,13 @@ def test_spreads_are_in_percentage_points_by_calibrator_and_what_is_measured_und
         assert figure.rows.equals(figures("three labels")[figure.key].rows), figure.key
 
 
+def test_probability_vectors_that_can_follow_are_blue_and_those_that_cannot_orange():
+    figure = figures("three labels")["simplex_feasibility"]
+    assert figure.rows.select("solved", "infeasible").unique().rows() == [(0.9, 0.08)]
+    tones = {layer["encoding"]["x"]["field"]: layer["mark"]["color"] for layer in figure.spec["layer"]}
+    assert tones == {"solved": colour("mrp"), "infeasible": colour("fifth")}
+
+
 def test_the_ablation_is_a_mean_over_seeds_then_over_calibrators():
     rows, spec = figures("three labels")["ablation"].rows, json.dumps(figures("three labels")["ablation"].spec)
     assert json.dumps([title for title in NAMES.values() if title in {*rows["variant"]}]) in spec  # in the order of all
@@ -257,7 +264,8 @@ def test_the_overview_leaves_out_what_failed_and_keeps_the_order():
         orient="row",
     )
     (figure,) = drawn_for("all data sets", table)
-    assert figure.rows.select("dataset", "change").rows() == [("b", 0.1), ("a", -0.1)]
+    bounded = figure.rows.select("dataset", "change", "low", "high").rows()
+    assert bounded == [("b", 0.1, 0.0, 0.2), ("a", -0.1, None, None)]
     assert '"sort": ["b", "a"]' in json.dumps(figure.spec)
     assert drawn_for("all data sets", table[1:2]) == []
 
@@ -280,6 +288,20 @@ def test_a_figure_for_a_paper_is_small_says_what_is_simulated_and_is_the_same_ea
     assert "var(" not in drawn
     assert printed.startswith(b"%PDF")
     assert (svg(spec), pdf(spec)) == (drawn, printed)
+
+
+def test_a_paper_shows_the_set_whose_labels_differ_most_its_first_seed_and_its_own_two_orders():
+    spread, apart = pl.when(pl.col("metric") == "label_spread").then(0.9).otherwise("value"), made("apart")
+    apart = replace(apart, metrics=apart.metrics.with_columns(value=spread))
+    drawn = {figure.key: figure for figure in drawn_for("paper", [results("three labels"), apart])}
+    overview, paths = (drawn[name] for name in ("method_overview", "simplex_paths"))
+    assert all("apart" in str(figure.spec["title"]) for figure in (overview, paths))
+    assert set(overview.rows.filter(kind="curve")["seed"]) == {apart.seeds[0]}
+    assert set(paths.rows.filter(kind="move")["moved"]) == {"surer"}  # its alpha is above 1
+    for by, logit in (("confidence", "logit_confidence"), ("reliability", "logit_mrp")):
+        placed = overview.rows.filter(kind="rank", by=by).sort("place").select("row")
+        ranked = placed.join(apart.scored(apart.seeds[0]), on="row", maintain_order="left")[logit]
+        assert ranked.is_sorted(descending=True)
 
 
 def test_a_path_on_the_simplex_of_three_labels_ends_where_the_decision_has_the_reliability():

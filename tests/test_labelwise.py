@@ -53,21 +53,6 @@ def test_the_reliabilities_of_a_label_sum_to_its_right_rows(m, spread, seed):
         assert fitted.violations() == []
 
 
-@pytest.mark.parametrize(
-    ("logits", "correct", "alpha"),
-    [
-        ([0, 0, 0, 0], [1, 1, 1, 0], np.log(3)),  # at confidence 1/2, three of four are right
-        ([-50, 52], [0, 1], -1),  # all reliabilities saturate: half way between -50 and 52
-        ([0, 40, 800], [1, 1, 1], 12),  # always right
-        ([-3, -40, -800], [0, 0, 0], -12),  # always wrong
-        ([30, 31], [0, 1], -12),  # beyond the bound
-    ],
-)
-def test_shifts_worked_by_hand(logits, correct, alpha):
-    (fitted,) = fit_intercepts(batch(one_label(logits, correct), 2))
-    np.testing.assert_allclose(fitted.alpha, [alpha, 0], rtol=0, atol=1e-9)
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_the_penalty_is_the_larger_of_those_that_selection_rows_like_best(seed):
     fit, selection = (simulated(1, 120, seed=10 * seed + part, shift=0.3) for part in range(2))

@@ -264,15 +264,6 @@ def test_use_the_reliability_where_it_helps(helpful, helps):
     assert re.search("these groups .*not other data, nor another fit", lines[-1])
 
 
-def test_keep_your_confidence_where_labels_do_not_differ():
-    document = fitted(shift=0, n=20_000)
-    evaluation = evaluated(document, maps.checked(maps.predictions(2000, shift=0)))
-    first, *others = verdict(evaluation, document)
-    assert first.startswith("Keep your confidence: the reliability does not rank or predict better on these rows")
-    assert "spans zero" in first
-    assert f"No label spread: {100 * evaluation['label_spread']['value']:.1f} points" in " ".join(others)
-
-
 def test_the_reasons_are_those_that_are_seen():
     rows, fallback = np.array([100, 300, 7]), ("none", "none", "shared")
     leaning = dataclasses.replace(maps.variants()["label_platt"], rows=rows, fallback=fallback)

@@ -177,12 +177,6 @@ def test_half_of_the_level_starts_where_the_map_is_surest_and_half_at_every_twen
     assert evenly == pytest.approx(0.025 * (np.arange(101) % 5 == 0) * (np.arange(101) > 0))
 
 
-def test_rows_that_all_tie_cannot_be_parted():
-    assert "tie" in cut_at_coverage(*rows_of([0.9] * 30, [True] * 30), coverage="0.5").in_words()[0]
-    certain = find_cuts(with_quantiles(np.full(101, 0.9)), *rows_of([0.9] * 300, [True] * 300), target=0.9)
-    assert certain.overall.automatic == 300
-
-
 @pytest.mark.parametrize(
     ("r", "right", "asked", "why"),
     [

@@ -143,16 +143,6 @@ def test_a_lane_runs_dvc_for_each_target_with_its_options_and_tells_that_one_fai
     os.close(taken)
 
 
-def test_the_report_waits_for_every_lane(monkeypatch):
-    waited_for = []
-    monkeypatch.setattr(processes, "start_repro", lambda options, _: options[-1])
-    monkeypatch.setattr(refresh, "follow_lanes", lambda *_: None)
-    monkeypatch.setattr(processes, "end", list.clear)
-    monkeypatch.setattr(processes, "finish", lambda run: waited_for.append([*run]) or 0)
-    assert refresh.repro(["one", "two"], [], False, SimpleNamespace(datasets={}), None) == 0
-    assert waited_for == [["one", "two"], ["report"]]
-
-
 def test_a_whole_file_stays_and_where_there_is_none_there_is_nothing_to_do(capsys):
     quarantine_corrupt_dvc_files()
     whole = {LOCK_FILE: LOCK, BUSY_FILE: '{"data/raw/wands": {"read": []}}'}

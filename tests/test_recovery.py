@@ -62,13 +62,13 @@ class Simulated(NamedTuple):
         return variance * errors
 
 
-def simulated(labels: int, rows: int, seed: int, law: tuple[float, float] = (1, 1)) -> Simulated:
-    """Rising lattices at random, whose heights, slopes and bends differ by label; `law` is a beta's, on [1/K, 1)."""
+def simulated(labels: int, rows: int, seed: int) -> Simulated:
+    """Rising lattices at random, whose heights, slopes and bends differ by label; confidences on [1/K, 1)."""
     rng = np.random.default_rng([seed, labels])
     rise = rng.uniform(0.4, 1.6, (labels, 1)) * rng.uniform(0.2, 1.2, (labels, J - 1))
     values = np.cumsum(np.pad(rise, ((0, 0), (1, 0))), axis=1)
     values += rng.uniform(-1, 1, (labels, 1)) - values.mean(axis=1, keepdims=True)
-    confidence, decision = 1 / labels + (1 - 1 / labels) * rng.beta(*law, rows), rng.integers(labels, size=rows)
+    confidence, decision = 1 / labels + (1 - 1 / labels) * rng.random(rows), rng.integers(labels, size=rows)
     true = Curves(uniform_knots(SETTINGS.knots), values, np.zeros(labels), ("none",) * labels)
     truth = expit(true(Decisions(logit(confidence), decision)))
     return Simulated(labels, confidence, decision, rng.random(rows) < truth, truth)
@@ -80,24 +80,13 @@ def rows(request):
     return simulated(labels, 200_000, seed)
 
 
-def missed(rows: Simulated) -> np.ndarray:
-    """By how much the optimum misses the truth at common rows: less than `CLOSE`, or 4 of its standard errors."""
-    error = np.abs(rows.fitted("mrp_exact") - rows.truth)
-    assert (error <= np.maximum(CLOSE, 4 * rows.standard_error()))[rows.common].all()
-    return error[rows.common]
-
-
 def test_the_optimum_is_as_close_to_the_truth_as_so_many_rows_can_tell_and_adam_at_all_but_a_few_rows(rows):
     assert rows.standard_error()[rows.common].max() < 0.015  # so that this says something
-    assert missed(rows).max() <= (CLOSE if rows.labels == 2 else 1)
+    error = np.abs(rows.fitted("mrp_exact") - rows.truth)
+    assert (error <= np.maximum(CLOSE, 4 * rows.standard_error()))[rows.common].all()
     error = np.abs(rows.fitted("mrp") - rows.truth)[rows.common]
     assert error.max() <= 0.05
     assert (error > CLOSE).mean() <= 0.05
-
-
-@pytest.mark.parametrize("labels", [2, 5])
-def test_where_few_rows_are_sure_the_optimum_is_close_at_all_but_a_fiftieth_of_the_rows(labels):
-    assert (missed(simulated(labels, 200_000, 0, law=(2, 1.5))) > CLOSE).mean() <= 0.02
 
 
 OUTSIDE = [lambda c: c, lambda c: c**2, lambda c: 0.55 + 0.4 * expit(40 * (c - 0.93))]

@@ -1,6 +1,5 @@
 """Settings are made before Prefect is imported and tell nobody anything; which server a command asks."""
 
-import importlib.util
 import json
 import os
 import runpy
@@ -127,9 +126,3 @@ def test_a_server_that_is_gone_is_told_in_words(monkeypatch, lost):
         server.server_needed(),
     ):
         raise lost
-
-
-def test_set_up_leaves_bytecode_where_nothing_else_may_write_it():
-    for package in ("great_expectations", "prefect", "scipy.stats", "torch", "polars"):
-        file = importlib.util.find_spec(package).origin
-        assert Path(importlib.util.cache_from_source(file)).is_file(), f"{package}: every process compiles it anew"

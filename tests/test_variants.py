@@ -90,17 +90,6 @@ def test_the_shared_curve_keeps_the_ranking_by_confidence_however_few_the_rows(s
         assert (fitted.curves.fallback, fitted.curves.rows.tolist()) == (("none",), [m])
 
 
-def test_a_batch_equals_its_single_fits(rows, projected):
-    confidence_logit, decision, correct = rows
-    for b, at in enumerate(confidence_logit):
-        alone = project_batch(batch((at[None], decision, correct)))
-        for name, values in projected.items():
-            if name == "label_vector":  # one for all calibrators
-                continue
-            here, there = (value(seen(at, decision, at)) for value in (values[b], alone[name][0]))
-            np.testing.assert_array_equal(here, there, name)
-
-
 @pytest.mark.parametrize("least", [20, 30])
 @pytest.mark.parametrize("stand_in", ["shared_1d", "confidence"])
 def test_a_label_with_fewer_rows_than_the_least_takes_the_shared_curve_and_without_any_the_identity(least, stand_in):
@@ -126,12 +115,6 @@ def test_adam_never_ends_below_the_optimum_and_not_far_above_it():
     assert (kkt <= 1e-8).all()
     assert (excess > -1e-9).all()
     assert (excess < 3e-3).all()
-
-
-def test_only_what_is_asked_for_is_fitted(rows):
-    of = batch(rows)
-    project_batch(of, ("mrp",))
-    assert "shared" not in of.__dict__  # no label is rare here, so that nobody reads the shared curve
 
 
 def test_batches_with_different_rows_fitted_together_equal_those_fitted_apart():

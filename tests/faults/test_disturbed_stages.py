@@ -40,9 +40,3 @@ def test_a_second_dvc_names_the_first_and_waits_for_a_stage_that_outlives_it(you
     go_on.touch()
     third.ended()
     assert young_project.results() == trained.results()
-
-
-@pytest.mark.faults
-def test_a_target_that_is_no_stage_is_told_before_anything_starts(young_project):
-    printed = young_project.run("flows.refresh", "nothing", status=1)
-    assert printed.startswith("refresh: no stage 'nothing' in dvc.yaml; it has download@wands")

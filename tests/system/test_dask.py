@@ -118,13 +118,6 @@ def refused(project: Path, **more: str) -> str:
     return printed
 
 
-def test_without_a_live_server_dask_is_refused(project):
-    choose(project, "dask")
-    assert "no Prefect server runs" in refused(project)
-    printed = refused(project, PREFECT_API_URL=f"http://127.0.0.1:{free_port()}/api")
-    assert "no Prefect server runs" in printed
-
-
 @pytest.mark.parametrize("another", [False, True])
 def test_where_no_scheduler_answers_it_is_told_and_another_server_does_not_keep_us_waiting(project, server, another):
     address = server.removesuffix("/api").replace("http", "tcp") if another else f"tcp://127.0.0.1:{free_port()}"
