@@ -69,6 +69,8 @@ def test_a_chart_reads_columns_of_its_rows_has_colours_of_both_themes_and_says_w
         computed = set(re.findall(r'"as": "(\w+)"', text))
         read = {*re.findall(r'"field": "(\w+)"', text), *re.findall(r"datum\.(?!label)(\w+)", text)}
         assert read - computed <= set(figure.rows.columns), figure.key
+        kinds = figure.rows["kind"] if "kind" in figure.rows.columns else []
+        assert set(kinds) <= set(re.findall("datum.kind === '([^']+)'", text)), figure.key  # each has a layer
         assert set() < set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(LIGHT)
         assert not re.search(r"#[0-9a-fA-F]{3,8}\b", text)
         alone = json.dumps(written_out(figure.spec))
