@@ -12,7 +12,7 @@ import typer
 
 from flows.console import progress, say, show, with_options
 from tasks.calibrators import CALIBRATORS
-from tasks.predictions.files import notes_on, opened
+from tasks.predictions.files import opened
 from tasks.predictions.reading import AS_NAMED, Reading, listed_names
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE
 from tasks.protocol.errors import BadInput, printable
@@ -174,15 +174,12 @@ def evaluate(
 
     check_place(out, map_file, predictions, *filter(None, [unlabelled]))
     judged, everything = Judged.read(document := _loaded(map_file), opened(predictions, reading), group), None
-    notes: list[str] = []
     if unlabelled is not None:
-        drawn_from = opened(unlabelled, reading)
-        notes = notes_on(drawn_from)
         with progress() as advance:
-            everything = AllRows.read(document, drawn_from, advance)
+            everything = AllRows.read(document, opened(unlabelled, reading), advance)
     answer = judged.evaluation(everything)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
-    return say([*notes, *answer.notes, *answer.lines])
+    return say([*answer.notes, *answer.lines])
 
 
 @app.command()

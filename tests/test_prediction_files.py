@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import gzip
 import io
 import json
 import os
@@ -211,6 +212,13 @@ REFUSED = {  # file, its bytes or what makes it, what is said
     "a key twice": ("p.jsonl", b'{"a": 1}\n\n{"a": 1, "b": 2, "a" :3}\n', "line 3 has an .* a key twice"),
     "a key twice, spelt in two ways": ("p.jsonl", b'{"a": 1, "\\u0061": 2}\n', "line 1 has an .* twice"),
     "a key twice within a value": ("p.jsonl", b'{"a": {"b": 1, "b": 1}}\n', "line 1 has an .* twice"),
+    "no gzip": ("p.csv.gz", b"a,b\n", "is not a whole gzip file"),
+    "gzip that is cut off": ("p.tsv.gz", gzip.compress(b"a\tb\n" * 999)[:40], "is not a whole gzip file"),
+    "columns of JSON": ("p.json", b'{"a": {"0": 1}}', "orient='records'"),
+    "a JSON list that is cut off": ("p.json", b'[{"a": 1}, {"a"', "is not a JSON list of objects"),
+    "a key twice in a list": ("p.json", b'[{"a": 1, "a": 2}]', "an object with a key twice"),
+    "no workbook": ("p.xlsx", b"PK", "p.xlsx.* workbook"),
+    "too much to read whole": ("p.json", lambda path: path.touch() or os.truncate(path, 2**28), "is read whole, up to"),
     "lines that are not UTF-8": ("p.jsonl", b'{"a": "\xff"}\n', "p.jsonl, line 1 is not one JSON"),
 }
 

@@ -6,7 +6,7 @@ the labelled rows, plus a share of what the mean reliability of all rows has abo
 decided as often as they are. Nothing is assumed of the map: one that tells nothing leaves the interval as it was.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from tasks.maps.reliability_map import Scored
 from tasks.metrics.intervals import UNKNOWN, interval, interval_of_share
 from tasks.metrics.measured import SEED
 from tasks.metrics.resampling import FEWEST_GROUPS, resample
-from tasks.predictions.files import Predictions
+from tasks.predictions.files import Predictions, notes_on
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 
@@ -32,6 +32,7 @@ class AllRows:
 
     decided: np.ndarray  # (K,) rows of each decision
     reliability: np.ndarray  # (K,) their mean reliability; anything where there are none
+    notes: tuple[str, ...] = ()  # on how the file was read
 
     @classmethod
     def read(cls, document: MapDocument, predictions: Predictions, progress: Progress) -> "AllRows":
@@ -41,7 +42,8 @@ class AllRows:
             raise BadInput(
                 f"{predictions.path} has no rows; --unlabelled names the file that the labelled rows were drawn from"
             )
-        return cls.of(scores["decision"].to_numpy(), scores["logit"].to_numpy(), document.n_labels)
+        rows = cls.of(scores["decision"].to_numpy(), scores["logit"].to_numpy(), document.n_labels)
+        return replace(rows, notes=tuple(notes_on(predictions)))
 
     @classmethod
     def of(cls, decision: np.ndarray, logit: np.ndarray, n_labels: int) -> "AllRows":

@@ -182,7 +182,7 @@ class Judged:
             lines = drifted.in_words(document.shown_names)
         lines = [*verdict(evaluation, document), *lines, *in_words(agreed, len(rows))]
         numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
-        return Evaluation(tuple(lines), tuple(self.notes), numbers)
+        return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
 
     def cuts(self, *, target_accuracy: float | None = None, coverage: object = None, confidence: float = 0.95) -> Cuts:
         """The cut for a target accuracy or a coverage, with its guarantee; on rows of the fit it is an estimate.
