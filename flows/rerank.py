@@ -76,9 +76,8 @@ def fit(
 
     check_place(out, predictions)
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
-    document, recommended = _fitted(
-        opened(predictions, reading), labels, signals, **asked, protocol=protocol, target=target
-    )
+    asked |= {"protocol": protocol, "target": target}
+    document, recommended = _fitted(opened(predictions, reading), labels, signals, **asked)
     save_map(document, out)
     return say([*recommended.notes, *recommended.lines, f"{out}: {document.described}."])
 
@@ -228,11 +227,11 @@ def __getattr__(name: str) -> Any:
 def _fitted(file: Any, labels: str | None, signals: str | None, **asked: Any) -> Any:
     from tasks.maps.answers import fit_map
 
-    named: dict[str, Any] = {"names": listed_names("--labels", labels, "bad,fair,good", 2)}
-    named["signals"] = listed_names("--signals", signals, "length,source") or ()
+    asked["names"] = listed_names("--labels", labels, "bad,fair,good", 2)
+    asked["signals"] = listed_names("--signals", signals, "length,source") or ()
     if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings:
         say([f"Fitting the calibrator {key}, which with many labels or rows may take a minute or more."])
-    return fit_map(file, **named, **asked)
+    return fit_map(file, **asked)
 
 
 def _loaded(map_file: Path) -> Any:
