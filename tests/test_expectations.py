@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows import docs, engine, processes, refresh, reliability
-from tasks import show
+from tasks import write
 from tasks.expectations import check, invariants
 from tasks.expectations.check import Check, GateFailed, expect, expect_numbers, pass_gate, violated
 from tasks.expectations.docs import build_docs
@@ -364,7 +364,7 @@ def artifacts(monkeypatch) -> dict[str, dict[str, Any]]:
         made[key] = {"content": content, "then": [], **words}
         return key
 
-    for module, kind in ((show, "table"), (refresh, "table"), (engine, "progress")):
+    for module, kind in ((write, "table"), (refresh, "table"), (engine, "progress")):
         monkeypatch.setattr(module, f"create_{kind}_artifact", artifact)
     monkeypatch.setattr(engine, "update_progress_artifact", lambda key, percent: made[key]["then"].append(percent))
     return made
@@ -394,7 +394,7 @@ def test_all_gates_that_a_run_has_reached_are_in_its_record_passed_or_failed(clo
 
 
 def test_a_failed_gate_is_a_table_of_its_run_and_of_refreshes_until_the_next_run_passes_it(artifacts, closed):
-    show.show_gates.fn(BASE, [closed.record])
+    write.show_gates.fn(BASE, [closed.record])
     reliability.keep_failed(BASE, [closed.record])
     kept = read_json(failed_gates_file("amazon_esci"))
     assert kept == {"dataset": "amazon_esci", "source": "simulated", "gates": [closed.record]}
