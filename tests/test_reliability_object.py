@@ -84,8 +84,15 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
 def test_rows_of_the_fit_are_judged_out_of_fold_even_behind_a_classifier(fitted):
     assert "has seen it" in str(fitted.evaluate(LOGITS, LABEL, groups=GROUP))
     assert "has seen it" not in str(fitted.evaluate(LOGITS[:500], LABEL[:500]))
-    with pytest.raises(BadInput, match="say the same here"):
-        clone(SHIFTS).fit(LOGITS, LABEL).evaluate(LOGITS, LABEL, groups=GROUP)
+    same = LOGITS.astype(np.float32), LABEL.astype(float)  # whatever they are written in
+    assert "has seen it" in str(fitted.evaluate(*same, groups=GROUP))
+    for rows, why in (
+        ((LOGITS, LABEL, None), "say the same here"),
+        ((LOGITS, LABEL, np.roll(GROUP, 1)), "say the same here"),
+        ((LOGITS[::-1], LABEL[::-1], GROUP[::-1]), "another order"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            fitted.evaluate(*rows)
     names = np.array(["bad", "fair", "good"])
     wide = np.hstack([LOGITS, np.random.default_rng(0).normal(size=(len(LOGITS), 150))])  # to learn by heart
     model = make_pipeline(StandardScaler(), ReliabilityMap(classifier=LogisticRegression(C=100, max_iter=900)))

@@ -352,8 +352,9 @@ def test_the_guarantee_takes_one_row_of_each_group_and_a_file_without_groups_is_
         printed = capsys.readouterr()
         assert words in printed.err
         assert json.loads(printed.out)["overall"]["rows"] == (300 if place == folder else 3000)
+    pl.read_parquet(folder / "validation.parquet").drop("group").write_parquet(tmp_path / "fitted.parquet")
     with pytest.raises(BadInput, match="say the same here"):
-        run("evaluate", "--map", folder / "map.json", "--predictions", folder / "validation.parquet", "--group", "x")
+        run("evaluate", "--map", folder / "map.json", "--predictions", tmp_path / "fitted.parquet")
 
 
 def test_the_map_has_the_date_of_the_source_date_epoch(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from tasks.maps.agreement import AllRows, agreement, in_words
 from tasks.maps.document import MapDocument, Source
 from tasks.maps.drift import drift
 from tasks.maps.evaluate import evaluate
-from tasks.maps.labelled import Seen, read_to_fit, read_to_judge, sha256_of
+from tasks.maps.labelled import Seen, fingerprint, read_to_fit, read_to_judge, sha256_of
 from tasks.maps.reliability_map import Scored
 from tasks.maps.thresholds import cut_at_coverage, find_cuts, independent_rows
 from tasks.maps.verdict import verdict
@@ -120,6 +120,7 @@ def fit_map(
     source = Source(
         file=printable(file.path.name),
         sha256=sha256_of(file),
+        fingerprint=fingerprint(rows),
         rows=len(rows),
         seed=seed,
         group=group,

@@ -143,11 +143,20 @@ class HeldOut(Part):
     cells: tuple[Cell, ...]
 
 
+class Fingerprint(Part):
+    """By what labelled rows are known again, whatever file or frame they come from."""
+
+    rows: Sha256  # decisions and labels, in their order
+    groups: Sha256 | None  # which rows are of one group
+    any_order: Sha256 | None  # what is said of the rows, sorted; None of decisions alone
+
+
 class Source(Part):
     """What the map was fitted on; nothing of it is needed to apply the map."""
 
     file: str
     sha256: Sha256
+    fingerprint: Fingerprint | None = None  # of maps before it, the file alone is known
     rows: Count
     seed: Annotated[int, Field(ge=0)]
     group: str | None  # the column whose groups were kept together

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from tasks.calibrators.identity import Identity
-from tasks.maps.document import MapDocument
+from tasks.maps.document import Fingerprint, MapDocument
 from tasks.maps.reliability_map import FittedMap, Scored
 from tasks.predictions.columns import FileRows, labels_in, unlabelled
 from tasks.predictions.files import Predictions, columns_of, notes_on, rows_of
@@ -23,7 +23,7 @@ from tasks.predictions.signals import COMPUTED, Signal, group_signals, read_sign
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import ProtocolParams
 from tasks.protocol.splits import rows_by_group, rows_of_units, validation_parts
-from tasks.provenance.hashing import sha256_of_file
+from tasks.provenance.hashing import sha256_of_arrays, sha256_of_file
 
 FEWEST_ROWS = 60
 CAP = 16_000  # rows that are fitted on at most; more gain hardly anything, and are kept aside
@@ -121,19 +121,16 @@ def read_to_judge(
 ) -> tuple[PredictedRows, Scored, Seen, list[str]]:
     """Labelled rows to hold a map against, what it says of them, how its fits know them, and notes in words.
 
-    The file that the map was made of is known by its SHA-256, whatever its name. Of it those rows are taken that were
-    kept aside; if none were, all of them, each by the fits of the folds that had not seen it.
+    The rows that the map was made of are known again, in whatever file or frame they are. Of them those are taken that
+    were kept aside; if none were, all, each by the fits of the folds that had not seen it. BadInput where they are in
+    another order, or of another truth or other groups: some of them were fitted on, and nobody knows which.
     """
     source, predictions, notes = document.source, file.path, []
-    same = sha256_of(file) == source.sha256
     if group is None and source.group is not None:
         together = f"The map was fitted with rows of one {source.group} together"
         notes = [f"{together}, a column that {predictions} lacks: its rows are taken as independent."]
         if source.group in file.schema.names:
             group, notes = source.group, [f"Rows of one {source.group} go together, as in the fit."]
-    if same and group != source.group:
-        together = f"--group {source.group}" if source.group else "no --group"
-        raise BadInput(f"{predictions} is what the map was fitted on, with {together}; say the same here")
     layout = find_layout(
         file.schema.names, str(file.path), labelled=True, group=group, reads=document.input, reading=file.reading
     )
@@ -149,7 +146,7 @@ def read_to_judge(
     signals = read_signals(document.signals, frame, rows, n_labels, at, computed=computed)[1]
     rows = rows.with_signals(signals)
     reliability_map, made_of = FittedMap.of(document), f"{predictions} is what the map was fitted on"
-    if not same:
+    if not _is_fitted_on(document, rows, file):
         return rows, reliability_map(rows), "new", notes
     if not document.folds:
         rows = rows.take(_unseen_in_the_paper(document, rows))
@@ -164,8 +161,38 @@ def read_to_judge(
     return rows, out_of_fold(document, rows, division), "out_of_fold", notes
 
 
+def fingerprint(rows: PredictedRows) -> Fingerprint:
+    """By what a map knows the labelled rows again that it was made of."""
+    groups, said = None, rows.logits if rows.confidence is None else rows.confidence[:, None]
+    if rows.group is not None:
+        _, first, of = np.unique(rows.group, return_index=True, return_inverse=True)
+        groups = sha256_of_arrays(first[of])
+    assert rows.label is not None
+    return Fingerprint(
+        rows=sha256_of_arrays(rows.decision, rows.label),
+        groups=groups,
+        any_order=None if said is None else sha256_of_arrays(np.sort(said[:, 0]), np.bincount(rows.label)),
+    )
+
+
+def _is_fitted_on(document: MapDocument, rows: PredictedRows, file: Predictions) -> bool:
+    """Whether a map was made of just these rows; BadInput where it was made of the same, taken otherwise."""
+    known, now, source = document.source.fingerprint, fingerprint(rows), document.source
+    same_file = sha256_of(file) == source.sha256
+    if known is None:
+        known = now if same_file else None
+    made_of = f"{file.path} is what the map was fitted on"
+    if known and known.rows == now.rows and known.groups != now.groups:
+        together = f"--group {source.group}" if source.group else "no --group"
+        raise BadInput(f"{made_of}, with {together}; say the same here")
+    if known and known.rows != now.rows and (same_file or known.any_order == now.any_order is not None):
+        how = "with another truth or other rows left away" if same_file else "in another order"
+        raise BadInput(f"{made_of}, {how}; give the rows as the fit had them, or rows that it has not seen")
+    return known is not None and known.rows == now.rows
+
+
 def sha256_of(predictions: Predictions) -> str:
-    """Hex SHA-256 of a file of predictions, or of rows in memory: by which a map knows what it was made of."""
+    """Hex SHA-256 of a file of predictions, or of rows in memory."""
     return getattr(predictions, "sha256", None) or sha256_of_file(predictions.path)
 
 

@@ -154,10 +154,10 @@ def _instead(
     times = next((many for many in MORE_ROWS if coverage(target, many)), None)
     lines = ["(A binomial bound at the best of the cuts would be too sure: these rows would have picked that cut.)"]
     if times is not None:
-        lines.insert(0, f"It would take about {times * len(correct):,} rows in all, if they are like these.")
+        lines.insert(0, f"It would take about {times} times as many rows (or groups), if they are like these.")
     if highest is not None:
         shown = f"{highest:.0%}, with {coverage(highest):.1%} of decisions used as they are"
-        lines.insert(0, f"The highest accuracy that such rows can guarantee is {shown}.")
+        lines.insert(0, f"The highest accuracy for which these rows have a cut is {shown}.")
     return tuple(lines)
 
 
