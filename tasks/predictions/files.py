@@ -186,7 +186,8 @@ def _of_workbook(path: Path) -> pl.DataFrame:
             f"{path}: save the sheet as .csv, or install what reads workbooks: pip install fastexcel"
         ) from None
     try:
-        return pl.read_excel(path)
+        # what is not of the type that the first rows have would be null, and a blank row would not be there
+        return pl.read_excel(path, infer_schema_length=None, drop_empty_rows=False)
     except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as error:
         raise BadInput(f"{path} is not a whole workbook ({first_line(error)}); {ANEW}") from None
 
