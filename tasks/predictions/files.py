@@ -91,7 +91,7 @@ class CsvPredictions:
             return cls(text, reader.schema)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in their order, without blank lines; without `columns` every column."""
+        """All rows in their order, without blank lines if there are two columns; without `columns` every column."""
         with parsing(self.path, CSV, ANEW), self._opened(columns) as reader:
             yield from reader
 
@@ -102,7 +102,9 @@ class CsvPredictions:
             read_options=csv.ReadOptions(
                 block_size=BLOCK, use_threads=False, encoding=self.text.encoding.replace("utf-8", "utf8")
             ),
-            parse_options=csv.ParseOptions(newlines_in_values=True, delimiter=self.text.separator),
+            parse_options=csv.ParseOptions(
+                newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.one_column
+            ),
             convert_options=csv.ConvertOptions(
                 default_column_type=pa.string(),
                 include_columns=columns,
