@@ -85,6 +85,8 @@ def test_a_field_of_csv_stays_the_text_that_it_is(tmp_path):
     assert opened(path).schema.names == ["id", "x", "", "at"]
     rows = [("007", "1.10", None, "2020-01-01"), ("1e5", "", 'a "b", c', " NA")]
     assert read_rows(path, ["id", "x", "", "at"]).rows() == rows
+    path.write_text("x\n7\n\n8\n\n")
+    assert read_rows(path, ["x"])["x"].to_list() == ["7", None, "8", None]
 
 
 def test_columns_are_read_as_what_they_say():
@@ -196,6 +198,7 @@ REFUSED = {  # file, its bytes or what makes it, what is said
     "a folder": ("p.csv", Path.mkdir, "p.csv is a folder; name a file"),
     "a pipe that nobody writes to": ("p.csv", os.mkfifo, "p.csv is a pipe or a device"),
     "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), "is a pipe or a device"),
+    "a name that is not UTF-8": ("p\udcff.csv", b"a,b\n", "has a name that is not UTF-8"),
     "another suffix": ("p.txt", b"a\t1\n", "p.txt: .* as .parquet, .csv, .jsonl"),
     "a blank file": ("p.csv", b" \n\n", "p.csv is empty"),
     "a Git LFS pointer": ("p.parquet", POINTER, "p.parquet is a Git LFS pointer.*git lfs pull"),

@@ -77,6 +77,9 @@ AS_STATED = {  # a file that says the same as TWO, and how it is read
     "-1 and 1": ("p.csv", labels({0: -1, 1: 1}), {"names": "-1,1"}),
     "1 to K": ("p.jsonl", labels({0: 1, 1: 2}), {"names": "1,2"}),
     "1 to K, with decimals": ("p.parquet", labels({0: 1.0, 1: 2.0}), {"names": "1,2"}),
+    "names with decimals": ("p.parquet", labels({0: 1.0, 1: 2.0}), {"names": "1.0,2.0"}),
+    "names with decimals, as text": ("p.csv", labels({0: 1.0, 1: 2.0}), {"names": "1.0,2.0"}),
+    "a name that is a number": ("p.parquet", labels({0: 1, 1: 2}), {"names": "1,2,none"}),
     "1 to K, as text with decimals": ("p.csv", labels({0: 1.0, 1: 2.0}), {"names": "1,2"}),
     "percent": ("p.csv", said(pl.format("{} %", HUNDREDTHS)), {}),
     "0 to 100": ("p.parquet", said(HUNDREDTHS), {"percent": True}),
@@ -99,6 +102,7 @@ def test_a_judge_says_the_same_in_whatever_form_a_person_has_it(name, rows, how,
 FORMS = {row[0]: name for name, row in AS_STATED.items()} | {"p.csv": "semicolons, decimal commas, Windows"}
 OF_ONE = TWO.select("label", p=OF_SECOND)
 SCORES = pl.DataFrame({"s": np.random.default_rng(0).normal(size=300), "label": TWO["label"]})
+TIED = SCORES.with_columns(pl.col("s").round())
 THREE = maps.predictions(300).drop("group")
 VECTORS = softmax(np.array(THREE["logits"].to_list()), axis=1)
 LISTS = pl.DataFrame({"probabilities": VECTORS, "label": THREE["label"]})
@@ -113,6 +117,11 @@ AS_OURS = {  # a file of our own; one that says the same, and how it is read
         SCORES.select("label", logits_0=0.0, logits_1=pl.col("s") - 0.5),
         SCORES,
         {"score": "s", "border": 0.5},
+    ),
+    "a score on the border": (
+        TIED.select("label", logits_0="s", logits_1=0.0, decision=(pl.col("s") <= 0).cast(int)),
+        TIED,
+        {"score": "s", "border": 0.0, "positive": "0"},
     ),
     "lists as text": (LISTS, LISTS.with_columns(probabilities=pl.Series(IN_TEXT)), {}),
     "arrays as text": (LISTS, LISTS.with_columns(probabilities=pl.Series(AS_ARRAYS)), {}),
@@ -209,6 +218,11 @@ REFUSED = {  # a frame, how it is read, and what is said
     "no such label": (OF_ONE, {"probability": "p", "positive": "2"}, "--positive is '2'; the labels are 0, 1"),
     "an infinite score": (SCORES.with_columns(s=np.inf), {"score": "s", "border": 0.0}, "must be finite"),
     "twice": (OF_ONE, {"probability": "p", "score": "s", "border": 0.0}, "--probability and --score say the same"),
+    "words twice": (TWO, {"confidence_words": "low=.3,Low=.6"}, "give each word once"),
+    "a name given already": (TWO.drop("decision"), {"label": "label"}, "--score COLUMN$"),
+    "the truth as the decision": (TWO, {"decision": "label"}, "the column label would be read as two things"),
+    "the truth as a probability": (OF_ONE, {"probability": "label"}, "the column label would be read as two things"),
+    "a thousand or a decimal": (b"s;label\n1,234;0\n7;1\n", {"score": "s", "border": 0.0}, "line 2: .*1,234"),
     "no border": (SCORES, {"score": "s"}, "--score s --border 0"),
     "no probability": (TWO, {"positive": "1"}, "--positive names the label of --probability or --score"),
     "words that are none": (TWO, {"confidence_words": "low"}, "has 'low'; .* --confidence-words low=.3,medium=.6"),

@@ -51,7 +51,7 @@ class FileRows(NamedTuple):
 
 def are_numbers(names: Sequence[str] | None) -> bool:
     """Whether 1 is the name of a label, rather than the second label."""
-    return names is not None and all(re.fullmatch(r"-?[0-9]+", name) for name in names)
+    return names is not None and any(re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", name) for name in names)
 
 
 def label_codes(
@@ -153,6 +153,10 @@ def numbers(column: pl.Series, rows: FileRows, advice: str = "") -> np.ndarray:
     if column.dtype == pl.String:
         column = column.str.strip_chars()
         if rows.text is not None and rows.text.decimal_comma:
+            thousands = column.str.contains(r"^[+-]?[1-9]\d{0,2},\d{3}$")
+            if (column.str.contains(",", literal=True) == thousands).all():  # none says that commas are decimal
+                what = "whose comma may part thousands or decimals; save the numbers with decimal points alone"
+                rows.refuse(thousands, lambda row: f"{name} is {given[row]!r}, {what}")
             column = column.str.replace(r"^([+-]?\d*),(\d+)", "$1.$2")
         column = column.cast(pl.Float64, strict=False)
         rows.refuse(column.is_null(), lambda row: f"{name} is {given[row]!r}, not a number{advice}")

@@ -91,7 +91,7 @@ class CsvPredictions:
             return cls(text, reader.schema)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """All rows in their order, without blank lines; without `columns` every column."""
+        """All rows in their order, without blank lines if there are two columns; without `columns` every column."""
         with parsing(self.path, CSV, ANEW), self._opened(columns) as reader:
             yield from reader
 
@@ -102,7 +102,9 @@ class CsvPredictions:
             read_options=csv.ReadOptions(
                 block_size=BLOCK, use_threads=False, encoding=self.text.encoding.replace("utf-8", "utf8")
             ),
-            parse_options=csv.ParseOptions(newlines_in_values=True, delimiter=self.text.separator),
+            parse_options=csv.ParseOptions(
+                newlines_in_values=True, delimiter=self.text.separator, ignore_empty_lines=not self.text.one_column
+            ),
             convert_options=csv.ConvertOptions(
                 default_column_type=pa.string(),
                 include_columns=columns,
@@ -186,7 +188,8 @@ def _of_workbook(path: Path) -> pl.DataFrame:
             f"{path}: save the sheet as .csv, or install what reads workbooks: pip install fastexcel"
         ) from None
     try:
-        return pl.read_excel(path)
+        # what is not of the type that the first rows have would be null, and a blank row would not be there
+        return pl.read_excel(path, infer_schema_length=None, drop_empty_rows=False)
     except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as error:
         raise BadInput(f"{path} is not a whole workbook ({first_line(error)}); {ANEW}") from None
 

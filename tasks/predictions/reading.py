@@ -32,7 +32,8 @@ class Reading:
     probabilities: Annotated[str | None, "The same of probabilities."] = None
     probability: Annotated[str | None, "The column with the probability of one of two labels."] = None
     score: Annotated[
-        str | None, "The column of a ranker's scores: above --border it decides for one of two labels."
+        str | None,
+        "The column of a ranker's scores: above --border it decides for one of two labels, else for the other.",
     ] = None
     border: Annotated[float | None, "The score above which that label is decided."] = None
     positive: Annotated[str | None, "The label of --probability or --score; without it the second."] = None
@@ -63,7 +64,10 @@ class Reading:
         if wrong := [word + sign + value for word, sign, value in pairs if not (word and number.fullmatch(value))]:
             example = "--confidence-words low=.3,medium=.6,high=.9"
             raise BadInput(f"--confidence-words has {wrong[0]!r}; give each word a number in [0, 1]: {example}")
-        return {word.strip().lower(): float(value) for word, _, value in pairs}
+        words = {word.strip().lower(): float(value) for word, _, value in pairs}
+        if len(words) < len(pairs):
+            raise BadInput(f"--confidence-words is {self.confidence_words!r}; give each word once, in any case")
+        return words
 
     def check(self, names: Sequence[str], file: str, *, labelled: bool) -> None:
         """BadInput unless each column that is named is among the `names` of `file`."""

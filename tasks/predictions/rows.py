@@ -152,7 +152,7 @@ def find_layout(
         needed = KINDS[reads] if reads else f"{KINDS['logits']}, or decision and confidence, or decision alone"
         like = "" if reads is None else ", as the rows had that the map was fitted on"
         apart = any(re.search(r"^ | $", name) for name in names)
-        options = (*FITTING[reads], *(["--label"] if labelled else []))
+        options = (*FITTING[reads], *(["--label"] if labelled and reading.label is None else []))
         hint = "; are they separated by commas, without spaces?" if apart else to_paste(names, options)
         raise BadInput(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
     for wanted, why in ((group, "--group names it"), (label if labelled else None, "it holds the truth")):
@@ -162,9 +162,15 @@ def find_layout(
     if group is not None and group in (*layouts[0][1], decision, label):
         raise BadInput(f"{file}: --group names {group}, which holds something else; name the column of the groups")
     weight = WEIGHT if labelled and WEIGHT in names else None
-    return Layout(
+    layout = Layout(
         *layouts[0], decision if decision in names else None, label if labelled else None, group, weight, reading
     )
+    if twice := [name for name in layout.read if layout.read.count(name) > 1]:
+        raise BadInput(
+            f"{file}: the column {twice[0]} would be read as two things, such as the decision and the truth; "
+            "name another column for one of them"
+        )
+    return layout
 
 
 def _layouts(names: Sequence[str], file: str, reading: Reading) -> dict[str | None, list[tuple[Kind, tuple[str, ...]]]]:
@@ -236,6 +242,8 @@ def checked_rows(
     if decision is None:
         assert logits is not None
         decision = decide(logits)
+        if layout.kind == "score":  # on the border the other label is decided, whichever comes first
+            decision[logits[:, 0] == logits[:, 1]] = 1 - _positive(layout.reading, names)
     group = None
     if layout.group is not None:
         groups = frame[layout.group]
@@ -281,10 +289,15 @@ def _of_two_labels(frame: pl.DataFrame, layout: Layout, rows: FileRows, names: S
     else:
         share = shares(column, rows, reading)
         logits = np.log(np.maximum(np.column_stack([1 - share, share]), SMALLEST_PROBABILITY))
+    return logits if _positive(reading, names) else np.ascontiguousarray(logits[:, ::-1])
+
+
+def _positive(reading: Reading, names: Sequence[str] | None) -> int:
+    """The label of two, 0 or 1, that a probability or a score speaks of."""
     place = 1 if reading.positive is None else label_of(reading.positive, names)
     if place not in (0, 1):
         raise BadInput(f"--positive is {reading.positive!r}; the labels are {listed(names or ('0', '1'))}")
-    return logits if place else np.ascontiguousarray(logits[:, ::-1])
+    return place
 
 
 def _log_probabilities(probabilities: np.ndarray, rows: FileRows) -> np.ndarray:

@@ -29,6 +29,7 @@ class SeparatedText:
     path: Path
     separator: str = ","
     encoding: str = "utf-8"
+    one_column: bool = False  # then a blank line is a row without a value
 
     @classmethod
     def of(cls, path: Path) -> "SeparatedText":
@@ -39,7 +40,8 @@ class SeparatedText:
         except (UnicodeDecodeError, csv.Error):  # which its reader says with more words
             return text
         other = [sign for sign in SEPARATORS if sign in header[0]] if len(header) == 1 else []
-        return cls(path, other[0], text.encoding) if other else text
+        one_column = len(header) == 1 and not other
+        return cls(path, other[0] if other else text.separator, text.encoding, one_column)
 
     @property
     def decimal_comma(self) -> bool:
@@ -57,12 +59,12 @@ class SeparatedText:
         return notes
 
     def records(self) -> Iterator[tuple[int, list[str]]]:
-        """The header and each row, with the number of the line on which it begins, from 1; blank lines are left out."""
+        """The header and each row, with the number of the line on which it begins, from 1; a blank line is none of two columns."""
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         with _bytes_of(self.path) as handle, TextIOWrapper(handle, encoding, newline="") as lines:
             reader, begins = csv.reader(lines, delimiter=self.separator), 1
             for record in reader:
-                if record:
+                if record or self.one_column:
                     yield begins, record
                 begins = reader.line_num + 1
 

@@ -124,7 +124,11 @@ def check_place(out: Path | None, *inputs: Path) -> None:
 
 
 def check_file(path: Path) -> None:
-    """BadInput where `path` is no file: a pipe that nobody writes to would keep a reader waiting for ever."""
+    """BadInput where `path` is no file, such as a pipe, or has a name that Arrow and a page cannot hold."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{path} has a name that is not UTF-8; rename that file or folder") from None
     if path.exists() and not path.is_file():
         raise BadInput(f"{path} is {'a folder' if path.is_dir() else 'a pipe or a device'}; name a file")
 
