@@ -33,7 +33,7 @@ class Reading:
     probability: Annotated[str | None, "The column with the probability of one of two labels."] = None
     score: Annotated[
         str | None,
-        "The column of a ranker's scores: above --border it decides for one of two labels, else for the other.",
+        "The column of a ranker's scores: above --border it decides for one of two labels, else the other.",
     ] = None
     border: Annotated[float | None, "The score above which that label is decided."] = None
     positive: Annotated[str | None, "The label of --probability or --score; without it the second."] = None

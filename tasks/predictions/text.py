@@ -59,7 +59,7 @@ class SeparatedText:
         return notes
 
     def records(self) -> Iterator[tuple[int, list[str]]]:
-        """The header and each row, with the number of the line on which it begins, from 1; a blank line is none of two columns."""
+        """The header and each row, with the number of its first line, from 1; blank lines are rows of one column."""
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding
         with _bytes_of(self.path) as handle, TextIOWrapper(handle, encoding, newline="") as lines:
             reader, begins = csv.reader(lines, delimiter=self.separator), 1
