@@ -208,10 +208,11 @@ def sql(
     map_file: MapFile,
     dialect: Annotated[str, typer.Option(help="duckdb, postgres, bigquery or spark.")] = "duckdb",
 ) -> str:
-    """One SQL expression of the columns decision (0..K-1) and confidence (the calibrated one): the reliability."""
-    from tasks.maps.sql import sql_expression
+    """One SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i, that gives the reliability."""
+    from tasks.maps.sql import said_of_logits, sql_expression
 
-    print(expression := sql_expression(_loaded(map_file), dialect))
+    print(expression := sql_expression(document := _loaded(map_file), dialect))
+    say(said_of_logits(document))
     return expression
 
 

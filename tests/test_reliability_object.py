@@ -7,7 +7,6 @@ import maps
 import numpy as np
 import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
 from scipy.special import expit, softmax
 from sklearn.base import clone
@@ -68,7 +67,6 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
     saved, written = (ReliabilityMap.load(str(tmp_path / name)) for name in ("saved.json", "map.json"))
     assert learned(saved.document_) == learned(written.document_) == learned(fitted.document_)
     assert saved.get_params() == written.get_params()
-    assert saved.sql("spark") == fitted.sql("spark")
     capsys.readouterr()
     rerank.evaluate(tmp_path / "map.json", tmp_path / "new.parquet")
     printed, answer = capsys.readouterr(), saved.evaluate(NEW)
@@ -93,6 +91,9 @@ def test_rows_of_the_fit_are_judged_out_of_fold_even_behind_a_classifier(fitted)
     ):
         with pytest.raises(BadInput, match=why):
             fitted.evaluate(*rows)
+    frame = pl.DataFrame(LOGITS).with_columns(query=np.unique(GROUP, return_inverse=True)[1])
+    behind = clone(SHIFTS).set_params(classifier=LogisticRegression(max_iter=900)).fit(frame, LABEL, groups="query")
+    assert "has seen it" in str(behind.evaluate(frame, LABEL, groups="query"))
     names = np.array(["bad", "fair", "good"])
     wide = np.hstack([LOGITS, np.random.default_rng(0).normal(size=(len(LOGITS), 150))])  # to learn by heart
     model = make_pipeline(StandardScaler(), ReliabilityMap(classifier=LogisticRegression(C=100, max_iter=900)))
@@ -117,7 +118,7 @@ def test_it_is_an_estimator_of_scikit_learn(fitted):
     assert fitted.predict(LOGITS).tolist() == LOGITS.argmax(axis=1).tolist()
 
 
-def test_what_an_array_holds_is_seen_and_remembered(fitted):
+def test_what_an_array_holds_is_seen_and_remembered_and_asked_where_it_is_not_known(fitted, tmp_path):
     shares = softmax(LOGITS, axis=1)
     of_shares = clone(SHIFTS).fit(shares.astype(np.float32), LABEL)
     assert (fitted.arrays_, of_shares.arrays_) == ("logits", "probabilities")
@@ -127,7 +128,15 @@ def test_what_an_array_holds_is_seen_and_remembered(fitted):
     two = LOGITS[:, 1] - LOGITS[:, 0]
     second, both = (clone(SHIFTS).fit(given, LABEL == 1) for given in (expit(two), np.c_[1 - expit(two), expit(two)]))
     np.testing.assert_array_equal(second.reliability(expit(two)), both.reliability(np.c_[1 - expit(two), expit(two)]))
-    assert clone(SHIFTS).fit(two, LABEL == 1).arrays_ == "logits"
+    of_two = clone(SHIFTS).set_params(labels=(1.0, 2.0)).fit(two, (LABEL == 1) + 1.0)
+    some = pl.DataFrame({"logits": np.c_[0 * two, two], "label": (LABEL == 1) + 1})[:500]
+    assert of_two.score(some) == of_two.score(two[:500], some["label"])
+    of_two.save(tmp_path / "map.json")
+    loaded, near = ReliabilityMap.load(tmp_path / "map.json", arrays="logits"), np.array([0.2, 0.3])
+    assert loaded.predict(near).tolist() == of_two.predict(near).tolist() == [2, 2]
+    for made in (ReliabilityMap.load(tmp_path / "map.json"), clone(SHIFTS).fit(ROWS)):
+        with pytest.raises(BadInput, match=r"may hold logits or probabilities.* arrays='logits'"):
+            made.reliability(near)
 
 
 def test_an_answer_is_text_and_html_with_what_a_name_holds_escaped():
@@ -148,19 +157,20 @@ FRAME = ROWS.drop("label")
     ("settings", "given", "said"),
     [
         ({}, ("rows", LABEL), "X is of the type str; give an array"),
-        ({}, (ROWS.lazy(), LABEL), "X is of the type LazyFrame"),
         ({}, (LOGITS[:, :1], LABEL), r"X has the shape \(600, 1\)"),
         ({}, (LOGITS, LABEL[:9]), r"X has 600 rows, and y has the shape \(9,\)"),
         ({}, (ROWS, LABEL), "X has a column label, and y is given too"),
         ({}, (FRAME.to_pandas().assign(x=[1, "a"] * 300), LABEL), "X is no sound frame"),
-        ({}, (FRAME, LABEL, "query"), "X has no column query"),
-        ({}, (np.where(LOGITS > 9e9, 0, np.nan), LABEL), r"X, row 0 \(from 0\): logits 0 is nan"),
         ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but those of this row do not sum to 1; say what they are"),
         ({"arrays": "probabilities"}, (LOGITS, LABEL), "are these logits"),
         ({"labels": ("a", "a", "b")}, (LOGITS, LABEL), "labels is .*each once"),
-        ({"labels": ("a", "b", "c")}, (LOGITS, np.full(600, "d")), "label is 'd'; the labels are a, b, c"),
         ({"signals": "group"}, (FRAME, LABEL), "give a list of the names of columns"),
+        ({"labels": "ab"}, (LOGITS, LABEL), "labels is 'ab'; give a list"),
         ({"hold_out": 1.0}, (LOGITS, LABEL), "give a share in"),
+        ({"hold_out": "a"}, (LOGITS, LABEL), "hold_out is 'a'; give a share in"),
+        ({"seed": 1.5}, (LOGITS, LABEL), "seed is 1.5; give a whole number"),
+        ({"classifier": StandardScaler()}, (LOGITS, LABEL), "the classifier, StandardScaler, has no predict_proba"),
+        ({"classifier": LogisticRegression()}, (LOGITS, LABEL, "query"), "X has no column query, which groups names"),
         ({"protocol": "theirs"}, (LOGITS, LABEL), "give one of own, paper"),
     ],
 )
@@ -173,8 +183,6 @@ def test_signals_are_columns_of_a_frame():
     made = maps.judged_with_signals(400).to_pandas()
     mine = ReliabilityMap(signals=["agreement"]).fit(made.drop(columns="label"), made["label"], groups="group")
     assert isinstance(mine.reliability(made), pd.Series)
-    with pytest.raises(BadInput, match="X has no column agreement"):
-        mine.reliability(pa.table({"decision": [0, 1]}))
 
 
 def test_one_command_writes_the_page_of_ones_own_predictions_and_the_map_beside_it(tmp_path, capsys):

@@ -1,7 +1,9 @@
 """A reliability map as an estimator of scikit-learn, on arrays and frames; only it needs that library."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
@@ -17,7 +19,7 @@ from tasks.maps.apply import apply_to_frame, scored_file, unwatched
 from tasks.maps.document import MapDocument, load_map, save_map
 from tasks.maps.sql import sql_expression
 from tasks.metrics.reliability import nll_correct_of_rows
-from tasks.predictions.frames import FramePredictions, Holds, alone, beside, frame_of, is_frame, with_column
+from tasks.predictions.frames import FramePredictions, Holds, alone, beside, column_of, frame_of, is_frame, with_column
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import Protocol
 from tasks.protocol.store import check_place
@@ -50,7 +52,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     Attributes:
         document_: the map, a frozen value.
         recommendation_: what to deploy and why, in words and numbers; not of a map that was loaded.
-        arrays_: what an array was taken to hold; None where a frame was given.
+        arrays_: what arrays hold, as they were read or as `arrays` says; None where neither tells.
         classes_: the labels, `(K,)`.
         classifier_: the classifier, fitted on all rows.
     """
@@ -90,28 +92,31 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             BadInput: what is wrong with the rows, or with what is asked.
         """
         self._check_settings()
-        self.arrays_: Any = None if self.arrays == "auto" else self.arrays
+        self.arrays_: Any = self.arrays
         self.out_of_fold_: dict[str, FramePredictions] = {}
         if self.classifier is None:
             predicted, rows = X, self._labelled(X, y, groups)
         else:
-            groups = X[groups] if isinstance(groups, str) else groups
+            groups = self._groups(X, groups)
             folds = FOLDS if groups is None else StratifiedGroupKFold(FOLDS)
             predicted = cross_val_predict(self.classifier, X, y, groups=groups, cv=folds, method="predict_proba")
             self.classifier_ = clone(self.classifier).fit(X, y)
             rows = self._table(predicted, y, groups)
             self.out_of_fold_ = {self._labelled(X, y, groups).sha256: rows}
-        self.arrays_ = None if is_frame(predicted) else rows.frame.columns[0]
+        if not is_frame(predicted):
+            self.arrays_ = rows.frame.columns[0]
+        elif self.arrays == "auto":
+            self.arrays_ = None
         labels = self.labels if self.classifier is None else self.classifier_.classes_
         self.document_, self.recommendation_ = fit_map(
             rows,
             calibrator=self.calibrator,
             variant=self.variant,
-            seed=self.seed,
+            seed=int(self.seed),
             group=_column(groups),
-            names=None if labels is None else tuple(map(str, labels)),
-            signals=tuple(self.signals),
-            hold_out=self.hold_out,
+            names=None if labels is None else tuple(_text(labels).tolist()),
+            signals=tuple(map(str, self.signals)),
+            hold_out=float(self.hold_out),
             protocol=self.protocol,
         )
         self.classes_ = np.arange(self.document_.n_labels) if labels is None else np.asarray(labels)
@@ -161,7 +166,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return self._judged(X, y, groups).cuts(**asked)
 
     def sql(self, dialect: str = "duckdb") -> str:
-        """Return one SQL expression of the columns decision (0..K-1) and confidence (calibrated): the reliability."""
+        """Return one SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i: the reliability."""
         return sql_expression(self._document, dialect)
 
     def save(self, path: str | Path) -> None:
@@ -170,8 +175,16 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         save_map(self._document, Path(path))
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Return the map that `save`, or the command `fit`, wrote; BadInput says what is wrong with the file."""
+    def load(cls, path: str | Path, *, arrays: Holds | Literal["auto"] = "auto") -> Self:
+        """Return the map that `save`, or the command `fit`, wrote; BadInput says what is wrong with the file.
+
+        Names of labels are text in a file: `classes_` are numbers where every name is that of a whole number.
+
+        Args:
+            path: of the map.
+            arrays: what arrays hold, which the file does not say; with `auto` an array of numbers that all lie in
+                [0, 1], and so may be either, is refused.
+        """
         document = load_map(Path(path))
         source, names = document.source, document.label_names
         made = cls(
@@ -182,9 +195,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             signals=tuple(signal.name for signal in document.signals),
             hold_out=source.hold_out,
             protocol="paper" if source.protocol else "own",
+            arrays=arrays,
         )
-        made.document_, made.arrays_, made.out_of_fold_ = document, None, {}
-        made.classes_ = np.asarray(names or range(document.n_labels))
+        made._check_settings()
+        made.document_, made.arrays_, made.out_of_fold_ = document, None if arrays == "auto" else arrays, {}
+        whole = names is None or all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in names)
+        made.classes_ = np.asarray(names or range(document.n_labels), dtype=np.int64 if whole else np.str_)
         return made
 
     @property
@@ -194,13 +210,19 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return document
 
     def _check_settings(self) -> None:
-        names = None if self.labels is None else [*map(str, self.labels)]
-        if names is not None and (len(names) < 2 or len({*names}) < len(names) or not all(map(str.isprintable, names))):
-            raise BadInput(f"labels is {names}; give two names or more, each once")
-        if isinstance(self.signals, str):
+        if self.labels is not None:
+            names = _text(self.labels).tolist()
+            if np.ndim(names) != 1 or not 2 <= len({*names}) == len(names) or not all(map(str.isprintable, names)):
+                raise BadInput(f"labels is {names!r}; give a list of two names or more, each once")
+        if np.ndim(self.signals) != 1 or not all(isinstance(name, str) for name in self.signals):
             raise BadInput(f"signals is {self.signals!r}; give a list of the names of columns")
-        if not 0 <= self.hold_out <= 0.9 or self.seed < 0:
-            raise BadInput(f"hold_out is {self.hold_out} and seed {self.seed}; give a share in [0, 0.9], and 0 or more")
+        if not isinstance(self.hold_out, Real) or not 0 <= self.hold_out <= 0.9:
+            raise BadInput(f"hold_out is {self.hold_out!r}; give a share in [0, 0.9]")
+        if not isinstance(self.seed, Integral) or self.seed < 0:
+            raise BadInput(f"seed is {self.seed!r}; give a whole number, 0 or more")
+        if self.classifier is not None and not hasattr(self.classifier, "predict_proba"):
+            model = type(self.classifier).__name__
+            raise BadInput(f"the classifier, {model}, has no predict_proba; wrap it in CalibratedClassifierCV")
         for name, given, known in (("protocol", self.protocol, ("own", "paper")), ("arrays", self.arrays, ARRAYS)):
             if given not in known:
                 raise BadInput(f"{name} is {given!r}; give one of {', '.join(known)}")
@@ -216,7 +238,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return scored_file(self._document, self._unlabelled(X), unwatched)[1]
 
     def _judged(self, X: Any, y: Any, groups: Any) -> Judged:
+        groups = self._groups(X, groups)
         return Judged.read(self._document, self._labelled(X, y, groups), _column(groups))
+
+    def _groups(self, X: Any, groups: Any) -> Any:
+        """Groups by row where a column of what the classifier reads names them: what it predicts has no such column."""
+        return groups if self.classifier is None or not isinstance(groups, str) else column_of(X, groups, "groups")
 
     def _labelled(self, X: Any, y: Any, groups: Any) -> FramePredictions:
         """Predictions with their label; those that a classifier was fitted on are those of its folds."""
@@ -228,11 +255,18 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         frame = frame_of(predicted, self.arrays_)
         if y is not None:
             named = self.labels is not None or self.classifier is not None
-            frame = with_column(frame, "label", np.asarray(y).astype(str) if named else y, "y")
+            frame = with_column(frame, "label", _text(y) if named else y, "y")
         rows = FramePredictions.of(frame)
         if groups is None or isinstance(groups, str):
             return rows
         return replace(rows, frame=with_column(frame, "group", groups, "groups"))
+
+
+def _text(labels: Any) -> np.ndarray:
+    """Names of labels; whole numbers have no decimals in theirs, however they are kept."""
+    given = np.asarray(labels)
+    whole = given.dtype.kind == "f" and bool((np.abs(given) < 2**53).all() and (given == np.rint(given)).all())
+    return (given.astype(np.int64) if whole else given).astype(str)
 
 
 def _column(groups: Any) -> str | None:

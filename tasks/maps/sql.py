@@ -31,10 +31,10 @@ Curve = tuple[Any, ...]  # a function of this file that writes a curve, and what
 def sql_expression(document: MapDocument, dialect: str) -> str:
     """The reliability, a double in [0, 1], as an expression of the columns `decision` and `confidence`.
 
-    A map that reads the whole vector is one of `decision` and `logits_0`, `logits_1`, ... (for probabilities, of their
-    logarithms), and one of decisions alone of `decision`. `decision` is an integer 0..K-1, `confidence` the calibrated
-    one, a double in [0, 1]. Where the decision is NULL or no label of the map, or the confidence is NULL, NaN or
-    outside [0, 1], the expression is NULL, never a number.
+    A map that reads the whole vector is one of `decision` and `logits_0`, `logits_1`, ..., which a comment before it
+    says as `said_of_logits` has it; one of decisions alone is one of `decision`. `decision` is an integer 0..K-1,
+    `confidence` the calibrated one, a double in [0, 1]. Where the decision is NULL or no label of the map, or the
+    confidence is NULL, NaN or outside [0, 1], the expression is NULL, never a number.
 
     It agrees with `FittedMap` to 1e-12 unless a map is so steep that rounding the confidence moves its
     reliability by more. No part of it overflows or divides by zero. The same map gives the same text.
@@ -48,7 +48,7 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
         raise BadInput(f"there is no dialect {dialect!r}; the dialects are {', '.join(DIALECTS)}")
     fitted, labels_of = document.projection.fitted, dict[Curve, list[int]]()
     if isinstance(fitted, WithSignals):
-        raise BadInput("this map reads signals, which SQL does not get from us; use apply, or fit without --signals")
+        raise BadInput("this map reads signals, which SQL does not get from us; use apply, or fit without signals")
     curves = _scores(fitted) if isinstance(fitted, WholeVector) else _curves(fitted, document.n_labels)
     for label, curve in enumerate(curves):
         labels_of.setdefault(curve, []).append(label)
@@ -68,7 +68,16 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     if dialect.startswith("postgres"):
         tree = tree.transform(_as_double, copy=False)
     text = tree.sql(dialect="postgres" if dialect == "postgresql" else dialect)
-    return text.replace(" WHEN ", "\nWHEN ")  # a line for each case
+    comment = "".join(f"/* {sentence} */\n" for sentence in said_of_logits(document))
+    return comment + text.replace(" WHEN ", "\nWHEN ")  # a line for each case
+
+
+def said_of_logits(document: MapDocument) -> list[str]:
+    """What columns of logits must hold, in one sentence, where a map reads the whole vector; else none."""
+    if not isinstance(document.projection.fitted, WholeVector):
+        return []
+    columns = f"the columns decision and logits_0 to logits_{document.n_labels - 1}"
+    return [f"This reads {columns}, which must be logits: of a probability p, its logarithm ln(greatest(p, 1e-12))."]
 
 
 def _curves(projection: Variant | Labelwise, n_labels: int) -> list[Curve]:

@@ -60,14 +60,15 @@ def is_frame(given: Any) -> bool:
     return bool(nw.dependencies.is_into_dataframe(given))
 
 
-def frame_of(given: Any, holds: Holds | None = None) -> pl.DataFrame:
+def frame_of(given: Any, holds: Holds | Literal["auto"] | None) -> pl.DataFrame:
     """A frame for polars, or an array as one with the column `logits` or `probabilities`.
 
     Args:
         given: a frame with the columns that a file has; `(n, K)` numbers, one for each label; or `(n,)`, of the second
             of two labels.
-        holds: what the numbers of an array are; without it they are probabilities if in each row none is negative and
-            their sum is 1, within rounding, and logits if some number lies outside [0, 1].
+        holds: what the numbers of an array are. With `auto` they are probabilities if in each row none is negative and
+            their sum is 1, within rounding, and logits if some number lies outside [0, 1]; with None, which is for a
+            map that does not know what it was fitted on, only the latter is taken.
 
     Raises:
         BadInput: neither frame nor array of numbers, or one of which it cannot be told what it holds.
@@ -86,12 +87,19 @@ def frame_of(given: Any, holds: Holds | None = None) -> pl.DataFrame:
     one = numbers.ndim == 1
     inside = bool(((numbers >= -ROUNDING) & (numbers <= 1 + ROUNDING)).all())
     off = np.zeros(len(numbers)) if one else np.abs(numbers.sum(axis=1) - 1)
-    if holds is None and inside and off.max() > min(MOST_OFF, ROUNDED * numbers.shape[-1]) + ROUNDING:
+    say = "say what they are, arrays='logits' or arrays='probabilities'"
+    if holds in ("auto", None) and inside and off.max() > min(MOST_OFF, ROUNDED * numbers.shape[-1]) + ROUNDING:
         raise BadInput(
             f"X, row {int(off.argmax())} (from 0): all numbers lie in [0, 1], but those of this row do not sum to 1; "
-            "say what they are, arrays='logits' or arrays='probabilities'"
+            f"{say}"
         )
-    taken: Holds = holds or ("probabilities" if inside else "logits")
+    if holds is None and inside:
+        raise BadInput(
+            "X may hold logits or probabilities, since all its numbers lie in [0, 1], and a map that was loaded, or "
+            f"fitted on a frame, does not know which; {say}, to load or before fit"
+        )
+    seen: Holds = "probabilities" if inside else "logits"
+    taken = seen if holds is None or holds == "auto" else holds
     if one:
         numbers = np.column_stack([1 - numbers if taken == "probabilities" else np.zeros(len(numbers)), numbers])
     return pl.DataFrame({taken: numbers})
@@ -105,6 +113,13 @@ def with_column(frame: pl.DataFrame, name: str, values: Any, what: str) -> pl.Da
     if array.shape != (len(frame),):
         raise BadInput(f"X has {len(frame):,} rows, and {what} has the shape {array.shape}; give one for each row")
     return frame.with_columns(pl.Series(name, array.tolist() if array.dtype == object else array, strict=False))
+
+
+def column_of(given: Any, name: str, what: str) -> Any:
+    """The column `name` of a frame, as its library has it; BadInput says that `what` names it where there is none."""
+    if not is_frame(given) or name not in nw.from_native(given).collect_schema().names():
+        raise BadInput(f"X has no column {name}, which {what} names")
+    return given[name]
 
 
 def beside(given: Any, added: pl.DataFrame) -> Any:
