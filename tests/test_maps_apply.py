@@ -15,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import expressions as exp
 
-from flows import rerank
 from tasks.maps.apply import SCORES, apply_map, ranked
-from tasks.maps.document import MapDocument, save_map
+from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import FittedMap
 from tasks.maps.sql import sql_expression
 from tasks.predictions.files import columns_of, opened
@@ -227,10 +226,8 @@ def answers(engine: duckdb.DuckDBPyConnection, expression: str, frame: pl.DataFr
 @pytest.mark.parametrize(("name", "dialect"), PAIRS)
 def test_every_dialect_agrees_with_apply_and_is_the_same_for_a_map_that_was_written_and_read(engine, name, dialect):
     made = MapDocument.model_validate_json(DOCUMENTS[name].model_dump_json())
-    text, (frame, reliability) = (
-        sql_expression(made, dialect),
-        maps.rows_for_sql(made, 3000 if dialect == "duckdb" else 500),
-    )
+    text, n = sql_expression(made, dialect), 3000 if dialect == "duckdb" else 500
+    frame, reliability = maps.rows_for_sql(made, n)
     assert text == sql_expression(DOCUMENTS[name], dialect)
     if dialect != "duckdb":
         text = sqlglot.parse_one(text, read=dialect).sql(dialect="duckdb")
@@ -265,13 +262,6 @@ def test_a_literal_is_read_as_the_double_that_was_written(engine, name):
 def test_labels_of_one_curve_share_its_text():
     few, many = (sql_expression(document("shared_1d", n_labels=n_labels), "duckdb") for n_labels in (2, 500))
     assert len(many) - len(few) <= 3
-
-
-def test_the_sql_of_a_whole_vector_says_with_it_and_on_the_error_stream_that_it_reads_logits(tmp_path, capsys):
-    save_map(DOCUMENTS["label_vector, K = 5"], tmp_path / "map.json")
-    text, said = rerank.sql(tmp_path / "map.json"), capsys.readouterr().err.strip()
-    assert "decision and logits_0 to logits_4, which must be logits" in said
-    assert text.startswith(f"/* {said} */\nCASE")
 
 
 def test_postgres_has_two_names_and_an_unknown_dialect_is_told_all_names():

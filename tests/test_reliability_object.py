@@ -77,6 +77,11 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
     assert cuts.to_dict().items() <= json.loads(capsys.readouterr().out).items()
     route = pl.Series(saved.apply(NEW, cut=cuts.cut)["route"])
     assert (route == "automatic").to_list() == (saved.reliability(NEW) >= cuts.cut).to_list()
+    vector, path = clone(SHIFTS).set_params(variant="label_vector").fit(LOGITS, LABEL), tmp_path / "vector.json"
+    vector.save(path)
+    assert (text := rerank.sql(path)) == vector.sql()
+    assert text.startswith(f"/* {capsys.readouterr().err.strip()} */\nCASE")
+    assert "decision and logits_0 to logits_2, which must be logits" in text
 
 
 def test_rows_of_the_fit_are_judged_out_of_fold_even_behind_a_classifier(fitted):

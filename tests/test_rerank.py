@@ -319,7 +319,7 @@ NO_FITS = [
     (ROWS, ("--calibrator", "platt"), "no calibrator 'platt'"),
     (ROWS, ("--variant", "label_2d"), "runner-up"),
     (ROWS, ("--variant", "best"), "cannot hold"),
-    (ROWS, ("--variant", "label_signals"), "needs --signals"),
+    (ROWS, ("--variant", "label_signals"), "needs signals"),
     (SAID, ("--variant", "label_vector"), "needs logits or probabilities"),
     (SAID, ("--calibrator", "ts"), "uncal and spline"),
     (SAID.drop("confidence"), ("--calibrator", "uncal"), "needs a confidence"),

@@ -52,7 +52,7 @@ def check_names(calibrator: str, variant: str, rows: PredictedRows, n_labels: in
         why = ", which reads the runner-up as well as the confidence" if variant == "label_2d" else ""
         raise BadInput(f"a map cannot hold the variant {variant!r}{why}; it can hold {', '.join((AUTO, *DEPLOYABLE))}")
     if variant != AUTO and variant not in offered(rows, n_labels, DEPLOYABLE):
-        needs = {"logits": f"logits or probabilities of {MOST_LABELS} labels at most", "signals": "--signals"}
+        needs = {"logits": f"logits or probabilities of {MOST_LABELS} labels at most", "signals": "signals"}
         needed = needs.get(VARIANTS[variant].reads, "a confidence")
         raise BadInput(f"the variant {variant} needs {needed}")
 

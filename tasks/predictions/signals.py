@@ -84,7 +84,7 @@ def read_signals(
     known, values, file = [], [], at.file
     if computed is None and any(_name(signal) in COMPUTED for signal in asked):
         if rows.group is None:
-            raise BadInput("group_rank and group_gap need groups; name their column with --group")
+            raise BadInput("group_rank and group_gap need groups; name the column of the groups")
         computed = group_signals(rows.group, relevance(rows, n_labels))
     for each in asked:
         name = _name(each)
@@ -96,7 +96,7 @@ def read_signals(
         elif name in frame.columns:
             column = frame[name]
         else:
-            raise BadInput(f"{file} has no column {name}, which --signals names; it has {', '.join(frame.columns)}")
+            raise BadInput(f"{file} has no column {name}, which signals names; it has {', '.join(frame.columns)}")
         seen = column if learn_on is None else column.gather(learn_on)
         signal = _learned(seen, at) if isinstance(each, str) else each
         known.append(signal)
