@@ -142,6 +142,8 @@ def test_what_an_array_holds_is_seen_and_remembered_and_asked_where_it_is_not_kn
     for made in (ReliabilityMap.load(tmp_path / "map.json"), clone(SHIFTS).fit(ROWS)):
         with pytest.raises(BadInput, match=r"may hold logits or probabilities.* arrays='logits'"):
             made.reliability(near)
+    both = np.c_[1 - near, near]  # rows that sum to 1 are probabilities
+    np.testing.assert_array_equal(ReliabilityMap.load(tmp_path / "map.json").predict(both), [1, 1])
 
 
 def test_an_answer_is_text_and_html_with_what_a_name_holds_escaped():

@@ -182,7 +182,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
         Args:
             path: of the map.
-            arrays: what arrays hold, which the file does not say; with `auto` an array of numbers that all lie in
+            arrays: what arrays hold, which the file does not say; with `auto` an array `(n,)` that lies in
                 [0, 1], and so may be either, is refused.
         """
         document = load_map(Path(path))

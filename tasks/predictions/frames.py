@@ -67,8 +67,8 @@ def frame_of(given: Any, holds: Holds | Literal["auto"] | None) -> pl.DataFrame:
         given: a frame with the columns that a file has; `(n, K)` numbers, one for each label; or `(n,)`, of the second
             of two labels.
         holds: what the numbers of an array are. With `auto` they are probabilities if in each row none is negative and
-            their sum is 1, within rounding, and logits if some number lies outside [0, 1]; with None, which is for a
-            map that does not know what it was fitted on, only the latter is taken.
+            their sum is 1, within rounding, and logits if some number lies outside [0, 1]; None, which is for a map
+            that does not know what it was fitted on, refuses `(n,)` numbers in [0, 1], which may be either.
 
     Raises:
         BadInput: neither frame nor array of numbers, or one of which it cannot be told what it holds.
@@ -93,9 +93,9 @@ def frame_of(given: Any, holds: Holds | Literal["auto"] | None) -> pl.DataFrame:
             f"X, row {int(off.argmax())} (from 0): all numbers lie in [0, 1], but those of this row do not sum to 1; "
             f"{say}"
         )
-    if holds is None and inside:
+    if holds is None and inside and one:
         raise BadInput(
-            "X may hold logits or probabilities, since all its numbers lie in [0, 1], and a map that was loaded, or "
+            "X may hold logits or probabilities, since its numbers all lie in [0, 1], and a map that was loaded, or "
             f"fitted on a frame, does not know which; {say}, to load or before fit"
         )
     seen: Holds = "probabilities" if inside else "logits"
