@@ -146,7 +146,7 @@ def read_to_judge(
     signals = read_signals(document.signals, frame, rows, n_labels, at, computed=computed)[1]
     rows = rows.with_signals(signals)
     reliability_map, made_of = FittedMap.of(document), f"{predictions} is what the map was fitted on"
-    if not _is_fitted_on(document, rows, file):
+    if not _is_fitted_on(document, rows, file, group):
         return rows, reliability_map(rows), "new", notes
     if not document.folds:
         rows = rows.take(_unseen_in_the_paper(document, rows))
@@ -163,32 +163,51 @@ def read_to_judge(
 
 def fingerprint(rows: PredictedRows) -> Fingerprint:
     """By what a map knows the labelled rows again that it was made of."""
-    groups, said = None, rows.logits if rows.confidence is None else rows.confidence[:, None]
-    if rows.group is not None:
-        _, first, of = np.unique(rows.group, return_index=True, return_inverse=True)
-        groups = sha256_of_arrays(first[of])
+    return Fingerprint(rows=_of_rows(rows), groups=_of_groups(rows), any_order=_in_any_order(rows))
+
+
+def _of_rows(rows: PredictedRows) -> str:
     assert rows.label is not None
-    return Fingerprint(
-        rows=sha256_of_arrays(rows.decision, rows.label),
-        groups=groups,
-        any_order=None if said is None else sha256_of_arrays(np.sort(said[:, 0]), np.bincount(rows.label)),
-    )
+    return sha256_of_arrays(rows.decision, rows.label)
 
 
-def _is_fitted_on(document: MapDocument, rows: PredictedRows, file: Predictions) -> bool:
+def _of_groups(rows: PredictedRows) -> str | None:
+    if rows.group is None:
+        return None
+    _, first, of = np.unique(rows.group, return_index=True, return_inverse=True)
+    return sha256_of_arrays(first[of])
+
+
+def _in_any_order(rows: PredictedRows) -> str | None:
+    said = rows.logits if rows.confidence is None else rows.confidence[:, None]
+    if said is None:
+        return None
+    assert rows.label is not None
+    return sha256_of_arrays(np.sort(said[:, 0]), np.bincount(rows.label))
+
+
+def _is_fitted_on(document: MapDocument, rows: PredictedRows, file: Predictions, group: str | None) -> bool:
     """Whether a map was made of just these rows; BadInput where it was made of the same, taken otherwise."""
-    known, now, source = document.source.fingerprint, fingerprint(rows), document.source
-    same_file = sha256_of(file) == source.sha256
-    if known is None:
-        known = now if same_file else None
+    source, known = document.source, document.source.fingerprint
     made_of = f"{file.path} is what the map was fitted on"
-    if known and known.rows == now.rows and known.groups != now.groups:
+    if known is None:  # a map of before knows its file, and what the column of the groups is called
+        fitted = sha256_of(file) == source.sha256
+        alike = group == source.group
+    else:
+        fitted = _of_rows(rows) == known.rows
+        alike = not fitted or _of_groups(rows) == known.groups
+    if fitted and not alike:
         together = f"--group {source.group}" if source.group else "no --group"
         raise BadInput(f"{made_of}, with {together}; say the same here")
-    if known and known.rows != now.rows and (same_file or known.any_order == now.any_order is not None):
-        how = "with another truth or other rows left away" if same_file else "in another order"
-        raise BadInput(f"{made_of}, {how}; give the rows as the fit had them, or rows that it has not seen")
-    return known is not None and known.rows == now.rows
+    if fitted or known is None:
+        return fitted
+    if sha256_of(file) == source.sha256:
+        how = "with another truth or other rows left away"
+    elif known.any_order is not None and _in_any_order(rows) == known.any_order:
+        how = "in another order"
+    else:
+        return False
+    raise BadInput(f"{made_of}, {how}; give the rows as the fit had them, or rows that it has not seen")
 
 
 def sha256_of(predictions: Predictions) -> str:
