@@ -1,8 +1,10 @@
 """What DVC and Prefect cost, beside the same functions called bare: commands in a copy of the project with two sets."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,10 @@ pytestmark = [pytest.mark.bench, ALL_CORES]
 
 ROWS, SETS = 5000, ("wands", "scidocs")
 SLACK = 60  # seconds that DVC and Prefect may take
+AUTHORS = {  # labels, test rows, and CPU-seconds of the authors' released code on one core, measured once in 2026
+    "mslr_10k_balanced": (5, 3604, 570),
+    "science_balanced": (2, 5858, 300),
+}
 
 
 def two_sets(params: dict[str, Any]) -> None:
@@ -76,3 +82,18 @@ def test_one_data_set_changed(race, project):
     race.took("flows.refresh, one of two sets changed", ROWS, changed.seconds)
     race.timed(f"the start, and {100 * share:.0f}% of a whole run: CPU", expected(lambda took: took.cpu), aim=1)
     race.took("flows.refresh, one of two sets changed: CPU", ROWS, changed.cpu)
+
+
+@pytest.mark.skipif("REAL_DATA" not in os.environ, reason="REAL_DATA names no folder")
+@pytest.mark.parametrize(("name", "labels", "rows", "theirs"), [(name, *of) for name, of in AUTHORS.items()])
+def test_the_stage_on_saved_logits_beside_the_code_of_the_authors(race, tmp_path, name, labels, rows, theirs):
+    """Ours has intervals, rivals, alternatives, MRC and label spread too; test_authors_check.py holds that both agree."""
+    logits = Path(os.environ["REAL_DATA"]) / "authors_check" / name / "logits_and_labels.npz"
+    of = {"reader": "logits", "source": "files", "path": str(logits)}
+    of["options"] = {"labels": [str(label) for label in range(labels)]}
+    copy = Copy(tmp_path, lambda params: params.update(datasets={"mine": of}))
+    for step in ("tasks.download", "tasks.train"):
+        run(copy.folder, step, "mine")
+    took = copy.took(partial(run, copy.folder, "flows.reliability", "mine"))
+    race.timed("the authors' code, without most of that", theirs, aim=1)
+    race.took(f"reliability, three seeds, {name}: CPU", rows, took.cpu)
