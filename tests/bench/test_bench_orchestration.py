@@ -87,7 +87,7 @@ def test_one_data_set_changed(race, project):
 @pytest.mark.skipif("REAL_DATA" not in os.environ, reason="REAL_DATA names no folder")
 @pytest.mark.parametrize(("name", "labels", "rows", "theirs"), [(name, *of) for name, of in AUTHORS.items()])
 def test_the_stage_on_saved_logits_beside_the_code_of_the_authors(race, tmp_path, name, labels, rows, theirs):
-    """Ours has intervals, rivals, alternatives, MRC and label spread too; test_authors_check.py holds that both agree."""
+    """Ours has intervals, rivals, alternatives, MRC and label spread too; test_authors_check.py: both agree."""
     logits = Path(os.environ["REAL_DATA"]) / "authors_check" / name / "logits_and_labels.npz"
     of = {"reader": "logits", "source": "files", "path": str(logits)}
     of["options"] = {"labels": [str(label) for label in range(labels)]}
