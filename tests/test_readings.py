@@ -30,8 +30,8 @@ def save(rows: pl.DataFrame | bytes, path: Path) -> Path:
     """The file of a frame, or of its bytes."""
     if isinstance(rows, bytes):
         path.write_bytes(rows)
-    elif path.suffix == ".json":
-        rows.write_json(path)
+    elif path.suffix in {".json", ".xlsx"}:
+        {".json": rows.write_json, ".xlsx": rows.write_excel}[path.suffix](path)
     else:
         maps.write(rows, path)
     return path
@@ -89,6 +89,8 @@ AS_STATED = {  # a file that says the same as TWO, and how it is read
     "tabs": ("p.tsv", text("\t").encode(), {}),
     "gzip": ("p.csv.gz", gzip.compress(TWO.write_csv().encode()), {}),
     "a JSON list": ("p.json", TWO, {}),
+    "a workbook": ("p.xlsx", TWO, {}),
+    "a workbook with gaps": ("p.xlsx", WITH_GAPS.cast({"label": pl.String}), {"drop_unlabelled": True}),
 }
 
 
@@ -97,7 +99,10 @@ def test_a_judge_says_the_same_in_whatever_form_a_person_has_it(name, rows, how,
     assert same(read(rows, tmp_path / name, **how), read(TWO, tmp_path / "own.parquet"))
 
 
-FORMS = {row[0]: name for name, row in AS_STATED.items()} | {"p.csv": "semicolons, decimal commas, Windows"}
+FORMS = {row[0]: name for name, row in AS_STATED.items()} | {
+    "p.xlsx": "a workbook",
+    "p.csv": "semicolons, decimal commas, Windows",
+}
 OF_ONE = TWO.select("label", p=OF_SECOND)
 SCORES = pl.DataFrame({"s": np.random.default_rng(0).normal(size=300), "label": TWO["label"]})
 TIED = SCORES.with_columns(pl.col("s").round())
@@ -139,7 +144,7 @@ def test_columns_say_the_same_as_ours(ours, rows, how, tmp_path):
 
 
 @pytest.mark.parametrize("out", maps.WRITE)
-@pytest.mark.parametrize("name", ["p.csv", "p.tsv", "p.csv.gz", "p.json"])
+@pytest.mark.parametrize("name", ["p.csv", "p.tsv", "p.csv.gz", "p.json", "p.xlsx"])
 def test_what_is_written_beside_rows_is_the_same_whatever_they_came_in(name, out, tmp_path):
     document, both = maps.document(confidence_only=True, n_labels=2), []
     for source, rows in ((name, AS_STATED[FORMS[name]][1]), ("own.parquet", TWO)):
