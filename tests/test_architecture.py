@@ -131,11 +131,6 @@ def test_a_stage_declares_the_code_that_it_runs_and_no_other_and_a_folder_struck
         assert any(file.is_relative_to(more) for file in never_run(name, [*dependencies, more]))
 
 
-def test_an_import_within_a_function_is_seen(tmp_path):
-    (tmp_path / "noun.py").write_text("def f():\n    from prefect import task\n")
-    assert "prefect" in imports(tmp_path / "noun.py")
-
-
 def test_flows_holds_a_file_for_each_command_and_four_that_they_share_none_of_which_is_long():
     shared = {"__init__", "console", "engine", "processes", "server"}
     assert shared < {file.stem for file in FLOWS}

@@ -73,7 +73,6 @@ def test_a_map_is_readable_with_a_curve_on_one_line_and_names_in_any_script(save
 
 
 CALIBRATOR, PROJECTION = ("calibrator", "fitted"), ("projection", "fitted")
-CELL = {"label": 3, "half": "upper", "rows": 9, "mean_reliability": 0.5, "mean_residual": 0.0, "variance": 0.1}
 NETWORK = {"kind": "smart", "mean": 0.0, "deviation": 1.0, "parameters": [0.0] * 7}
 CUBIC = [[0.0] * 4]
 SPLINE = {"kind": "spline", "knots": [0.5, 0.6], "coefficients": CUBIC}
@@ -86,11 +85,9 @@ REFUSED = {
     "a curve that falls": ((*PROJECTION, "values", 0, 7), -999.0, "falls"),
     "a knot that does not rise": ((*PROJECTION, "knots", 3), 0.2, "knots do not rise"),
     "a value too many": ((*PROJECTION, "values", 1), [0.0] * 9, "lattice.values: Value error, its lists differ"),
-    "a knot too many": ((*PROJECTION, "values"), [[0.0] * 9] * 3, "values is of shape (3, 9), where (3, 8) is due"),
     "an unknown field": ((*PROJECTION, "surprise"), 1, "lattice.surprise"),
     "a shift too far": (PROJECTION, BESIDE | {"own": SHIFTS}, "alpha.1"),
     "steps without their reliability": (PROJECTION, BESIDE | {"own": STEPS}, "label 1 has 1 thresholds and 2 values"),
-    "steps of other labels": (PROJECTION, BESIDE | {"own": STEPS | {"confidence": [[0.5]]}}, "(1,), where (3,) is due"),
     "factors of other labels": (CALIBRATOR, {"kind": "diagonal", "factors": [1.0] * 3}, "(3,), where (2,) is due"),
     "a spline with a cubic too many": (CALIBRATOR, SPLINE | {"coefficients": CUBIC * 2}, "(2, 4), where (1, 4) is due"),
     "a spline of equal confidences": (CALIBRATOR, SPLINE | {"knots": [0.5, 0.5]}, "do not rise"),
@@ -101,10 +98,8 @@ REFUSED = {
     "another format": (("format",), "pmml", "no reliability map"),
     "an older version": (("version",), 1, "version 1 of the map format, and this program reads version 3; fit"),
     "logits that are not there": (("input",), "confidence_only", "has no logits"),
-    "a version that is true": (("version",), True, "version True"),
     "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles fall"),
     "halves of other labels": (("held_out", "halves"), [0.5], "other labels"),
-    "a cell of no label": (("held_out", "cells"), [CELL], "other labels"),
     "a network cut off": (CALIBRATOR, NETWORK, "7 parameters, which is not H^2 + 4 H + 1"),
 }
 

@@ -16,7 +16,7 @@ from tasks.metrics.probability import accuracy, brier_of_rows, confidence_bins, 
 from tasks.metrics.registry import Probabilities, Reliability, metrics_of, of_reliability
 from tasks.metrics.reliability import errors_retained, nll_correct_of_rows, order_by_risk
 from tasks.metrics.resampling import resample
-from tasks.metrics.spread import label_cells, label_spread, label_spread_null
+from tasks.metrics.spread import label_cells, label_spread
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
 
@@ -75,16 +75,12 @@ RIGHT, LABELS = np.ones(4, dtype=bool), np.zeros(4, dtype=int)
 DRAWS = resample(LABELS, resamples=2, seed=0)
 NAMED: list[tuple[str, Callable[[np.ndarray], object]]] = [
     ("confidence", lambda values: ece(values, RIGHT)),
-    ("confidence", lambda values: DRAWS.ece(values, RIGHT)),
     ("confidence", lambda values: label_cells(values, LABELS, np.zeros(4))),
     ("residual", lambda values: label_spread(values, LABELS, RIGHT)),
-    ("residual", lambda values: label_spread_null(values, LABELS, RIGHT, seed=0)),
-    ("residual", lambda values: label_cells(np.zeros(4), LABELS, values)),
     ("reliability logit", lambda values: of_reliability(values, RIGHT)),
     ("reliability logit", lambda values: of_reliability(values, RIGHT, draws=DRAWS)),
     ("log-probability", lambda values: top_of_rows(values[:, None], LABELS)),
     ("log-probability", lambda values: nll_of_rows(values[:, None], LABELS)),
-    ("log-probability", lambda values: brier_of_rows(values[:, None], LABELS)),
 ]
 
 

@@ -73,6 +73,7 @@ WITH_GAPS = pl.concat([NO_LABEL, TWO[:100], NO_LABEL, TWO[100:]], how="vertical_
 SURE = ",".join(f"sure {value}={value}" for value in TWO["confidence"].unique())
 AS_STATED = {  # a file that says the same as TWO, and how it is read
     "names in other case, with spaces": ("p.csv", labels({0: " No", 1: "YES "}), {"names": "no,yes"}),
+    "truth": ("p.parquet", labels({0: False, 1: True}), {}),
     "truth as text": ("p.csv", labels({0: "False", 1: "True"}), {}),
     "-1 and 1": ("p.csv", labels({0: -1, 1: 1}), {"names": "-1,1"}),
     "numbers, where not every name is one": ("p.jsonl", labels({0: 1, 1: 2}), {"names": "1,2,none"}),
@@ -128,11 +129,7 @@ AS_OURS = {  # a file of our own; one that says the same, and how it is read
     ),
     "lists as text": (LISTS, LISTS.with_columns(probabilities=pl.Series(IN_TEXT)), {}),
     "arrays as text": (LISTS, LISTS.with_columns(probabilities=pl.Series(AS_ARRAYS)), {}),
-    "own names": (
-        LISTS,
-        pl.DataFrame(VECTORS, schema=SOFTMAX).hstack([LISTS["label"]]),
-        {"probabilities": "softmax"},
-    ),
+    "own names": (LISTS, pl.DataFrame(VECTORS, schema=SOFTMAX).hstack([LISTS["label"]]), {"probabilities": "softmax"}),
 }
 
 

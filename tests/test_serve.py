@@ -40,11 +40,8 @@ def test_the_forms_know_every_name_that_the_commands_know():
         (serve.reliabilities, {"datasets": ["wands"], "calibrators": ["platt"]}),
         (serve.refresh, {"targets": ["wands"]}),
         (serve.rerank_fit, {"predictions": "a", "out": "b", "calibrator": "platt"}),
-        (serve.rerank_fit, {"predictions": "a", "out": "b", "variant": "label_2d"}),
-        (serve.rerank_fit, {"predictions": "a", "out": "b", "seed": -1}),
         (serve.rerank_fit, {"predictions": "a", "out": "b", "protocol": "theirs"}),
         (serve.rerank_apply, {"map_file": "a", "predictions": "b", "out": "c", "coverage": 70}),
-        (serve.rerank_thresholds, {"map_file": "a", "predictions": "b", "out": "c", "target_accuracy": 95}),
         (serve.rerank_sql, {"map_file": "a", "dialect": "oracle"}),
     ],
 )

@@ -380,14 +380,6 @@ def above_nominal(count: int, of: int) -> bool:
     return bool(binomtest(count, of, NOMINAL, alternative="greater").pvalue < 0.01)
 
 
-def test_twins_of_logits_are_right_as_often_as_their_truth_says_at_every_confidence_of_every_label():
-    _, test, truth = twin_of_logits(0, 3, 300, 40_000)
-    confidence = expit(confidence_logit(test.logits / 1.6, test.decision))
-    np.testing.assert_allclose(confidence, truth, atol=1e-12)
-    seen = label_cells(confidence, test.decision, test.correct - truth)
-    assert np.abs(seen.residual).max() < 5 * 0.5 / np.sqrt(seen.rows.min())
-
-
 def test_on_twins_of_logits_without_a_residual_better_is_claimed_no_more_often_than_nominal(without_residual):
     claimed = claims(without_residual)
     assert not any(above_nominal(count, len(without_residual)) for count in claimed.values()), claimed

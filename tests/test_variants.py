@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logit
 
-from tasks.projection.batch import Batch, optimality, project_together
+from tasks.projection.batch import Batch, project_together
 from tasks.projection.variants import PROJECTED, VARIANTS, project_batch
 from tasks.protocol.params import ProjectionParams
 
@@ -107,14 +107,6 @@ def test_a_label_with_fewer_rows_than_the_least_takes_the_shared_curve_and_witho
         assert fitted[name].violations() == []
         np.testing.assert_allclose(fitted[name](seen(at, 1)), expected, rtol=0, atol=1e-12)
         assert not np.allclose(fitted[name](seen(at, 2)), expected, atol=1e-6)
-
-
-def test_adam_never_ends_below_the_optimum_and_not_far_above_it():
-    confidence, decision, correct = fits.simulated(2, 600, LABELS)
-    excess, kkt = optimality(batch((logit(confidence), decision, correct), ProjectionParams()))
-    assert (kkt <= 1e-8).all()
-    assert (excess > -1e-9).all()
-    assert (excess < 3e-3).all()
 
 
 def test_batches_with_different_rows_fitted_together_equal_those_fitted_apart():

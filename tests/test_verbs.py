@@ -79,25 +79,16 @@ def _base(decisions, tmp_path, monkeypatch):
     pairs.write_parquet(base_folder("wands") / "pairs.parquet")
 
 
-CHANGED = {
-    "decision": lambda decision: (decision + 1) % 3,
-    "log_probabilities": lambda values: np.add(values, [1e-12, 0, 0]),
-    "mrp": lambda _: np.nan,
-}
-
-
-@pytest.mark.parametrize("name", CHANGED)
-def test_a_gate_lets_through_what_nothing_touched_and_names_one_changed_row(projected, calibrated, name):
+def test_a_gate_lets_through_what_nothing_touched_and_names_one_changed_row(projected, calibrated):
     passed = check_invariants.fn(projected, calibrated, "wands", 15)
     assert passed.rows == projected.rows
     assert [gate["success"] for gate in passed.gates] == [True]
     first, second = projected.rows
-    logits = second.reliability_logits
-    array = (logits["mrp"] if name == "mrp" else getattr(second, name)).copy()
-    array[7] = CHANGED[name](array[7])
-    changed = {"reliability_logits": logits | {"mrp": array}} if name == "mrp" else {name: array}
+    decision = second.decision.copy()
+    decision[7] = (decision[7] + 1) % 3
+    changed = replace(projected, rows=[first, replace(second, decision=decision)])
     with pytest.raises(GateFailed, match=r"(?s)wands.*row 7 of ts"):
-        check_invariants.fn(replace(projected, rows=[first, replace(second, **changed)]), calibrated, "wands", 15)
+        check_invariants.fn(changed, calibrated, "wands", 15)
 
 
 def test_known_pairs_pass_and_a_group_in_two_splits_does_not():
