@@ -31,7 +31,7 @@ from tasks.provenance.lock import locked
 from tasks.provenance.manifest import leaves
 from tasks.provenance.stage import command
 from tasks.tables.display import shown
-from tasks.tables.main import main_table
+from tasks.tables.paper import main_table
 from tasks.watch import watched
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]

@@ -14,8 +14,8 @@ from sklearn.preprocessing import SplineTransformer, StandardScaler
 from tasks.calibrators import CALIBRATORS, calibrators_for
 from tasks.calibrators.diagonal import Diagonal, fit_diagonal
 from tasks.calibrators.hcalibration import HCalibration
+from tasks.calibrators.identity import floored
 from tasks.calibrators.matrix import Matrix, centred, fit_matrix, fit_vector, multinomial_loss, typical_spread
-from tasks.calibrators.scale import floored
 from tasks.calibrators.spline import fit_spline
 from tasks.calibrators.temperature import Temperature, fit_temperature
 from tasks.metrics.probability import nll_of_rows

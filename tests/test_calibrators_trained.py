@@ -7,7 +7,7 @@ from scipy.optimize import approx_fprime
 from scipy.special import log_softmax, softmax
 
 from tasks.calibrators.hcalibration import HCalibration, HCalibrationSettings, _mapped_loss, _residual_loss, fit_hcal
-from tasks.calibrators.scale import floored
+from tasks.calibrators.identity import floored
 from tasks.calibrators.smart import SmartSettings, _summed_loss, first_parameters, fit_smart
 from tasks.metrics.probability import nll_of_rows
 from tasks.protocol.descent import Adam

@@ -19,7 +19,6 @@ from tasks.page.page import verdict_in_words
 from tasks.projection.variants import variants_for
 from tasks.protocol.results import FAILED, display_name
 from tasks.tables import TABLES
-from tasks.tables.ablation import OURS
 from tasks.tables.display import ShownTable, cell, escaped, latex, shown
 from tasks.tables.overview import KEEP, MIXED, UNKNOWN, USE, headline, headline_sentence, overview_table
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
@@ -28,6 +27,7 @@ from tasks.tables.verdict import TABLES as PAPER_TABLES
 from tests import report_data
 from tests.report_data import BETTER, DECREASE, EMPTY, INCREASE, NOTHING, QUANTITIES, Made, frame, made, runs_of
 
+OURS = variants_for("rival", "sensitivity")
 PRINTED = [table.key for table in PAPER_TABLES]
 MEASURED = dict.fromkeys([*variants_for("paper"), *OURS], metrics_of(Reliability)) | {
     "confidence": metrics_of(View, Probabilities, ByLabel, Reliability),

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 from scipy.special import log_softmax
 
-from tasks.calibrators.scale import floored
+from tasks.calibrators.identity import floored
 from tasks.protocol.values import Axes, Positive, Value
 
 RIDGE = 1e-3  # weight of the mean squared log factor
@@ -22,9 +22,9 @@ class Diagonal(Value, kind="diagonal"):
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        order, gaps = sorted_gaps(logits)
+        order, gaps = _sorted_gaps(logits)
         calibrated = np.empty(order.shape)
-        np.put_along_axis(calibrated, order, from_gaps(self.factors * gaps), axis=1)
+        np.put_along_axis(calibrated, order, _from_gaps(self.factors * gaps), axis=1)
         return calibrated
 
 
@@ -36,13 +36,13 @@ def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagon
     """
     from scipy.optimize import minimize  # noqa: PLC0415 - takes half a second, and only fits need it
 
-    order, gaps = sorted_gaps(logits)
+    order, gaps = _sorted_gaps(logits)
     rank = np.argmax(order == np.asarray(labels)[:, None], axis=1)
     above = rank[:, None] <= np.arange(gaps.shape[1])  # (n, K-1): is the true label above the gap?
 
     def loss(log_factors: np.ndarray) -> tuple[float, np.ndarray]:
         factors = np.exp(log_factors)
-        log_probabilities = from_gaps(factors * gaps)
+        log_probabilities = _from_gaps(factors * gaps)
         mass_above = np.exp(log_probabilities).cumsum(axis=1)[:, :-1]
         log_loss = -np.take_along_axis(log_probabilities, rank[:, None], axis=1).mean()
         gradient = (gaps * (mass_above - above)).mean(axis=0) * factors
@@ -58,14 +58,14 @@ def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagon
     return Diagonal(np.exp(optimum.x))
 
 
-def sorted_gaps(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _sorted_gaps(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Map logits `(n, K)` to the labels `(n, K)` from the largest logit down and the gaps `(n, K-1)` between them."""
     logits = floored(logits)
     order = np.argsort(-logits, axis=1, kind="stable")
     return order, -np.diff(np.take_along_axis(logits, order, axis=1), axis=1)
 
 
-def from_gaps(gaps: np.ndarray) -> np.ndarray:
+def _from_gaps(gaps: np.ndarray) -> np.ndarray:
     """Map gaps `(n, K-1)` to log-probabilities `(n, K)`, the largest first."""
     below = np.concatenate([np.zeros((len(gaps), 1)), gaps.cumsum(axis=1)], axis=1)
     return np.asarray(log_softmax(-below, axis=1))

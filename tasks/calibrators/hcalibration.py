@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from scipy.special import log_softmax
 
-from tasks.calibrators.scale import floored
+from tasks.calibrators.identity import floored
 from tasks.protocol.descent import Adam
 from tasks.protocol.values import Axes, Positive, Value
 
@@ -50,9 +50,7 @@ def fit_hcal(
     The objective as published: the mean absolute moving average of the residuals of all events, sorted by probability,
     of the rows whose label is not k, averaged over the k that leave rows. The window is at most a fifth of the events.
     With K = 2 such rows have one label only, and the loss is flat before calibration is reached: the mapping then
-    corrects too little, as the paper's h-cal does on its binary sets and on no other. Adam moves the logarithms of the
-    factors, from 0. The seed draws the batches, where there are several. The authors' weight of the loss, 1e5, is
-    nothing that Adam would feel.
+    corrects too little, as the paper's h-cal does on its binary sets and on no other.
     """
     settings, labels = settings or HCalibrationSettings(), np.asarray(labels)
     surprise = -floored(logits)
@@ -95,7 +93,6 @@ def _segment(surprise: np.ndarray, segments: int) -> np.ndarray:
 
 
 def _residual_loss(probabilities: np.ndarray, labels: np.ndarray, window: int) -> tuple[float, np.ndarray]:
-    """Map probabilities `(n, K)` and labels `(n,)` to the loss and its gradient `(n, K)`."""
     n_labels = probabilities.shape[1]
     residual = probabilities - (np.arange(n_labels) == labels[:, None])
     order = np.argsort(probabilities.ravel(), kind="stable")

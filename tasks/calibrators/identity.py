@@ -1,4 +1,4 @@
-"""Uncal: the base predictor's own probabilities, the first row of every table (paper, section 4.2)."""
+"""Uncal: the base predictor's own probabilities, the first row of every table; and the scale that others start from."""
 
 import numpy as np
 from scipy.special import log_softmax
@@ -17,3 +17,11 @@ class Identity(Value, kind="identity"):
 def fit_identity(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Identity:  # noqa: ARG001 - the one contract
     """Map logits `(n, K)` and labels `(n,)` to the identity; nothing is learned."""
     return Identity()
+
+
+def floored(logits: np.ndarray) -> np.ndarray:
+    """Map logits `(n, K)` to log(p + 1e-12) `(n, K)` float64 in [-27.6, 0]: no label is further from the top than that.
+
+    What the paper's DIAG, h-cal and SMART start from, as their authors have it; there in float32.
+    """
+    return np.asarray(np.logaddexp(Identity()(logits), np.log(1e-12)))

@@ -2,9 +2,8 @@
 
 They see each label apart, so they can remove a label-wise residual themselves, at the price of other decisions. A
 weak ridge pulls them towards temperature scaling, where the search starts, so the loss on their rows is never above
-that of temperature scaling. It decides only where the rows are silent: a label that they do not hold gets the small
-probability at which ridge and loss balance (some 1e-5), and not 0. The logits are measured in units of their spread, so
-their scale does not matter.
+that of temperature scaling. It decides only where the rows are silent: a label that they do not hold gets some 1e-5,
+and not 0. The logits are measured in units of their spread, so their scale does not matter.
 """
 
 from typing import Annotated
@@ -110,9 +109,6 @@ def centred(logits: np.ndarray) -> np.ndarray:
 
 
 def typical_spread(logits: np.ndarray) -> float:
-    """Map logits `(n, K)` to the median over rows of largest minus smallest, > 0; 1 if no row tells its labels apart.
-
-    The median, so that a few saturated rows do not set the scale; rows of equal logits do not count.
-    """
+    """Map logits `(n, K)` to the median over rows of largest minus smallest, > 0; 1 where every row is flat."""
     spread = np.ptp(np.asarray(logits, dtype=np.float64), axis=1)
     return float(np.median(spread[spread > 0])) if spread.any() else 1.0

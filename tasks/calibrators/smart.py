@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 from scipy.special import expit, log_softmax
 
-from tasks.calibrators.scale import floored
+from tasks.calibrators.identity import floored
 from tasks.protocol.descent import Adam
 from tasks.protocol.values import Axes, Number, Positive, Value
 
@@ -77,7 +77,6 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
 def _summed_loss(
     parameters: np.ndarray, x: np.ndarray, below: np.ndarray, of_label: np.ndarray
 ) -> tuple[float, np.ndarray]:
-    """Return the summed log loss and its slope, of margins, and of all logits and the true one less the highest."""
     first, second, raw = _forward(parameters, x)
     temperature = _temperature(raw)
     odds = np.exp(below / temperature)
@@ -102,7 +101,7 @@ def _summed_loss(
 
 
 def first_parameters(seed: int) -> np.ndarray:
-    """Return a start: uniform within 1 / sqrt(inputs of the layer), PyTorch's default, which they used."""
+    """Return the start that `seed` draws: uniform within 1 / sqrt(inputs of the layer), as PyTorch's."""
     reach = np.repeat([1.0, 1 / np.sqrt(HIDDEN)], [2 * HIDDEN, HIDDEN**2 + 2 * HIDDEN + 1])
     return np.random.default_rng(seed).uniform(-reach, reach)
 

@@ -9,6 +9,7 @@ from typing import Annotated
 import numpy as np
 from scipy.special import expit, log_softmax, logit
 
+from tasks.calibrators.identity import Identity
 from tasks.protocol.decisions import decide
 from tasks.protocol.values import Axes, Share, Value
 
@@ -28,10 +29,8 @@ class Spline(Value, kind="spline"):
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Map logits `(n, K)` to log-probabilities `(n, K)` float64; those of the decisions lie in [1e-6, 1 - 1e-6]."""
-        logits = np.asarray(logits, dtype=np.float64)
-        decision = decide(logits)[:, None]
-        mapped = self.of_confidence(confidence_of(logits))[:, None]
-        others = logits.copy()
+        decision, others = decide(logits)[:, None], np.array(logits, dtype=np.float64)
+        mapped = self.of_confidence(_confidence_of(logits))[:, None]
         np.put_along_axis(others, decision, -np.inf, axis=1)
         calibrated = log_softmax(others, axis=1) + np.log1p(-mapped)
         np.put_along_axis(calibrated, decision, np.log(mapped), axis=1)
@@ -52,7 +51,7 @@ class Spline(Value, kind="spline"):
 
 def fit_spline(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Spline:  # noqa: ARG001 - exact
     """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the spline, fitted on the confidence of the decision alone."""
-    return fit_spline_of_confidence(confidence_of(logits), decide(logits) == np.asarray(labels))
+    return fit_spline_of_confidence(_confidence_of(logits), decide(logits) == np.asarray(labels))
 
 
 def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spline:
@@ -80,7 +79,5 @@ def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spl
     return Spline(knots, np.linalg.solve(np.vander(places, increasing=True), heights).T)
 
 
-def confidence_of(logits: np.ndarray) -> np.ndarray:
-    """Map logits `(n, K)` to the uncalibrated confidence `(n,)` of the decision."""
-    logits = np.asarray(logits, dtype=np.float64)
-    return np.asarray(np.exp(log_softmax(logits, axis=1).max(axis=1)))
+def _confidence_of(logits: np.ndarray) -> np.ndarray:
+    return np.asarray(np.exp(Identity()(logits).max(axis=1)))

@@ -12,7 +12,7 @@ import polars as pl
 from tasks.metrics.intervals import BETTER, NOT_CERTAIN, WORSE, found_per_1000, sign_of, together
 from tasks.metrics.registry import COMPARED, METRICS
 from tasks.protocol.results import AVERAGE, FAILED, display_name
-from tasks.tables import ablation, main, rivals
+from tasks.tables import ours, paper
 from tasks.tables.runs import KEYS, NUMBER, PAPER_DATASETS, TEXT, Runs, finished, table, values
 
 KEPT_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
@@ -93,7 +93,7 @@ def _with_reviews(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _advice(runs: Runs) -> dict[str, str]:
     """What to do with each data set, by its intervals, and what does as well."""
-    others, advice = [ablation.ablation_by_dataset(runs), rivals.rivals_table(runs)], {}
+    others, advice = [paper.ablation_by_dataset(runs), ours.rivals_table(runs)], {}
     for (dataset,), rows in judged(runs).group_by("dataset", maintain_order=True):
         answer = _answer(rows.filter(pl.col("low").is_not_null()))
         as_well = _as_well(*(table.filter(dataset=dataset) for table in others))
@@ -144,7 +144,7 @@ def headline(runs: Runs) -> dict[str, Any]:
     Data sets are named as people read them, for `dvc metrics` shows these names; `data_sets` counts, for each metric,
     those with an interval: improved, worsened, and all of them.
     """
-    table = main.main_table(runs).filter(pl.col("source") != FAILED).group_by("dataset", "source", maintain_order=True)
+    table = paper.main_table(runs).filter(pl.col("source") != FAILED).group_by("dataset", "source", maintain_order=True)
     means = table.agg(pl.col(f"{metric}_delta").mean().alias(metric) for metric in COMPARED)
     changes = {display_name(row.pop("dataset"), row.pop("source")): row for row in means.iter_rows(named=True)}
     averages = judged(runs)
@@ -153,7 +153,7 @@ def headline(runs: Runs) -> dict[str, Any]:
 
 def judged(runs: Runs) -> pl.DataFrame:
     """Return the average of each data set with its `sign`, by its 95% interval and by Holm's p over data sets."""
-    averages = main.intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
+    averages = ours.intervals_table(runs).filter(pl.col("calibrator") == AVERAGE)
     looks = averages.select("metric", "low", "high", "p_holm").iter_rows()
     signs = [sign_of(METRICS[metric].direction, low, high, p) for metric, low, high, p in looks]
     return averages.with_columns(pl.Series("sign", signs, dtype=pl.String))

@@ -69,6 +69,10 @@ class Runs:
         )
         return in_order(self, self.metrics.filter(asked), own=own)
 
+    def cells(self, columns: Mapping[str, pl.Expr], *, own: bool = False) -> pl.DataFrame:
+        """Return KEYS and these `columns` of the rows of each data set and calibrator."""
+        return self.rows(own=own).group_by(*KEYS, maintain_order=True).agg(**columns)
+
 
 class Table(NamedTuple):
     """A table of the report."""

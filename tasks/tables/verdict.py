@@ -17,20 +17,11 @@ import polars as pl
 
 from tasks.metrics.registry import METRICS
 from tasks.protocol.results import AVERAGE, FAILED, SIMPLEX
-from tasks.tables import ablation, budgeted_fallback, label_spread, main, robustness, simplex_projection
 from tasks.tables.display import metric_of
+from tasks.tables.paper import BASES, TABLES, UNCALIBRATED
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs, finished, table
 
 FOLDER = Path(__file__).parent / "paper"
-# The paper's tables of results, in its order.
-TABLES = (
-    main.main_table,
-    budgeted_fallback.budgeted_fallback_table,
-    label_spread.label_spread_table,
-    ablation.ablation_table,
-    simplex_projection.simplex_projection_table,
-    robustness.robustness_table,
-)
 PLACE = ("table", "dataset", "row", "column")  # where a number stands
 ROWS = ("calibrator", "variant", "base")  # columns that name the row, where there is one of them
 SCHEMA = pl.Schema(
@@ -108,7 +99,7 @@ def placed(name: str, table: pl.DataFrame) -> pl.DataFrame:
     row = next((pl.col(key) for key in ROWS if key in table.columns), pl.lit(AVERAGE))
     dataset = pl.col("dataset") if "dataset" in table.columns else pl.lit(AVERAGE)
     numbers = table.select(pl.exclude("dataset", "source", "ours", *ROWS).cast(pl.String))
-    keys = table.select(dataset=pl.coalesce(row.replace_strict(robustness.BASES, default=None), dataset), row=row)
+    keys = table.select(dataset=pl.coalesce(row.replace_strict(BASES, default=None), dataset), row=row)
     cells = (
         pl.concat([keys, numbers], how="horizontal")
         .with_row_index("line")
@@ -166,7 +157,7 @@ def _with_tolerances(numbers: pl.DataFrame, varying: pl.DataFrame) -> pl.DataFra
     known = pl.DataFrame(meanings, schema=("column", *CELL[2:]), orient="row")
     theirs = numbers.filter(of_deviation).with_columns(column=column.str.strip_suffix("_std"))
     scale = pl.when(column.str.contains("_(pp|pct)$")).then(100.0).otherwise(1.0)
-    others = pl.when(table == "robustness").then(pl.lit(robustness.UNCALIBRATED)).otherwise(row)
+    others = pl.when(table == "robustness").then(pl.lit(UNCALIBRATED)).otherwise(row)
     judged = (
         numbers.join(known, on="column", how="left", maintain_order="left")
         .with_columns(

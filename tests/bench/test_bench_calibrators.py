@@ -7,7 +7,7 @@ import pytest
 from scipy.special import expit, softmax
 
 from tasks.calibrators.hcalibration import HCalibrationSettings, fit_hcal
-from tasks.calibrators.scale import floored
+from tasks.calibrators.identity import floored
 from tasks.calibrators.smart import HIDDEN, SmartSettings, first_parameters, fit_smart
 from tasks.calibrators.temperature import fit_temperature
 from tasks.projection.decisions import Decisions
