@@ -168,7 +168,7 @@ def evaluate(
     out: Out = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
-    """Hold the reliability against the confidence on labelled rows: a verdict, the metrics as JSON, and drift."""
+    """Hold the reliability against the confidence on labelled rows: a verdict, what others gain, JSON, and drift."""
     from tasks.maps.answers import AllRows, Judged
 
     check_place(out, map_file, predictions, *filter(None, [unlabelled]))

@@ -17,11 +17,11 @@ from tasks.calibrators.identity import Identity
 from tasks.maps.agreement import AllRows, agreement
 from tasks.maps.choose import best_of
 from tasks.maps.document import Candidate, MapDocument
-from tasks.maps.evaluate import METRICS, evaluate
+from tasks.maps.evaluate import METRICS, JudgedDecisions, evaluate, others_judged
 from tasks.maps.label import EVENLY, chances, draw
 from tasks.maps.reliability_map import FittedMap, Scored
 from tasks.maps.thresholds import independent_rows
-from tasks.maps.verdict import verdict
+from tasks.maps.verdict import of_others, of_recalibration, verdict
 from tasks.metrics.intervals import interval, two_sided_p
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import of_reliability
@@ -38,8 +38,16 @@ def fitted(shift: float = 1.5, n: int = 6000) -> MapDocument:
     return maps.learned(maps.checked(maps.predictions(n, shift=shift, seed=1)), "label_platt", "uncal").document
 
 
+def evaluation_of(document: MapDocument, rows: PredictedRows, scored: Scored) -> dict:
+    return evaluate(document, JudgedDecisions.of(rows, scored))
+
+
+def agreed_on(rows: PredictedRows, scored: Scored, everything: AllRows | None = None) -> dict:
+    return agreement(MAP, JudgedDecisions.of(rows, scored, 300), everything)
+
+
 def evaluated(document: MapDocument, rows: PredictedRows) -> dict:
-    return evaluate(document, rows, FittedMap.of(document)(rows))
+    return evaluation_of(document, rows, FittedMap.of(document)(rows))
 
 
 def judge(decision, correct, confidence, reliability_logit, group=None) -> tuple[PredictedRows, Scored]:
@@ -100,7 +108,7 @@ def test_labels_have_their_rows_and_what_the_map_has_behind_them(grouped):
     document = maps.document("mrp", calibrator=Identity())
     scored = FittedMap.of(document)(grouped)
     behind = [("irrelevant", 500, "none"), ("partial", 7, "shared"), ("exact", 0, "identity")]
-    for label, row in enumerate(evaluate(document, grouped, scored)["labels"]):
+    for label, row in enumerate(evaluation_of(document, grouped, scored)["labels"]):
         mine = grouped.decision == label
         assert row["rows"] == mine.sum()
         assert row["mean_confidence"] == pytest.approx(scored.confidence[mine].mean())
@@ -135,7 +143,7 @@ def test_a_row_that_stands_for_others_counts_as_they_would(helpful, group):
 def test_a_share_has_the_interval_of_wilson(right):
     """By its definition: the shares from which the one that was seen is 1.96 standard errors away."""
     rows = judge([0] * 25, np.arange(25) < right, [0.8] * 25, [1.0] * 25)
-    made = evaluate(MAP, *rows)
+    made = evaluation_of(MAP, *rows)
     for share in (made["accuracy"], made["labels"][0]["correct"]):
         assert share["value"] == right / 25
         for bound in (share["low"], share["high"]):
@@ -148,8 +156,8 @@ def test_a_share_has_the_interval_of_wilson(right):
 @settings(max_examples=8, deadline=None)
 def test_copies_of_a_row_in_its_group_teach_nothing(right, copies):
     n, at = len(right), np.arange(len(right)).repeat(copies)
-    alone = evaluate(MAP, *judge(np.arange(n) % 3, right, [0.5] * n, np.zeros(n)))
-    copied = evaluate(MAP, *judge(at % 3, np.array(right)[at], [0.5] * len(at), np.zeros(len(at)), at.astype(str)))
+    alone = evaluation_of(MAP, *judge(np.arange(n) % 3, right, [0.5] * n, np.zeros(n)))
+    copied = evaluation_of(MAP, *judge(at % 3, np.array(right)[at], [0.5] * len(at), np.zeros(len(at)), at.astype(str)))
     assert copied["accuracy"] == pytest.approx(alone["accuracy"], abs=1e-9)
     for by_group, by_row in zip(copied["labels"], alone["labels"], strict=True):
         assert by_group["correct"] == pytest.approx(by_row["correct"], abs=1e-9)
@@ -157,7 +165,7 @@ def test_copies_of_a_row_in_its_group_teach_nothing(right, copies):
 
 def test_groups_of_a_right_and_a_wrong_row_count_for_no_more_than_their_rows():
     rows, pairs = ([0] * 40, [True, False] * 20, [0.5] * 40, np.zeros(40)), np.arange(40).astype(str)[::2].repeat(2)
-    alone, paired = (evaluate(MAP, *judge(*rows, group)) for group in (None, pairs))
+    alone, paired = (evaluation_of(MAP, *judge(*rows, group)) for group in (None, pairs))
     assert paired["accuracy"] == pytest.approx(alone["accuracy"])
 
 
@@ -227,7 +235,7 @@ UNUSUAL = {  # decision, correct, confidence, logit of the reliability; what is 
 @pytest.mark.parametrize(("rows", "unsaid"), UNUSUAL.values(), ids=UNUSUAL)
 def test_whatever_the_rows_the_evaluation_is_json_and_has_a_verdict(rows, unsaid, variant):
     document = maps.document(variant, confidence_only=True)
-    evaluation = evaluate(document, *judge(*rows))
+    evaluation = evaluation_of(document, *judge(*rows))
     assert json.loads(json.dumps(evaluation, allow_nan=False)) == evaluation
     lines = verdict(evaluation, document)
     assert 1 <= len(lines) <= 10
@@ -236,7 +244,7 @@ def test_whatever_the_rows_the_evaluation_is_json_and_has_a_verdict(rows, unsaid
 
 
 def test_without_errors_nothing_is_found_and_aupr_is_unknown():
-    evaluation = evaluate(maps.document("mrp", confidence_only=True), *judge(*UNUSUAL["no errors"][0]))
+    evaluation = evaluation_of(maps.document("mrp", confidence_only=True), *judge(*UNUSUAL["no errors"][0]))
     assert evaluation["metrics"]["aupr_error"]["confidence"] is None
     assert [budget["reliability"] for budget in evaluation["reviews"]] == [0, 0, 0, 0]
     assert evaluation["accuracy"]["low"] < evaluation["accuracy"]["value"] == evaluation["accuracy"]["high"] == 1
@@ -308,6 +316,43 @@ def test_the_first_sentence_never_claims_more_than_the_intervals(helpful, helps,
     assert not said[0].startswith("Use") or signs[2] == 1 or f"{90 if signs[3] == 1 else 'AURC'}" in said[0]
 
 
+def test_candidates_and_recalibrating_are_judged_on_new_rows_as_maps_of_them_would_be(grouped):
+    rows = maps.checked(maps.predictions(900, seed=1))
+    made = maps.learned(rows).document
+    judged = JudgedDecisions.of(grouped, FittedMap.of(made)(grouped))
+    said = others_judged(made, judged, maps.PARAMS.metrics.smallest_reliability)
+    for each in said["candidates"][2::3]:
+        nll = evaluated(maps.learned(rows, each["variant"]).document, grouped)["metrics"]["nll_correct"]
+        assert each["nll_correct"] == pytest.approx(nll["reliability"])
+        assert [each[name] - nll[name] for name in ("change", "low", "high")] == pytest.approx([0, 0, 0], abs=1e-9)
+    nll = evaluated(maps.learned(rows, "confidence", "matrix").document, grouped)["metrics"]["nll_correct"]
+    ours = next(each for each in said["candidates"] if each["variant"] == made.projection.name)
+    assert said["recalibrated"]["change"] == pytest.approx(nll["confidence"] - ours["nll_correct"])
+    evaluation = evaluate(made, judged) | said
+    kept = made.model_copy(update={"projection": maps.document("confidence").projection})
+    shown = [line.split()[0] for line in of_others(evaluation, kept, "on these rows") if line.startswith("    ")]
+    assert shown == [each.variant for each in made.choice.candidates]  # what was missed, though it was kept
+    before = made.model_copy(update={"others": None})
+    unknown = evaluation | others_judged(before, judged, 1e-6)
+    assert "is not known" in of_others(unknown, before, "on these rows")[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "said", "if_kept"),
+    [
+        (-0.01, -0.019, "clearly better", "clearly better"),
+        (-0.01, -0.03, "as well", ""),
+        (0.009, 0, "as well", ""),
+        (0.011, 0, "", ""),
+    ],
+)
+def test_recalibrating_is_better_only_where_its_interval_says_so_and_else_does_as_well(change, low, said, if_kept):
+    beside = {"change": change, "low": low, "high": 2 * change - low, "standard_error": 0.01, "decisions_changed": 0.1}
+    for variant, word in (("mrp", said), ("confidence", if_kept)):
+        lines = of_recalibration(beside, maps.document(variant))
+        assert (word in lines[0]) if word else not lines
+
+
 def test_one_look_of_five_is_not_enough_by_itself(helpful, helps):
     evaluation = seeming(helps, {"nll_correct": 1, "30": 1})
     evaluation["reviews"][1]["p"] = 0.02
@@ -357,14 +402,14 @@ def test_rows_are_drawn_and_kept_as_often_as_is_said():
 
 def test_precision_recall_and_kappa_are_those_of_scikit_learn():
     rows, scored = judged(400)
-    agreed = agreement(MAP, rows, scored, None, 1000)
+    agreed = agreed_on(rows, scored)
     truth = rows.label, rows.decision
     for name, reference in (("precision", precision_score), ("recall", recall_score)):
         values = [label[name]["value"] for label in agreed["labels"]]
         assert values == pytest.approx(reference(*truth, average=None).tolist())
     assert agreed["kappa"]["value"] == pytest.approx(cohen_kappa_score(*truth))
     assert (agreed["rows"], agreed["accuracy"]["value"]) == (400, pytest.approx(rows.correct.mean()))
-    few = agreement(MAP, rows.take(slice(9)), Scored(scored.confidence[:9], scored.logit[:9]), None, 1000)
+    few = agreed_on(rows.take(slice(9)), Scored(scored.confidence[:9], scored.logit[:9]))
     assert few["kappa"]["low"] is few["accuracy"]["high"] is None
 
 
@@ -379,7 +424,7 @@ def test_labels_that_were_drawn_by_chance_tell_the_accuracy_of_all_rows(wrong_by
         at = draw(chance, 250, seed)
         drawn = dataclasses.replace(rows.take(at), weight=1 / chance[at])
         said = Scored(scored.confidence[at], scored.logit[at])
-        helped, alone = (agreement(MAP, drawn, said, all_rows, 300) for all_rows in (known, None))
+        helped, alone = (agreed_on(drawn, said, all_rows) for all_rows in (known, None))
         shares = (helped["accuracy"], rows.correct.mean()), (helped["labels"][2]["recall"], rare)
         inside.append([share["low"] <= true <= share["high"] for share, true in shares])
         widths.append([each["accuracy"]["high"] - each["accuracy"]["low"] for each in (helped, alone)])
@@ -392,17 +437,17 @@ def test_labels_that_were_drawn_by_chance_tell_the_accuracy_of_all_rows(wrong_by
 def test_what_no_labelled_row_tells_has_no_number_and_rows_that_are_all_right_leave_a_doubt():
     rows, scored = judge([0] * 40, [True] * 40, [0.9] * 40, np.full(40, 2.0))
     half = AllRows.of(np.repeat([0, 1], 500), np.full(1000, 2.0), 3)
-    of_half = agreement(MAP, rows, scored, half, 300)
+    of_half = agreed_on(rows, scored, half)
     assert of_half["kappa"]["value"] is of_half["labels"][0]["recall"]["value"] is None
-    alone = agreement(MAP, rows, scored, None, 300)
+    alone = agreed_on(rows, scored)
     assert alone["accuracy"] == {"value": 1, "low": pytest.approx(0.025 ** (1 / 40)), "high": 1}
     other = AllRows.of(np.ones(500, dtype=int), np.full(500, 2.0), 3)  # where the labelled decision is not made
-    assert agreement(MAP, rows, scored, other, 300)["labels"][0]["precision"]["value"] == 1
+    assert agreed_on(rows, scored, other)["labels"][0]["precision"]["value"] == 1
 
 
 def test_a_map_that_tells_nothing_leaves_the_accuracy_as_it_was():
     rows, scored = judged(300)
     flat = Scored(scored.confidence, np.zeros(300))
     known = AllRows.of(np.arange(3000) % 3, np.zeros(3000), 3)
-    helped, alone = (agreement(MAP, rows, flat, all_rows, 300)["accuracy"] for all_rows in (known, None))
+    helped, alone = (agreed_on(rows, flat, all_rows)["accuracy"] for all_rows in (known, None))
     assert helped == pytest.approx(alone)

@@ -15,12 +15,9 @@ from scipy.special import expit
 from tasks.maps.apply import Progress, scored_file
 from tasks.maps.document import MapDocument
 from tasks.maps.evaluate import JudgedDecisions, plain
-from tasks.maps.reliability_map import Scored
 from tasks.metrics.intervals import UNKNOWN, interval, interval_of_share
-from tasks.metrics.measured import SEED
-from tasks.metrics.resampling import FEWEST_GROUPS, resample
+from tasks.metrics.resampling import FEWEST_GROUPS
 from tasks.predictions.files import Predictions, notes_on
-from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 
 SHOWN = 5  # labels in words
@@ -57,26 +54,22 @@ class AllRows:
         return AllRows(self.decided.sum(keepdims=True), np.array([mean]))
 
 
-def agreement(
-    document: MapDocument, rows: PredictedRows, scored: Scored, everything: AllRows | None, resamples: int
-) -> dict[str, Any]:
+def agreement(document: MapDocument, judged: JudgedDecisions, everything: AllRows | None = None) -> dict[str, Any]:
     """Accuracy, kappa, and precision and recall by label, with 95% intervals; ready for JSON.
 
     Without `everything` they are those of the labelled rows alone. Undefined numbers are None, and so are intervals
     where there are fewer than ten groups.
     """
-    judged, n_labels = JudgedDecisions.of(rows, scored), document.n_labels
+    rows, draws, n_labels = judged.rows, judged.draws, document.n_labels
     assert rows.label is not None
-    label, decision, cluster = rows.label[rows.copies], judged.decision, judged.cluster
-    draws = resample(cluster, resamples=resamples, seed=SEED) if judged.clusters >= FEWEST_GROUPS else None
+    label, decision = rows.label[judged.at], judged.decision
 
     def sums(values: np.ndarray, cell: np.ndarray, cells: int) -> np.ndarray:
         """Of the rows, and then of each resample, `(cells, 1 + R)`."""
         of_rows = np.bincount(cell, values, cells)[:, None]
         return of_rows if draws is None else np.hstack([of_rows, draws.sums(values, cell, cells)])
 
-    right = label == decision
-    correct, labelled = sums(right, decision, n_labels), sums(np.ones(len(label)), decision, n_labels)
+    correct, labelled = sums(judged.correct, decision, n_labels), sums(np.ones(len(label)), decision, n_labels)
     reliability = sums(judged.probability["reliability"], decision, n_labels)
     with np.errstate(invalid="ignore", divide="ignore"):
         precision = _powered(correct, labelled, reliability, everything)
@@ -94,7 +87,7 @@ def agreement(
         by_chance = (decided * of_label).sum(axis=0)
         kappa = (diagonal.sum(axis=0) - by_chance) / (1 - by_chance)
         recall = diagonal / of_label
-    pairs = (np.unique(cell * judged.clusters + cluster) // judged.clusters for cell in (decision, label))
+    pairs = (np.unique(cell * judged.clusters + judged.cluster) // judged.clusters for cell in (decision, label))
     units = [np.bincount(of_cell, minlength=n_labels) for of_cell in pairs]
     return {
         "rows": len(rows) if everything is None else int(everything.decided.sum()),

@@ -14,11 +14,11 @@ from typing import Any
 from tasks.maps.agreement import AllRows, agreement, in_words
 from tasks.maps.document import MapDocument, Source
 from tasks.maps.drift import drift
-from tasks.maps.evaluate import evaluate
+from tasks.maps.evaluate import JudgedDecisions, evaluate, others_judged
 from tasks.maps.labelled import Seen, fingerprint, read_to_fit, read_to_judge, sha256_of
 from tasks.maps.reliability_map import Scored
 from tasks.maps.thresholds import cut_at_coverage, find_cuts, independent_rows
-from tasks.maps.verdict import verdict
+from tasks.maps.verdict import OUT_OF_FOLD, of_others, verdict
 from tasks.predictions.files import Predictions
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput, printable
@@ -175,14 +175,20 @@ class Judged:
         `everything` are the rows that these were drawn from. BadInput where there are none of these.
         """
         document, rows, scored, metrics = self.document, self.rows, self.scored, load_params(SETTINGS).metrics
-        evaluation = evaluate(document, rows, scored, metrics)
-        agreed = agreement(document, rows, scored, everything, metrics.resamples)
-        drifted, lines = None, [NO_DRIFT]
+        judged = JudgedDecisions.of(rows, scored, metrics.resamples)
+        evaluation = evaluate(document, judged, metrics)
+        if self.seen == "out_of_fold":
+            evaluation |= document.judged_out_of_fold
+        else:
+            evaluation |= others_judged(document, judged, metrics.smallest_reliability)
+        agreed = agreement(document, judged, everything)
+        drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if self.seen == "out_of_fold" else "on these rows"
         if self.seen == "new":
             drifted = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
             lines = drifted.in_words(document.shown_names)
-        lines = [*verdict(evaluation, document), *lines, *in_words(agreed, len(rows))]
+        lines += [*of_others(evaluation, document, where), *in_words(agreed, len(rows))]
         numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
+        lines = [*verdict(evaluation, document), *lines]
         return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
 
     def cuts(self, *, target_accuracy: float | None = None, coverage: object = None, confidence: float = 0.95) -> Cuts:

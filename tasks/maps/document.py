@@ -6,6 +6,7 @@ of K labels, knots rise from 0 to 1, no curve falls.
 """
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
@@ -14,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tasks.calibrators import CALIBRATORS
 from tasks.calibrators.identity import Identity
+from tasks.calibrators.matrix import Matrix
 from tasks.maps.constant import Constant
 from tasks.predictions.signals import Signal
 from tasks.projection.curves import Fallback
@@ -103,6 +105,24 @@ class Candidate(Part):
     high: float
 
 
+class Recalibrated(Part):
+    """Matrix scaling alone beside the map, on rows that neither had seen: for who may change probabilities."""
+
+    change: float  # of the log loss; negative is better than the map
+    standard_error: Annotated[float, Field(ge=0)]
+    low: float  # 95% interval of the change
+    high: float
+    decisions_changed: Share  # that it would decide otherwise
+
+
+class Others(Part):
+    """What the fit chose from beside the map, fitted on the same rows: `evaluate` shows it, nothing else reads it."""
+
+    variants: dict[str, Annotated[Variant, Field(discriminator="kind")]] = {}  # by name; none that reads signals
+    matrix: Matrix | None = None  # matrix scaling
+    recalibrated: Recalibrated | None = None
+
+
 class Gain(Part):
     """What the projection buys over confidence if so many labelled rows are there to fit on."""
 
@@ -179,6 +199,7 @@ class MapDocument(Part):
     projection: Projection
     signals: tuple[Signal, ...] = ()  # what else is read of each row, in the order of the values
     choice: Choice
+    others: Others | None = None  # maps of before do not know them
     held_out: HeldOut
     folds: tuple[Fold, ...] = ()  # the fits behind what was held out; none under the paper's protocol
     source: Source
@@ -187,6 +208,13 @@ class MapDocument(Part):
     def shown_names(self) -> tuple[str, ...]:
         """A name for every label; `label 0` and so on, where names are not known."""
         return self.label_names or tuple(f"label {label}" for label in range(self.n_labels))
+
+    @property
+    def judged_out_of_fold(self) -> dict[str, Any]:
+        """The candidates, and matrix scaling beside the map, on the rows of the fit; ready for JSON."""
+        recalibrated = self.others.recalibrated if self.others else None
+        candidates = [each.model_dump() for each in self.choice.candidates]
+        return {"candidates": candidates, "recalibrated": recalibrated and recalibrated.model_dump()}
 
     @property
     def described(self) -> str:
@@ -202,7 +230,9 @@ class MapDocument(Part):
     def _sound(self) -> "MapDocument":
         names, fitted = self.shown_names, self.calibrator.fitted
         fits = [(fitted, self.projection.fitted), *((fold.calibrator, fold.projection) for fold in self.folds)]
-        wrong = [what for fit in fits for value in fit for what in value.violations(self.n_labels)]
+        others = [] if self.others is None else [*self.others.variants.values(), self.others.matrix]
+        values = [value for value in (*chain(*fits), *others) if value is not None]
+        wrong = [what for value in values for what in value.violations(self.n_labels)]
         if len(set(names)) != self.n_labels or len(names) != self.n_labels:
             wrong.append(f"there are {self.n_labels} labels and {len(names)} names, of which {len(set(names))} differ")
         if self.input == "confidence_only" and not isinstance(fitted, OF_CONFIDENCE):
@@ -214,8 +244,10 @@ class MapDocument(Part):
             wrong.append(
                 f"there are {len(self.folds)} folds, of {len(kinds)} kinds of fits; 2 to {MOST_FOLDS} of one are due"
             )
-        if isinstance(self.projection.fitted, WholeVector) and self.input != "logits":
+        if self.input != "logits" and any(isinstance(value, WholeVector | Matrix) for value in values):
             wrong.append(f"a score of the whole vector reads logits, and the input is {self.input}")
+        if any(isinstance(value, WithSignals) for value in others):
+            wrong.append("others.variants reads signals, which a map keeps for itself alone")
         width = sum(len(getattr(signal, "values", "1")) for signal in self.signals)
         weights = {len(value.weights) if isinstance(value, WithSignals) else 0 for _, value in fits}
         if weights != {width}:

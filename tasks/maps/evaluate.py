@@ -5,6 +5,7 @@ drawn with known probabilities, each stands for as many as its inverse says.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from tasks.metrics.intervals import Comparison, Estimate, found_per_1000
 from tasks.metrics.measured import SEED
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import Reliability, metrics_of, of_reliability
-from tasks.metrics.reliability import rows_kept
+from tasks.metrics.reliability import nll_correct_of_rows, rows_kept
 from tasks.metrics.resampling import FEWEST_GROUPS, Resamples, resample
 from tasks.metrics.spread import label_spread, label_spread_null
 from tasks.predictions.rows import PredictedRows
+from tasks.projection.decisions import Decisions
+from tasks.protocol.decisions import confidence_logit
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
@@ -38,6 +41,10 @@ class JudgedDecisions:
     A row that stands for others is there as often as `PredictedRows.copies` says, in one cluster.
     """
 
+    rows: PredictedRows  # each once
+    scored: Scored  # what a map says of them
+    resamples: int  # to draw
+    at: np.ndarray  # (n,) which of the rows each is
     correct: np.ndarray  # (n,) bool
     decision: np.ndarray  # (n,) int64
     cluster: np.ndarray  # (n,) int64, 0..C-1, the rows of one group
@@ -46,8 +53,10 @@ class JudgedDecisions:
     times: np.ndarray  # (n,) how often its row is there
 
     @classmethod
-    def of(cls, rows: PredictedRows, scored: Scored) -> "JudgedDecisions":
-        """Without a group, each row stands by itself."""
+    def of(cls, rows: PredictedRows, scored: Scored, resamples: int = METRIC_DEFAULTS.resamples) -> "JudgedDecisions":
+        """Without a group, each row stands by itself; BadInput where there is none."""
+        if not len(rows):
+            raise BadInput("there is no row to evaluate; give predictions with their labels")
         logits = {"confidence": logit(scored.confidence), "reliability": scored.logit}
         # what a map leaves as it is must not move to another bin of the ECE by the rounding of a sigmoid
         kept = logits["confidence"] == logits["reliability"]
@@ -57,7 +66,8 @@ class JudgedDecisions:
             cluster = pl.Series(rows.group, dtype=pl.String).rank("dense").to_numpy().astype(np.int64) - 1
         at, probabilities = rows.copies, {"confidence": scored.confidence, "reliability": reliability}
         logits, probabilities = ({by: of[at] for by, of in view.items()} for view in (logits, probabilities))
-        return cls(rows.correct[at], rows.decision[at], cluster[at], logits, probabilities, np.bincount(at)[at])
+        of_rows = rows.correct[at], rows.decision[at], cluster[at]
+        return cls(rows, scored, resamples, at, *of_rows, logits, probabilities, np.bincount(at)[at])
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -67,28 +77,21 @@ class JudgedDecisions:
         """C, how many groups there are."""
         return int(self.cluster.max()) + 1
 
+    @cached_property
+    def draws(self) -> Resamples | None:
+        """The resamples that all intervals share; None where there are fewer than ten groups."""
+        return resample(self.cluster, resamples=self.resamples, seed=SEED) if self.clusters >= FEWEST_GROUPS else None
 
-def evaluate(
-    document: MapDocument, rows: PredictedRows, scored: Scored, params: MetricParams = METRIC_DEFAULTS
-) -> dict[str, Any]:
+
+def evaluate(document: MapDocument, judged: JudgedDecisions, params: MetricParams = METRIC_DEFAULTS) -> dict[str, Any]:
     """Every metric by confidence and by reliability, with 95% intervals of the change; ready for JSON.
 
     Undefined numbers are None, and so are all intervals where there are fewer than ten groups. Errors are those found
     per 1,000 reviews of the least sure rows, over a random order of tied rows. All are of as many rows as the given
-    ones stand for, but for the counts, and the label spread with what shuffles of the labels show.
-
-    Args:
-        rows: labelled.
-        scored: what the map of `document` says of them.
-
-    Raises:
-        BadInput: there is no row.
+    ones stand for, but for the counts, and the label spread with what shuffles of the labels show. `judged` is what the
+    map of `document` says.
     """
-    if not len(rows):
-        raise BadInput("there is no row to evaluate; give predictions with their labels")
-    judged = JudgedDecisions.of(rows, scored)
-    values, drawn = _measured(judged, params), judged.clusters >= FEWEST_GROUPS
-    draws = resample(judged.cluster, resamples=params.resamples, seed=SEED) if drawn else None
+    rows, scored, draws, values = judged.rows, judged.scored, judged.draws, _measured(judged, params)
     replicates = None if draws is None else _measured(judged, params, draws)
     n, wrong = len(rows), float(1000 * np.mean(~judged.correct))
     spread, shuffled = spread_and_shuffled(scored.confidence, rows.decision, rows.correct, params, SEED)
@@ -98,7 +101,7 @@ def evaluate(
         "groups": judged.clusters,
         "grouped": rows.group is not None,
         "weighted": rows.weight is not None,
-        "resamples": params.resamples * drawn,
+        "resamples": 0 if draws is None else judged.resamples,
         "accuracy": _shares(judged, np.zeros(len(judged), dtype=np.int64), 1)[0],
         "metrics": {name: _compared(name, values, replicates) for name in METRICS},
         "reviews": [
@@ -109,6 +112,41 @@ def evaluate(
         "labels": _labels(document, rows, judged),
         "label_spread": {"value": spread, "shuffled_p95": shuffled},
     }
+
+
+def others_judged(document: MapDocument, judged: JudgedDecisions, smallest: float) -> dict[str, Any]:
+    """What else the fit had to choose from does on rows that no fit has seen, in log loss; ready for JSON.
+
+    `candidates` are as the choice of a map has them, beside the confidence, and `recalibrated` is matrix scaling beside
+    the map; None where the map does not hold them. `smallest` is the reliability that a loss tells from 0.
+    """
+    rows, others = judged.rows, document.others
+    if others is None:
+        return {"candidates": None, "recalibrated": None}
+
+    def of(score: np.ndarray) -> np.ndarray:
+        return nll_correct_of_rows(score, rows.correct, smallest)[judged.at]
+
+    def beside(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
+        drawn = None if judged.draws is None else judged.draws.mean(after - before)
+        change = Estimate(float(np.mean(after - before)), drawn)
+        numbers = change.interval._asdict()
+        return {"change": change.value} | {name: plain(number) for name, number in numbers.items()}
+
+    confidence, reliability = of(logit(judged.scored.confidence)), of(judged.scored.logit)
+    seen = Decisions(logit(judged.scored.confidence), rows.decision, None, rows.logits, rows.signals)
+    losses = {"confidence": confidence, document.projection.name: reliability}
+    losses |= {name: of(np.asarray(variant(seen))) for name, variant in others.variants.items()}
+    known = {each.variant: losses[each.variant] for each in document.choice.candidates if each.variant in losses}
+    candidates = [
+        {"variant": name, "nll_correct": float(loss.mean())} | beside(confidence, loss) for name, loss in known.items()
+    ]
+    if others.matrix is None or rows.logits is None:
+        return {"candidates": candidates, "recalibrated": None}
+    probabilities = others.matrix(rows.logits)
+    recalibrated = beside(reliability, of(confidence_logit(probabilities, rows.decision)))
+    moved = float(np.mean((probabilities.argmax(axis=1) != rows.decision)[judged.at]))
+    return {"candidates": candidates, "recalibrated": recalibrated | {"decisions_changed": moved}}
 
 
 def _compared(name: str, values: Numbers, replicates: Numbers | None) -> dict[str, float | None]:

@@ -9,10 +9,21 @@ from pydantic import ValidationError
 
 from tasks.maps.choose import AUTO, Difference, check_names, choose_map, gains_shown
 from tasks.maps.cross_fit import Trial
-from tasks.maps.document import Calibration, Candidate, Fold, HeldOut, MapDocument, Projection, Source
+from tasks.maps.document import (
+    Calibration,
+    Candidate,
+    Fold,
+    HeldOut,
+    MapDocument,
+    Others,
+    Projection,
+    Recalibrated,
+    Source,
+)
 from tasks.maps.drift import reference
 from tasks.maps.evaluate import spread_and_shuffled
 from tasks.maps.labelled import check_enough, divide
+from tasks.maps.verdict import OUT_OF_FOLD, of_candidates, of_recalibration
 from tasks.predictions.columns import listed
 from tasks.predictions.rows import PredictedRows
 from tasks.predictions.signals import Signal
@@ -26,8 +37,6 @@ class Learned:
     """A map, and what else the rows said."""
 
     document: MapDocument
-    recalibrated: Difference | None  # log loss of matrix scaling alone less that of the map; None where there is none
-    decisions_changed: float  # share of rows that matrix scaling would decide otherwise
     accuracy: float  # of the decisions on all rows
     commonest: float  # share of the commonest true label
     agrees_less_than_chance: bool  # than decisions dealt at random would, of as many rows of each label
@@ -41,7 +50,10 @@ class Learned:
         choice, decided = self.document.choice, f"Of the decisions {100 * self.accuracy:.1f}% are correct."
         lines = [f"{'Recommendation' if choice.asked == AUTO else 'Map'}: {choice.reason}."]
         lines += _of_the_gain(self.document, target)
-        for part in (_of_candidates, _of_spread, _of_leaning, _of_gains):
+        judged = self.document.judged_out_of_fold
+        if choice.asked == AUTO:
+            lines += of_candidates(judged["candidates"], self.document, OUT_OF_FOLD)
+        for part in (_of_spread, _of_leaning, _of_gains):
             lines += part(self.document)
         doubts = (
             [f"Never decided, or never the true label: {listed(self.unseen_labels)}."] if self.unseen_labels else []
@@ -50,17 +62,7 @@ class Learned:
             doubts.append(f"Always deciding the commonest label would be correct in {100 * self.commonest:.1f}%.")
         if self.agrees_less_than_chance:
             doubts.append("Are the labels numbered as they should be? Decisions agree with them less than by chance.")
-        return [*lines, *self._of_recalibration(), " ".join([decided, *doubts])]
-
-    def _of_recalibration(self) -> list[str]:
-        rival, keeps = self.recalibrated, self.document.projection.name == "confidence"
-        if rival is None or rival.mean > rival.standard_error or (keeps and rival.mean >= -rival.standard_error):
-            return []  # who keeps the confidence changes it only for a better one
-        return [
-            "If your probabilities may change, recalibrate with matrix scaling instead (--calibrator matrix): the log "
-            f"loss of its confidence alone is {rival.mean:+.4f} (standard error {rival.standard_error:.4f}) from this "
-            f"map's. Followed through, it would decide {100 * self.decisions_changed:.1f}% of the rows otherwise."
-        ]
+        return [*lines, *of_recalibration(judged["recalibrated"], self.document), " ".join([decided, *doubts])]
 
 
 def learn_map(
@@ -100,6 +102,7 @@ def learn_map(
             ),
             signals=signals if chosen == "label_signals" else (),
             choice=choice,
+            others=_others(trial, chosen),
             held_out=held_out(trial, chosen, n_labels, source.seed, params.metrics),
             folds=tuple(Fold(calibrator=fit.calibrator, projection=fit.variants[chosen]) for fit in folds),
             source=source,
@@ -109,18 +112,13 @@ def learn_map(
             f"the fit is beyond what a map holds ({mistakes(error, 'fit')[0]}), as from logits that are far too large "
             "or too small; scale them, or take the calibrator ts"
         ) from None
-    rival = trial.recalibrated()
-    recalibrated, changed = None, 0.0
-    if rival is not None:
-        losses, changed = rival
-        recalibrated = Difference.of(losses - trial.losses(chosen), trial.rows.group, trial.rows.weight)
     met = np.intersect1d(rows.decision, rows.label)
     unseen_labels = tuple(name for label, name in enumerate(document.shown_names) if label not in met)
     shares = np.bincount(rows.label, rows.weight) / (len(rows) if rows.weight is None else rows.weight.sum())
     accuracy = float(np.average(rows.correct, weights=rows.weight))
     counts = (np.bincount(of, minlength=n_labels) for of in (rows.decision, rows.label))
     less = float(np.prod(list(counts), axis=0, dtype=np.float64).sum()) > len(rows) * int(rows.correct.sum())
-    return Learned(document, recalibrated, changed, accuracy, float(shares.max()), less, unseen_labels)
+    return Learned(document, accuracy, float(shares.max()), less, unseen_labels)
 
 
 def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: MetricParams) -> HeldOut:
@@ -136,6 +134,20 @@ def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: Metric
         halves=halves,
         cells=reference_cells,
     )
+
+
+def _others(trial: Trial, chosen: str) -> Others:
+    """What the map holds beside the variant that was chosen."""
+    recalibrated, rival, variants = None, trial.recalibrated(), trial.deployed.variants
+    if rival is not None:
+        change = Difference.of(rival[0] - trial.losses(chosen), trial.rows.group, trial.rows.weight)
+        facts = {"change": change.mean, "standard_error": change.standard_error, "decisions_changed": rival[1]}
+        recalibrated = Recalibrated(low=change.interval[0], high=change.interval[1], **facts)
+    beside = {name: variants[name] for name in variants if name not in (chosen, "confidence", "label_signals")}
+    try:
+        return Others(variants=beside, matrix=trial.deployed.matrix, recalibrated=recalibrated)
+    except ValidationError:  # one of them is beyond what a map holds, as from logits that are far too small
+        return Others(recalibrated=recalibrated)
 
 
 def _chosen(document: MapDocument) -> Candidate:
@@ -160,18 +172,6 @@ def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
     if target is not None:
         more = max(ceil(rows * (half / target) ** 2) - rows, 0)
         lines.append(f"For {target:g} to either side it takes about {more:,} labelled rows more.")
-    return lines
-
-
-def _of_candidates(document: MapDocument) -> list[str]:
-    if document.choice.asked != AUTO:
-        return []
-    lines = ["  log loss out of fold, and what it gains beside the confidence (95% interval):"]
-    for candidate in document.choice.candidates:
-        mark = "<- this one" if candidate.variant == document.projection.name else ""
-        gain, low, high = (0 - number for number in (candidate.change, candidate.high, candidate.low))
-        numbers = f"{candidate.nll_correct:.4f}  {gain:+.4f} ({low:+.4f} to {high:+.4f})"
-        lines.append(f"    {candidate.variant:<16} {numbers}  {mark}".rstrip())
     return lines
 
 

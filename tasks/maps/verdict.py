@@ -12,6 +12,7 @@ FEW_FIT_ROWS = 200  # behind a label's curve; with fewer it is hardly better tha
 FEW_ERRORS = 100
 FEWEST_ERRORS = 10  # or right decisions
 FEW_GROUPS = 30  # resampled, fewer give intervals that are too short
+OUT_OF_FOLD = "out of fold"
 NAMED = 3  # labels in a sentence
 
 
@@ -23,7 +24,7 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
     """
     if document.projection.fitted.kind == "confidence":
         return [
-            "Keep your confidence: the map keeps it by choice, so there is nothing to compare.",
+            "Keep your confidence: the map keeps it by choice.",
             f"Why, at the fit: {document.choice.reason}",
             *_found(evaluation, "confidence"),
         ]
@@ -35,6 +36,50 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
     certain = (predicts, together(looks.values())) == (BETTER, BETTER)
     reasons = [] if certain else _reasons(evaluation, document)
     return [*_answer(evaluation, predicts, looks), *reasons, *_limits(evaluation)]
+
+
+def of_others(evaluation: dict[str, Any], document: MapDocument, where: str) -> list[str]:
+    """What the other candidates of the fit, and recalibrating, do on rows that are enough to say so."""
+    candidates, known = evaluation["candidates"], {each.variant for each in document.choice.candidates}
+    if not known - {"confidence", document.projection.name} or _too_few(evaluation):
+        lines = []
+    elif candidates is None:
+        lines = ["What the other candidates of the fit gain here is not known: this map does not hold them. Fit again."]
+    else:
+        lines = of_candidates(candidates, document, where)
+        if missing := sorted(known - {each["variant"] for each in candidates}):
+            lines.append(f"Not among them, since the map does not hold it: {', '.join(missing)}.")
+    return [*lines, *of_recalibration(evaluation["recalibrated"], document)]
+
+
+def of_candidates(candidates: list[dict[str, Any]], document: MapDocument, where: str) -> list[str]:
+    """What each candidate gains over the confidence on rows that say `where` they are, each interval by itself."""
+    lines = [f"  log loss {where}, and what it gains beside the confidence (95% interval):"]
+    for candidate in candidates:
+        mark = "<- this one" if candidate["variant"] == document.projection.name else ""
+        numbers = f"{candidate['nll_correct']:.4f}  {0 - candidate['change']:+.4f}"
+        if candidate["low"] is not None:
+            numbers += f" ({0 - candidate['high']:+.4f} to {0 - candidate['low']:+.4f})"
+        lines.append(f"    {candidate['variant']:<16} {numbers}  {mark}".rstrip())
+    return lines
+
+
+def of_recalibration(beside: dict[str, Any] | None, document: MapDocument) -> list[str]:
+    """Whether to recalibrate instead, where matrix scaling is known to be as good `beside` the map, or clearly better.
+
+    Who keeps the confidence changes it only for a better one.
+    """
+    if beside is None or beside["low"] is None:
+        return []
+    better = _sign(beside, "nll_correct") == BETTER
+    if not better and (document.projection.name == "confidence" or beside["change"] > beside["standard_error"]):
+        return []
+    return [
+        "If your probabilities may change, recalibrate with matrix scaling instead (the calibrator matrix), which "
+        f"{'is clearly better' if better else 'does as well'}: the log loss of its confidence alone is "
+        f"{beside['change']:+.4f} (95% interval {beside['low']:+.4f} to {beside['high']:+.4f}) from this map's. "
+        f"Followed through, it would decide {100 * beside['decisions_changed']:.1f}% of the rows otherwise."
+    ]
 
 
 def _too_few(evaluation: dict[str, Any]) -> str:
