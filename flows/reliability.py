@@ -150,8 +150,10 @@ def main(
 ) -> None:
     """The stage `reliability` of one data set; of chosen seeds or calibrators, no stage of DVC."""
     with nullcontext() if seed or calibrator else stage.stage_run(f"reliability@{dataset}"):
+        params = load_params()  # a mistake is said before a server starts
+        with_calibrators(params, tuple(calibrator or params.dataset(dataset).calibrators or params.calibrators))
         find_server()  # that of this run's own would not do for Dask
-        run = reliability.with_options(task_runner=task_runner(load_params()))
+        run = reliability.with_options(task_runner=task_runner(params))
         with server_needed(), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
             run(dataset, seed, calibrator)
 

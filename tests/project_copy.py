@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,16 @@ def edit_params(folder: Path, change: Callable[[dict[str, Any]], object]) -> Non
     params = yaml.safe_load((folder / "params.yaml").read_text())
     change(params)
     (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+
+def write_params(folder: Path, changes: dict[str, object]) -> Path:
+    """Write params.yaml into `folder` with other values in places such as `projection.knots`; returns its path."""
+    content = yaml.safe_load((ROOT / "params.yaml").read_text())
+    for place, value in changes.items():
+        *way, last = place.split(".")
+        reduce(getitem, way, content)[last] = value
+    (folder / "params.yaml").write_text(yaml.safe_dump(content))
+    return folder / "params.yaml"
 
 
 def environment(folder: Path) -> dict[str, str]:

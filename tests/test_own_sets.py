@@ -218,7 +218,7 @@ def test_a_bad_line_of_features_is_named(tmp_path, line, message):
 
 
 BAD_OPTIONS = {  # reader, options, what is said
-    "an unknown name": ("files", pairs("a.csv", groups="q"), r"pairs\.groups: Extra inputs are not permitted"),
+    "an unknown name": ("files", pairs("a.csv", groups="q"), r"pairs\.groups: there is no such name"),
     "a missing name": ("files", pairs("a.csv", label=None), r"pairs\.label: Field required"),
     "one label": ("files", pairs("a.csv") | {"labels": ["yes"]}, r"labels: .*at least 2"),
     "labels that are equal": ("files", pairs("a.csv") | {"labels": ["a", "a"]}, "labels must differ"),

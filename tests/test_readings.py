@@ -193,48 +193,6 @@ def test_what_is_doubtful_is_asked_and_what_is_taken_is_told(rows, question, tmp
     assert re.search(question, " ".join(notes))
 
 
-REFUSED = {  # a frame, how it is read, and what is said
-    "an unknown column": (TWO, {"label": "gold"}, "has no column gold, which --label names; it has decision, conf"),
-    "usual names": (
-        TWO.rename({"decision": "pred", "confidence": "conf", "label": "y_true"}),
-        {},
-        "name yours: --decision pred --confidence-column conf --label y_true",
-    ),
-    "a truth of another name": (TWO.rename({"label": "gold"}), {}, "no column label, .* name yours: --label gold"),
-    "names": (labels({0: "not ok", 1: "ok"}), {}, "--labels 'not ok,ok' .300 of the 300 rows"),
-    "-1 and 1": (labels({0: -1, 1: 1}), {}, "line [0-9]+: .* is '-1'.* --labels -1,1 "),
-    "1 to K": (
-        LISTS.with_columns(pl.col("label") + 1, probabilities=pl.Series(IN_TEXT)),
-        {},
-        "is 3, not one of 0..2; name .* --labels 1,2,3 ",
-    ),
-    "an ambiguous name": (labels({0: "OK", 1: "Ok"}), {"names": "ok,oK"}, "'OK'; the labels are ok, oK"),
-    "words": (said(pl.lit("high")), {}, "'high', not a number; .* --confidence-words 'high=.' .300 of the 300"),
-    "0 to 100": (said(HUNDREDTHS), {}, "it must lie in .0, 1.; if it is in percent, say so with --percent"),
-    "no lists": (LISTS.with_columns(probabilities=pl.lit("[a, b]")), {}, "line 2: .* is '.a, b.', no list of numbers"),
-    "no label": (TWO.with_columns(label=pl.lit(" ")), {"drop_unlabelled": True}, "has no rows with a label"),
-    "a missing label": (TWO.with_columns(label=None), {}, "label is missing; .* --drop-unlabelled .300 of the 300"),
-    "one of three": (OF_ONE, {"probability": "p", "names": "a,b,c"}, "of one of two labels, where there are 3"),
-    "no such label": (OF_ONE, {"probability": "p", "positive": "2"}, "--positive is '2'; the labels are 0, 1"),
-    "an infinite score": (SCORES.with_columns(s=np.inf), {"score": "s", "border": 0.0}, "must be finite"),
-    "twice": (OF_ONE, {"probability": "p", "score": "s", "border": 0.0}, "--probability and --score say the same"),
-    "words twice": (TWO, {"confidence_words": "low=.3,Low=.6"}, "give each word once"),
-    "a name given already": (TWO.drop("decision"), {"label": "label"}, "--score COLUMN$"),
-    "the truth as the decision": (TWO, {"decision": "label"}, "the column label would be read as two things"),
-    "a thousand or a decimal": (b"s;label\n1,234;0\n7;1\n", {"score": "s", "border": 0.0}, "line 2: .*1,234"),
-    "no border": (SCORES, {"score": "s"}, "--score s --border 0"),
-    "no probability": (TWO, {"positive": "1"}, "--positive names the label of --probability or --score"),
-    "words that are none": (TWO, {"confidence_words": "low"}, "has 'low'; .* --confidence-words low=.3,medium=.6"),
-    "what cannot be shown": (TWO, {"confidence_column": "a\nb"}, "--confidence-column holds what cannot be shown"),
-}
-
-
-@pytest.mark.parametrize(("frame", "how", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_read_is_refused_with_the_option_that_reads_it(frame, how, message, tmp_path):
-    with pytest.raises(BadInput, match=message):
-        read(frame, tmp_path / "p.csv", **how)
-
-
 def test_a_row_of_text_is_told_by_its_line(tmp_path):
     content = 'label,decision,note\n\n1,1,"a\nb"\n\n0,0,c\n0,bad,d\n'
     at = rows_of(opened(save(content.encode(), tmp_path / "p.csv")))

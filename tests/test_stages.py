@@ -169,14 +169,6 @@ def test_a_stage_called_by_its_command_runs_and_without_a_data_set_is_told_how_i
     assert "dataset" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("key", ["wand", "../wands", ""])
-def test_an_unknown_data_set_is_told_with_those_that_are_there(monkeypatch, key):
-    monkeypatch.setattr(sys, "argv", ["train.py", key])
-    with pytest.raises(SystemExit, match=r"^train: no (data set|stage) .*wands"):
-        as_stage("train", work)
-    assert not (STATE / "stages").exists()
-
-
 ROWS = pl.DataFrame({"a": range(9)})
 FULL = {
     "the system": lambda: ends(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/base/wands/table.csv")),

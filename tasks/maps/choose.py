@@ -37,7 +37,9 @@ def check_names(calibrator: str, variant: str, rows: PredictedRows, n_labels: in
     """Raise BadInput where a calibrator or a variant is unknown, or cannot be had from what is there."""
     if rows.kind == "decision_only":
         if calibrator != CONSTANT:
-            raise BadInput(f"the calibrator {calibrator} needs a confidence, and there is a decision alone")
+            raise BadInput(
+                f"the calibrator {calibrator} needs a confidence, and there is a decision alone; leave it away"
+            )
     elif calibrator not in CALIBRATORS:
         raise BadInput(f"there is no calibrator {calibrator!r}; there are {', '.join(CALIBRATORS)}")
     elif rows.logits is None and not CALIBRATORS[calibrator].of_confidence:
@@ -54,7 +56,7 @@ def check_names(calibrator: str, variant: str, rows: PredictedRows, n_labels: in
     if variant != AUTO and variant not in offered(rows, n_labels, DEPLOYABLE):
         needs = {"logits": f"logits or probabilities of {MOST_LABELS} labels at most", "signals": "signals"}
         needed = needs.get(VARIANTS[variant].reads, "a confidence")
-        raise BadInput(f"the variant {variant} needs {needed}")
+        raise BadInput(f"the variant {variant} needs {needed}; give them, or take the variant auto")
 
 
 def offered(rows: PredictedRows, n_labels: int, names: Sequence[str] = AUTOMATIC) -> tuple[str, ...]:

@@ -77,11 +77,11 @@ def check_enough(rows: PredictedRows, division: Division, hold_out: float) -> No
         )
     if len(fitted) < FEWEST_ROWS:
         raise BadInput(
-            f"there are {len(fitted)} labelled rows to fit on; a map needs {FEWEST_ROWS} at least, better 1,000"
+            f"there are {len(fitted)} labelled rows to fit on; label more: a map needs {FEWEST_ROWS}, better 1,000"
         )
     label = rows.label[fitted]
     if (label == label[0]).all():
-        raise BadInput(f"every label is {label[0]}; a map needs rows of two labels at least")
+        raise BadInput(f"every label is {label[0]}; a map needs rows of two labels at least; label more")
     if len(division.folds) < 2:
         raise BadInput("all rows to fit on are of one group, so none can judge a fit on others; leave --group away")
 
@@ -103,7 +103,10 @@ def read_to_fit(
     predictions = file.path
     layout = find_layout(file.schema.names, str(predictions), labelled=True, group=group, reading=file.reading)
     if layout.label in signals:
-        raise BadInput(f"{predictions}: the column {layout.label} is no signal, since it holds the truth")
+        raise BadInput(f"{predictions}: the column {layout.label} is no signal, since it holds the truth; leave it out")
+    if unknown := set(signals) - {*COMPUTED, *file.schema.names}:
+        there = ", ".join(file.schema.names)
+        raise BadInput(f"{predictions} has no column {min(unknown)}, which signals names; it has {there}")
     frame, at, notes = _read(file, layout, [name for name in signals if name in file.schema.names])
     n_labels = len(names) if names else None
     if n_labels is None and layout.kind in ("confidence_only", "decision_only"):
@@ -271,7 +274,7 @@ def _read(file: Predictions, layout: Layout, also: list[str]) -> tuple[pl.DataFr
     """The columns that are read, which rows of the file they are, and notes in words."""
     frame, at, notes = columns_of(file, list(dict.fromkeys([*layout.read, *also]))), rows_of(file), notes_on(file)
     if frame.is_empty():
-        raise BadInput(f"{file.path} has no rows")
+        raise BadInput(f"{file.path} has no rows; give a file with labelled rows")
     label = frame[str(layout.label)]
     if not layout.reading.drop_unlabelled:
         at.refuse_missing(label, "fill it, or leave such rows away with --drop-unlabelled")
@@ -279,5 +282,5 @@ def _read(file: Predictions, layout: Layout, also: list[str]) -> tuple[pl.DataFr
         notes.append(f"{missing.sum():,} of {len(frame):,} rows have no label and are left away.")
         frame, at = frame.filter(~missing), at.without(missing)
         if frame.is_empty():
-            raise BadInput(f"{file.path} has no rows with a {layout.label}")
+            raise BadInput(f"{file.path} has no rows with a {layout.label}; name the column of the truth with --label")
     return frame, at, notes

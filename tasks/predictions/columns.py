@@ -18,6 +18,7 @@ LARGEST = 2**31
 MOST_UNNAMED = 1000  # labels that are numbers; more are ids of something
 MOST_PASTED = 50  # names of labels in an option
 TRUTH = {"false": "0", "true": "1"}
+BY_NAME = "; fit takes names of labels by --labels"
 
 
 class FileRows(NamedTuple):
@@ -71,7 +72,7 @@ def label_codes(
     if column.dtype in (pl.String, pl.Categorical, pl.Enum) or (are_numbers(names) and column.dtype.is_numeric()):
         text = column.cast(pl.String)
         code_of = {value: label_of(value, names) for value in text.unique()}
-        known = f"; the labels are {listed(names)}" if names else advice() or "; fit takes names of labels by --labels"
+        known = f"; the labels are {listed(names)}" if names else advice() or BY_NAME
         by_row = text.replace_strict(code_of, return_dtype=pl.Int64)
         rows.refuse(by_row.is_null(), lambda row: f"{column.name} is {text[row]!r}{known}")
         codes = by_row.to_numpy()
@@ -79,11 +80,11 @@ def label_codes(
         given = column.to_numpy()
         with np.errstate(invalid="ignore"):
             codes = given.astype(np.int64)
-        rows.refuse(codes != given, lambda row: f"{column.name} is {given[row]}, not one of {within}")
+        rows.refuse(codes != given, lambda row: f"{column.name} is {given[row]}, not one of {within}{BY_NAME}")
     else:
         raise BadInput(f"{rows.file}: the column {column.name} is {column.dtype}; it must hold numbers 0..K-1 or names")
     outside = (codes < 0) | (codes >= n_labels)
-    rows.refuse(outside, lambda row: f"{column.name} is {codes[row]}, not one of {within}{advice()}")
+    rows.refuse(outside, lambda row: f"{column.name} is {codes[row]}, not one of {within}{advice() or BY_NAME}")
     return np.asarray(codes)
 
 

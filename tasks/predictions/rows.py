@@ -229,7 +229,7 @@ def checked_rows(
         logits = _of_two_labels(frame, layout, rows, names) if of_two else _matrix(frame, layout, rows)
         if n_labels is not None and logits.shape[1] != n_labels:
             what = f"the {layout.kind} of one of two labels" if of_two else f"{logits.shape[1]} {layout.kind} a row"
-            raise BadInput(f"{file} has {what}, where there are {n_labels} labels")
+            raise BadInput(f"{file} has {what}, where there are {n_labels} labels; give one number for each")
         n_labels = logits.shape[1]
         if layout.kind == "probabilities":
             logits = _log_probabilities(logits, rows)

@@ -141,7 +141,8 @@ def _learned(column: pl.Series, rows: FileRows) -> NumberSignal | TextSignal:
         levels = sorted({value.lower() for value in levels}) if TRUTH.issuperset(map(str.lower, levels)) else levels
         if len(levels) > MOST_VALUES:
             shown = listed(levels)
-            raise BadInput(f"{rows.file}: the signal {name} has {len(levels)} values ({shown}); {MOST_VALUES} at most")
+            many = f"has {len(levels)} values ({shown}), more than {MOST_VALUES}"
+            raise BadInput(f"{rows.file}: the signal {name} {many}; leave it out")
         return TextSignal(name, tuple(levels))
     values = numbers(column, rows)
     if not (np.abs(values) <= LARGEST).all():

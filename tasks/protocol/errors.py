@@ -26,7 +26,9 @@ class RunFailed(Exception):
 
 def mistakes(error: "ValidationError", whole: str) -> list[str]:
     """Each mistake that pydantic found: its place (`whole`, if it has none), why, and what stood there."""
+    why = {"extra_forbidden": "there is no such name here; correct it, or take it out"}
     return [
-        f"{'.'.join(map(str, wrong['loc'])) or whole}: {wrong['msg']} (found {wrong['input']!r:.80})"
+        f"{'.'.join(map(str, wrong['loc'])) or whole}: {why.get(wrong['type'], wrong['msg'])} "
+        f"(found {wrong['input']!r:.80})"
         for wrong in error.errors()
     ]

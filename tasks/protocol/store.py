@@ -120,7 +120,7 @@ def check_place(out: Path | None, *inputs: Path) -> None:
         raise BadInput(f"{out} is a file that is read here; write to another one")
     above = next(folder for folder in (*out.absolute().parents,) if folder.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise BadInput(f"{out} cannot be written: {above} is no folder that you may write to")
+        raise BadInput(f"{out} cannot be written: {above} is no folder that you may write to; write elsewhere")
 
 
 def check_file(path: Path) -> None:
