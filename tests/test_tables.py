@@ -466,6 +466,14 @@ def test_a_cheaper_way_is_named_where_it_does_as_well(field, begins, cheaper, be
     assert (f"{begins} {numbers}" in advice(of)) == (begins in advice(of)) == named
 
 
+@pytest.mark.parametrize(("high", "said"), [(-0.001, True), (0.001, False), (None, False)])
+def test_recalibrating_is_called_clearly_better_only_where_its_interval_leaves_out_zero(high, said):
+    of = SHOP()
+    row = (of.name, "simulated", "matrix", "nll_correct", "beside_mrp", -0.01, 0.01, -0.02, high, 0.01, 60)
+    changed = replace(of, intervals=pl.concat([of.intervals, report_data.frame("intervals", row)]))
+    assert ("matrix scaling is clearly better" in advice(changed)) == said
+
+
 def words(*sets: Made, missing: tuple[str, ...] = ()) -> list[str]:
     """The verdict."""
     runs = report_data.together(sets, missing)

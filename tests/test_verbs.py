@@ -197,12 +197,14 @@ def test_intervals_are_those_of_means_over_seeds_and_calibrators(projected, deci
 
     first = projected.rows[0]
     mirrored = replace(projected, seed=2, rows=[swapped(rows, rows.calibrator) for rows in projected.rows])
-    opposed = replace(projected, rows=[first, swapped(first, "ts")])
+    opposed = replace(projected, rows=[first, swapped(first, "ts"), replace(first, calibrator="matrix")])
     for seeds, calibrators in (([projected, mirrored], [*NAMES, "average"]), ([opposed], ["average"])):
         measured = [measure.fn(seed, decisions.labels, params.metrics) for seed in seeds]
         rows = bootstrap_intervals.fn(seeds, measured, decisions, params.calibrators, params.metrics)
         deltas = rows.filter(pl.col("calibrator").is_in(calibrators), quantity="delta")
-        ranked = deltas.filter(pl.col("metric").is_in(RELIABILITY)).select("value", "low", "high").to_numpy()
+        ranked = deltas.filter(pl.col("metric").is_in(RELIABILITY)).select(ends := ["value", "low", "high"]).to_numpy()
+        beside = rows.filter(quantity="beside_mrp").select(ends).rows()  # of the confidence that MRP says too
+        assert beside == ([(0, 0, 0)] if seeds == [opposed] else [])
         assert np.abs(ranked).max() < 1e-12
 
 

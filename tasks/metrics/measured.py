@@ -23,6 +23,7 @@ from tasks.protocol.results import AVERAGE, SIMPLEX, Calibrator, Projected, Proj
 SEED = 0  # of the resamples, which no result may choose
 BOUNDED = tuple(key for key, metric in METRICS.items() if metric.resampled)
 AFTER = ("mrp", SIMPLEX)  # what a confidence, or the calibrator's probabilities, are compared with
+RECALIBRATED, BESIDE = ("matrix", "confidence"), ("ts", "mrp")  # whose losses are compared, of the same decisions
 Key = tuple[str, str, str]  # calibrator, variant and metric
 Values = Mapping[Key, float]  # means over seeds
 Measurement = tuple[str, str, Value]  # variant, metric, value
@@ -90,15 +91,18 @@ def bounded(
 
     With fewer than ten groups all but the value is NaN, as is AUPR-Error's where ties are not read as expected (the
     bootstrap knows no other reading). `values` are the metrics themselves, of the whole test set; `calibrators` those
-    to bound and to average over.
+    to bound and to average over. The quantity `beside_mrp` is the correctness NLL of matrix scaling alone less that of
+    MRP under a temperature, where both ran.
     """
     draws = resample(test.group, resamples=params.resamples, seed=SEED)
     drawn: dict[Key, np.ndarray] = {}
-    for name in calibrators if draws.clusters >= FEWEST_GROUPS else ():
-        seeds = []
+    rival = RECALIBRATED[0] if BESIDE[0] in calibrators and (*RECALIBRATED, "nll_correct") in values else None
+    bounded_too = () if rival is None or rival in calibrators else (rival,)
+    for name in (*calibrators, *bounded_too) if draws.clusters >= FEWEST_GROUPS else ():
+        seeds, only = [], BOUNDED if name in calibrators else ("nll_correct",)
         for rows in (rows for seed in projected for rows in seed.rows if rows.calibrator == name):
             both = replace(rows, reliability_logits={by: rows.reliability_logits[by] for by in ("confidence", "mrp")})
-            replicates = measured(both, test.labels, params, draws=draws, only=BOUNDED)
+            replicates = measured(both, test.labels, params, draws=draws, only=only)
             seeds.append({(variant, metric): values for variant, metric, values in replicates})
         drawn |= {(name, *key): np.mean([seed[key] for seed in seeds], axis=0) for key in seeds[0]}
 
@@ -117,6 +121,10 @@ def bounded(
                 pair = Comparison(before, estimate(calibrator, variant, metric))
                 table.append(place | {"quantity": "after"} | _numbers(pair.after))
                 table.append(place | {"quantity": "delta"} | _numbers(pair.change) | {"p": pair.change.p})
+    if rival is not None:
+        change = Comparison(*(estimate(*way, "nll_correct") for way in (BESIDE, RECALIBRATED))).change
+        place = {"calibrator": rival, "metric": "nll_correct", "quantity": "beside_mrp"}
+        table.append(place | _numbers(change) | {"p": change.p})
     return [{**row, "groups": draws.groups} for row in table]
 
 

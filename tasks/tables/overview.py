@@ -41,7 +41,7 @@ COVERS = (
     "Errors found per 1,000 reviews are those where the least reliable 30% of decisions are reviewed, with the "
     "interval of their change. To rank better is by AUPR-Error or by AURC. Advice rests on 95% intervals and on "
     "p-values corrected over data sets (Holm). What does as well is, in NLL and in AURC, at most .001 and a tenth of "
-    "MRP's gain behind it.",
+    "MRP's gain behind it; clearly better is what has a 95% interval of the difference in NLL that leaves out 0.",
     place="first",
 )
 def overview_table(runs: Runs) -> pl.DataFrame:
@@ -96,7 +96,8 @@ def _advice(runs: Runs) -> dict[str, str]:
     others, advice = [paper.ablation_by_dataset(runs), ours.rivals_table(runs)], {}
     for (dataset,), rows in judged(runs).group_by("dataset", maintain_order=True):
         answer = _answer(rows.filter(pl.col("low").is_not_null()))
-        as_well = _as_well(*(table.filter(dataset=dataset) for table in others))
+        better = _better(runs.intervals.filter(dataset=dataset, quantity="beside_mrp"))
+        as_well = _as_well(better, *(table.filter(dataset=dataset) for table in others))
         advice[str(dataset)] = " ".join([f"{answer}.", *(as_well if answer.startswith((USE, MIXED)) else [])])
     return advice
 
@@ -115,27 +116,33 @@ def _answer(changes: pl.DataFrame) -> str:
     return f"{answer}: the reliability predicts {predicts} and ranks {ranks}"
 
 
-def _as_well(variants: pl.DataFrame, calibrators: pl.DataFrame) -> Iterator[str]:
-    """Cheaper ways that reach what MRP does on one data set."""
+def _better(changes: pl.DataFrame) -> bool:
+    """Is recalibrating clearly better than MRP: does its interval, on the same rows, leave out 0?"""
+    ends = changes.select("low", "high").iter_rows()
+    return any(sign_of(METRICS["nll_correct"].direction, low, high, 0) == BETTER for low, high in ends)
+
+
+def _as_well(better: bool, variants: pl.DataFrame, calibrators: pl.DataFrame) -> Iterator[str]:
+    """Cheaper ways that reach what MRP does on one data set, and recalibrating where it is `better`."""
     shared = calibrators.filter(pl.col("projection_fit_rows") > 0)
     most = shared.filter(pl.col("rows") == pl.col("rows").max()).to_dicts()
     of = {row["variant"]: [row[metric] for metric in JUDGED] for row in variants.to_dicts()}
     for row, way in product(most, ("conf", "mrp")):
         of[row["calibrator"], way] = [row[f"{metric}_{way}"] for metric in JUDGED]
-    for words, *places in (
-        ("A Platt line for each label", "label_platt", "mrp", "confidence"),
-        ("If probabilities may change, matrix scaling", ("matrix", "conf"), (BASE, "mrp"), (BASE, "conf")),
+    for words, surpasses, *places in (
+        ("A Platt line for each label", False, "label_platt", "mrp", "confidence"),
+        ("If probabilities may change, matrix scaling", better, ("matrix", "conf"), (BASE, "mrp"), (BASE, "conf")),
     ):
         numbers = [*zip(JUDGED.values(), *(of.get(place, UNMEASURED) for place in places), strict=True)]
-        if all(_reached(*columns) for _, *columns in numbers):
+        known = all(None not in columns for columns in numbers)
+        if known and (surpasses or all(_reached(*columns) for _, *columns in numbers)):
             beside = (f"{name} {at:.3f} beside {mrp:.3f}" for name, at, mrp, _ in numbers)
-            yield f"{words} does as well ({', '.join(beside)})."
+            yield f"{words} {'is clearly better' if surpasses else 'does as well'} ({', '.join(beside)})."
 
 
-def _reached(at: Any, mrp: Any, confidence: Any) -> bool:
-    """Is a cheaper way's number known, and about as low as MRP's, which stands in place of that of the confidence?"""
-    known = None not in (at, mrp, confidence)
-    return known and at <= mrp + min(AS_WELL, OF_THE_GAIN * max(confidence - mrp, 0))
+def _reached(at: float, mrp: float, confidence: float) -> bool:
+    """Is a cheaper way's number about as low as MRP's, which stands in place of that of the confidence?"""
+    return at <= mrp + min(AS_WELL, OF_THE_GAIN * max(confidence - mrp, 0))
 
 
 def headline(runs: Runs) -> dict[str, Any]:

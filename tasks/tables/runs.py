@@ -30,7 +30,8 @@ class Runs:
     """The results of all data sets, long; what was not run is absent, what is undefined is NaN.
 
     In `intervals`, `quantity` is before, after or delta: before is the confidence, or the calibrator's probabilities;
-    after is MRP, or MRC. `facts` holds the `base.json` of each data set, in the order in which own sets are shown.
+    after is MRP, or MRC. `beside_mrp` is matrix scaling alone less MRP under a temperature. `facts` holds the
+    `base.json` of each data set, in the order in which own sets are shown.
     """
 
     metrics: pl.DataFrame
