@@ -1,5 +1,7 @@
 """Uncal: the base predictor's own probabilities, the first row of every table; and the scale that others start from."""
 
+from functools import reduce
+
 import numpy as np
 
 from tasks.protocol.values import Value
@@ -25,7 +27,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     """
     by_label = np.array(np.transpose(logits), dtype=np.float64, order="C")
     by_label -= by_label.max(axis=0)
-    by_label -= np.log(np.exp(by_label).sum(axis=0))
+    by_label -= np.log(reduce(np.add, np.exp(by_label)))  # in one order, so that a row alone has the same bits
     return by_label.T
 
 
