@@ -80,6 +80,8 @@ def calibrate(
 ) -> results.Calibrated:
     """Fit `calibrator` with its `chosen` settings on its rows, and on only the first calibrator-fit rows, by `few`."""
     rows, first = parts.fit_rows(calibrator), parts.calibrator_fit
-    (value,) = fit_on_first(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, chosen=chosen)
-    fewer = fit_on_first(calibrator, first.logits, first.labels, few, seed=seed, chosen=chosen)
-    return results.Calibrated(calibrator, seed, len(rows), value, dict(zip(few, fewer, strict=True)))
+    steps = [len(first), *few] if rows is first else few  # together, since equal numbers share one fit
+    fits = fit_on_first(calibrator, first.logits, first.labels, steps, seed=seed, chosen=chosen)
+    if rows is not first:
+        fits = fit_on_first(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, chosen=chosen) + fits
+    return results.Calibrated(calibrator, seed, len(rows), fits[0], dict(zip(few, fits[1:], strict=True)))

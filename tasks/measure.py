@@ -14,7 +14,7 @@ from tasks.metrics.probability import accuracy
 from tasks.metrics.registry import Probabilities, Reliability, compared, metrics_of
 from tasks.projection.batch import Batch, project_together
 from tasks.projection.decisions import Decisions
-from tasks.projection.simplex import project_simplex
+from tasks.projection.simplex import with_off_top_alpha
 from tasks.projection.variants import project_batch
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import MetricParams, Params
@@ -133,8 +133,7 @@ def _remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: 
             varied = [replace(rows, reliability_logits=of) for rows, of in zip(varied, logits, strict=True)]
             only = {metric.key for metric in metrics_of(Reliability)}
         elif other.simplex != params.simplex:
-            mrp = [(rows.log_probabilities, rows.decision, rows.reliability_logits["mrp"]) for rows in varied]
-            mrc = [project_simplex(*of, off_top_alpha=other.simplex.off_top_alpha) for of in mrp]
+            mrc = [with_off_top_alpha(rows, other.simplex.off_top_alpha) for rows in varied]
             varied = [replace(rows, simplex=of) for rows, of in zip(varied, mrc, strict=True)]
             only = {metric.key for metric in metrics_of(Probabilities)}
         for rows in varied:

@@ -15,7 +15,7 @@ from scipy.stats import binomtest, norm
 from tasks.metrics import intervals, resampling
 from tasks.metrics.intervals import Estimate, Sign, holm, interval, interval_of_share, sign_of, together, two_sided_p
 from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, View, of_reliability
-from tasks.metrics.reliability import errors_retained, order_by_risk, ranking_metrics
+from tasks.metrics.reliability import errors_retained, order_by_risk, ranking_metrics, tie_groups
 from tasks.metrics.resampling import Resamples, resample
 from tasks.metrics.spread import confidence_groups
 from tasks.protocol.params import METRIC_DEFAULTS
@@ -40,15 +40,15 @@ def test_a_weight_is_that_many_tied_rows(rows):
     order = order_by_risk(t, correct)
     weights = np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)])
     sums = np.stack([np.bincount(order.cell, of[order.row], 3 * order.groups) for of in weights], axis=1)
-    measured = ranking_metrics(order, sums)
-    retained = errors_retained(order, COVERAGE, sums)
+    groups = order.weighted(sums)
+    measured, retained = ranking_metrics(groups), errors_retained(groups, COVERAGE)
     for at, times in enumerate(weights):
         repeated = np.repeat(t, times), np.repeat(correct, times)
         expected = of_reliability(*repeated)
         assert {name: expected[name] for name in measured} == pytest.approx(
             {name: values[at] for name, values in measured.items()}, abs=1e-10, nan_ok=True
         )
-        assert retained[at] == pytest.approx(errors_retained(order_by_risk(*repeated), COVERAGE)[0], abs=1e-12)
+        assert retained[at] == pytest.approx(errors_retained(tie_groups(*repeated), COVERAGE)[0], abs=1e-12)
 
 
 @pytest.mark.parametrize("key", [key for key, m in METRICS.items() if m.resampled and m.view is not ByLabel])
@@ -111,7 +111,7 @@ def test_the_order_of_rows_changes_no_bit():
         rows, draws = (t[order], correct[order]), resample(group[order], resamples=30, seed=1)
         metrics = of_reliability(*rows), of_reliability(*rows, draws=draws)
         losses = np.hstack([by_name.pop("nll_correct") for by_name in metrics])
-        retained = errors_retained(order_by_risk(*rows), COVERAGE), draws.errors_retained(*rows, COVERAGE)
+        retained = errors_retained(tie_groups(*rows), COVERAGE), draws.errors_retained(*rows, COVERAGE)
         ranked = [values for by_name in metrics for values in by_name.values()]
         measured.append((losses, np.hstack([*ranked, *map(np.ravel, retained)])))
     (losses, ranked), (other_losses, other_ranked) = measured

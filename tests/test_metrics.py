@@ -14,7 +14,7 @@ from sklearn.metrics import accuracy_score, average_precision_score, brier_score
 
 from tasks.metrics.probability import accuracy, brier_of_rows, confidence_bins, ece, nll_of_rows, top_of_rows
 from tasks.metrics.registry import Probabilities, Reliability, metrics_of, of_reliability
-from tasks.metrics.reliability import errors_retained, nll_correct_of_rows, order_by_risk
+from tasks.metrics.reliability import errors_retained, nll_correct_of_rows, tie_groups
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import label_cells, label_spread
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
@@ -102,7 +102,7 @@ def test_metrics_of_no_rows_are_nan():
     values = [accuracy(labels, labels), ece(none, correct), *of_reliability(none, correct).values()]
     probabilities = Probabilities(correct, METRIC_DEFAULTS, None, labels, empty, labels)
     values += [metric.function(probabilities) for metric in metrics_of(Probabilities)]
-    values += errors_retained(order_by_risk(none, correct), np.array([0.2, 1.0])).ravel().tolist()
+    values += errors_retained(tie_groups(none, correct), np.array([0.2, 1.0])).ravel().tolist()
     assert np.isnan(values).all()
 
 
@@ -120,7 +120,7 @@ def test_ties_are_the_mean_over_every_order_of_the_tied_rows(rows):
         assert measured[name] == pytest.approx(values.mean(), abs=1e-12, nan_ok=True)
     at_places = np.append(0, np.cumsum(~ranked, axis=1).mean(axis=0)) / len(rows)
     halves = np.arange(2 * len(rows) + 1) / 2  # between two places the line is straight
-    retained = errors_retained(order_by_risk(t, correct), halves / len(rows))[0]
+    retained = errors_retained(tie_groups(t, correct), halves / len(rows))[0]
     assert retained == pytest.approx(np.interp(halves, np.arange(len(rows) + 1), at_places), abs=1e-12)
 
 
@@ -151,9 +151,9 @@ def test_all_ranking_metrics_share_one_sort(monkeypatch):
     (t, correct), sorts = scored(500), []
     for name in ("unique", "sort", "argsort", "lexsort", "partition", "argpartition"):
         sort = getattr(np, name)
-        monkeypatch.setattr(np, name, lambda values, sort=sort: sorts.append(len(values)) or sort(values))
+        monkeypatch.setattr(np, name, lambda at, sort=sort, **kind: sorts.append((len(at), *kind)) or sort(at, **kind))
     of_reliability(t, correct)
-    assert sorts == [500]
+    assert sorts == [(correct.sum(),), ((~correct).sum(),), (500, "kind"), (500, "kind")]  # merging the first two
 
 
 @pytest.mark.parametrize("levels", [None, 2, 9])

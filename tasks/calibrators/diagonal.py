@@ -7,9 +7,8 @@ the sorted row instead; with one constant factor for each place in the order the
 from typing import Annotated
 
 import numpy as np
-from scipy.special import log_softmax
 
-from tasks.calibrators.identity import floored
+from tasks.calibrators.identity import floored, log_softmax
 from tasks.protocol.values import Axes, Positive, Value
 
 RIDGE = 1e-3  # weight of the mean squared log factor
@@ -68,4 +67,4 @@ def _sorted_gaps(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _from_gaps(gaps: np.ndarray) -> np.ndarray:
     """Map gaps `(n, K-1)` to log-probabilities `(n, K)`, the largest first."""
     below = np.concatenate([np.zeros((len(gaps), 1)), gaps.cumsum(axis=1)], axis=1)
-    return np.asarray(log_softmax(-below, axis=1))
+    return log_softmax(-below)

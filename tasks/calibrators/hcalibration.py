@@ -7,9 +7,8 @@ how far they do not; the mapping multiplies -log p by a factor for each of its s
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from scipy.special import log_softmax
 
-from tasks.calibrators.identity import floored
+from tasks.calibrators.identity import floored, log_softmax
 from tasks.protocol.descent import Adam
 from tasks.protocol.values import Axes, Positive, Value
 
@@ -39,7 +38,7 @@ class HCalibration(Value, kind="hcalibration"):
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
         surprise = -floored(logits)
-        return np.asarray(log_softmax(-self.factors[_segment(surprise, len(self.factors))] * surprise, axis=1))
+        return log_softmax(-self.factors[_segment(surprise, len(self.factors))] * surprise)
 
 
 def fit_hcal(
@@ -53,7 +52,7 @@ def fit_hcal(
     corrects too little, as the paper's h-cal does on its binary sets and on no other.
     """
     settings, labels = settings or HCalibrationSettings(), np.asarray(labels)
-    surprise = -floored(logits)
+    surprise = np.ascontiguousarray(-floored(logits))  # its events are read row by row
     segment = _segment(surprise, settings.segments)
     generator = np.random.default_rng(seed)
     log_factors, adam = np.zeros(settings.segments), Adam(settings.learning_rate)

@@ -9,8 +9,8 @@ and not 0. The logits are measured in units of their spread, so their scale does
 from typing import Annotated
 
 import numpy as np
-from scipy.special import log_softmax
 
+from tasks.calibrators.identity import log_softmax
 from tasks.calibrators.temperature import fit_temperature
 from tasks.protocol.descent import Objective, newton
 from tasks.protocol.values import Axes, Value
@@ -26,7 +26,7 @@ class Matrix(Value, kind="matrix"):
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        return np.asarray(log_softmax(centred(logits) @ self.weights.T + self.bias, axis=1))
+        return log_softmax(centred(logits) @ self.weights.T + self.bias)
 
 
 def fit_matrix(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:

@@ -3,9 +3,9 @@
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from scipy.special import expit, log_softmax
+from scipy.special import expit
 
-from tasks.calibrators.identity import floored
+from tasks.calibrators.identity import floored, log_softmax
 from tasks.protocol.descent import Adam
 from tasks.protocol.values import Axes, Number, Positive, Value
 
@@ -36,7 +36,7 @@ class Smart(Value, kind="smart"):
         """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
         logits = floored(logits)
         *_, raw = _forward(self.parameters, (_margin(logits) - self.mean) / self.deviation)
-        return np.asarray(log_softmax(logits / _temperature(raw)[:, None], axis=1))
+        return log_softmax(logits / _temperature(raw)[:, None])
 
     def _contradictions(self) -> list[str]:
         count = len(self.parameters)
@@ -132,5 +132,8 @@ def _temperature(raw: np.ndarray) -> np.ndarray:
 
 def _margin(logits: np.ndarray) -> np.ndarray:
     """Logits `(n, K)` to the top one minus the next, `(n,)`."""
-    top = np.partition(logits, -2, axis=1)
-    return np.asarray(top[:, -1] - top[:, -2])
+    top = second = np.full(len(logits), -np.inf)
+    for of_label in logits.T:
+        second = np.maximum(second, np.minimum(top, of_label))
+        top = np.maximum(top, of_label)
+    return np.asarray(top - second)

@@ -7,9 +7,9 @@ not the recalibration of Gupta et al. (2020), after which the paper names it.
 from typing import Annotated
 
 import numpy as np
-from scipy.special import expit, log_softmax, logit
+from scipy.special import expit, logit
 
-from tasks.calibrators.identity import Identity
+from tasks.calibrators.identity import log_softmax
 from tasks.protocol.decisions import decide
 from tasks.protocol.values import Axes, Share, Value
 
@@ -32,7 +32,7 @@ class Spline(Value, kind="spline"):
         decision, others = decide(logits)[:, None], np.array(logits, dtype=np.float64)
         mapped = self.of_confidence(_confidence_of(logits))[:, None]
         np.put_along_axis(others, decision, -np.inf, axis=1)
-        calibrated = log_softmax(others, axis=1) + np.log1p(-mapped)
+        calibrated = log_softmax(others) + np.log1p(-mapped)
         np.put_along_axis(calibrated, decision, np.log(mapped), axis=1)
         return np.asarray(calibrated)
 
@@ -80,4 +80,4 @@ def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spl
 
 
 def _confidence_of(logits: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(Identity()(logits).max(axis=1)))
+    return np.asarray(np.exp(log_softmax(logits).max(axis=1)))

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import log_softmax
 
+from tasks.calibrators.identity import log_softmax
 from tasks.protocol.values import Positive, Value
 
 LOG_BETA_BOUNDS = (-16.0, 16.0)  # far beyond any useful temperature, far within float64
@@ -21,7 +21,7 @@ class Temperature(Value, kind="temperature"):
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        return np.asarray(log_softmax(self.beta * np.asarray(logits, dtype=np.float64), axis=1))
+        return log_softmax(self.beta * np.asarray(logits, dtype=np.float64))
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Temperature:  # noqa: ARG001 - exact

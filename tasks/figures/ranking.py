@@ -10,7 +10,7 @@ import polars as pl
 
 from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover, tone
 from tasks.metrics.intervals import Estimate, found_per_1000
-from tasks.metrics.reliability import errors_retained, order_by_risk
+from tasks.metrics.reliability import errors_retained, tie_groups
 from tasks.metrics.resampling import FEWEST_GROUPS, resample
 from tasks.projection.variants import VARIANTS
 
@@ -33,7 +33,7 @@ def retained(results: Results) -> tuple[ByVariant, ByVariant]:
     shown = [name for name, variant in VARIANTS.items() if variant.line or name == results.variant]
     for name in [name for name in shown if f"logit_{name}" in frames[0].columns]:
         seeds = [(frame[f"logit_{name}"].to_numpy(), frame["correct"].to_numpy()) for frame in frames]
-        errors[name] = np.mean([errors_retained(order_by_risk(*seed), COVERAGE)[0] for seed in seeds], axis=0)
+        errors[name] = np.mean([errors_retained(tie_groups(*seed), COVERAGE)[0] for seed in seeds], axis=0)
         resampled[name] = np.empty((0, len(COVERAGE)))
         if draws.clusters >= FEWEST_GROUPS:
             resampled[name] = np.mean([draws.errors_retained(*seed, COVERAGE) for seed in seeds], axis=0)

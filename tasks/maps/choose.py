@@ -18,7 +18,7 @@ from tasks.calibrators import CALIBRATORS, calibrators_for
 from tasks.maps.cross_fit import CONSTANT, Trial, as_in_the_paper, cross_fit
 from tasks.maps.document import Candidate, Choice, Gain
 from tasks.maps.labelled import Division
-from tasks.metrics.reliability import order_by_risk, ranking_metrics
+from tasks.metrics.reliability import ranking_metrics, tie_groups
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE, PROJECTED, VARIANTS
 from tasks.projection.whole_vector import MOST_LABELS
@@ -200,7 +200,7 @@ def choose_map(
 def _gain(rows: int, variant: str, trial: Trial) -> Gain:
     judged, at = trial.rows, trial.rows.copies
     change = Difference.of(trial.losses(variant) - trial.losses("confidence"), judged.group, judged.weight)
-    ranked = (order_by_risk(trial.scores(name).logit[at], judged.correct[at]) for name in (variant, "confidence"))
-    after, before = (float(ranking_metrics(order)["aurc"][0]) for order in ranked)
+    ranked = (tie_groups(trial.scores(name).logit[at], judged.correct[at]) for name in (variant, "confidence"))
+    after, before = (float(ranking_metrics(groups)["aurc"][0]) for groups in ranked)
     facts = {"nll_correct": change.mean, "nll_correct_standard_error": change.standard_error}
     return Gain(rows=rows, aurc=after - before, **facts)

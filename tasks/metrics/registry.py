@@ -97,7 +97,7 @@ class Reliability(View):
         """Return every metric that ranks, from one sort."""
         if self.draws is not None:
             return self.draws.ranking_metrics(self.logit, self.correct)
-        of_one = reliability.ranking_metrics(reliability.order_by_risk(self.logit, self.correct))
+        of_one = reliability.ranking_metrics(reliability.tie_groups(self.logit, self.correct))
         return {name: float(values[0]) for name, values in of_one.items()}
 
     def _aupr_error(self) -> Value:

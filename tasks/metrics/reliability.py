@@ -23,11 +23,22 @@ from tasks.protocol.params import METRIC_DEFAULTS
 COVERAGE_TENTHS = (1, 5, 7, 9)  # the paper's budgets
 
 
+class TieGroups(NamedTuple):
+    """G groups of tied rows by rising risk, under R weightings, `(G, R)` float64 each.
+
+    The groups are those that hold an error, and after them an empty one.
+    """
+
+    before: np.ndarray  # the weight before each group
+    upto: np.ndarray  # up to its end
+    wrong: np.ndarray  # of the wrong rows in it
+
+
 class RiskOrder(NamedTuple):
     """The 3 G cells that n rows, e of them wrong, are summed over, where G tie groups follow by rising risk.
 
     Cell g is of the rows between group g and the one before it, cell G + g of those in group g, and cell 2 G + g of the
-    wrong ones in it. The groups are those that hold an error, and after them an empty one.
+    wrong ones in it. The groups are those of `TieGroups`.
     """
 
     row: np.ndarray  # (n + e,) int64, every row, then the wrong ones again
@@ -47,31 +58,56 @@ class RiskOrder(NamedTuple):
         groups = int(tied[-1]) + 1
         return RiskOrder(self.row, groups * kind + tied[group], groups)
 
+    def weighted(self, sums: np.ndarray) -> TieGroups:
+        """The groups where the weights summed over the cells are `(3 G, R)` whole numbers, at least 0."""
+        between, rows, wrong = np.split(sums.astype(np.float64, copy=False), 3)
+        upto = np.cumsum(between + rows, axis=0)
+        return TieGroups(upto - rows, upto, wrong)
+
 
 def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
-    """Sort once, in O(n log n): reliability logits `(n,)`, infinite ones allowed, and correct `(n,)` bool.
+    """Sort the rows, in O(n log n): reliability logits `(n,)`, infinite ones allowed, and correct `(n,)` bool.
+
+    Raises:
+        ValueError: a logit is NaN; the message names the row.
+    """
+    groups = tie_groups(logit, correct)
+    row = np.argsort(-np.asarray(logit, dtype=np.float64))
+    wrong = ~np.asarray(correct, dtype=bool)[row]
+    borders, count = np.hstack([groups.before, groups.upto]).ravel().astype(np.int64), len(groups.upto)
+    group, within = np.divmod(np.repeat(np.arange(2 * count), np.diff(borders, prepend=0)), 2)
+    cell = np.append(count * within + group, 2 * count + group[wrong])
+    return RiskOrder(np.append(row, row[wrong]), cell, count)
+
+
+def tie_groups(logit: np.ndarray, correct: np.ndarray) -> TieGroups:
+    """Return the groups of reliability logits `(n,)`, infinite ones allowed, and correct `(n,)` bool, each row once.
 
     Neighbouring wrong rows make one group even where they are not tied: no metric tells them apart.
 
     Raises:
         ValueError: a logit is NaN; the message names the row.
     """
-    logit = np.asarray(logit, dtype=np.float64)
+    _, right_before, right_upto = _wrong_by_risk(logit, correct)
+    n, errors = len(logit), len(right_before)
+    start = np.flatnonzero((np.diff(right_before, prepend=-1) != 0) | (np.diff(right_upto, prepend=-1) != 0))
+    wrong = np.diff(start, append=errors)
+    groups = right_before[start] + start, right_upto[start] + start + wrong, wrong
+    return TieGroups(
+        *(np.append(of, last)[:, None].astype(np.float64) for of, last in zip(groups, (n, n, 0), strict=True))
+    )
+
+
+def _wrong_by_risk(logit: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The rising risks of the wrong rows `(e,)`, and how many right rows have less risk, and no more, `(e,)` each."""
+    logit, correct = np.asarray(logit, dtype=np.float64), np.asarray(correct, dtype=bool)
     reject_nan(logit, "reliability logit")
-    row = np.argsort(-logit)
-    ordered, wrong = logit[row], ~np.asarray(correct, dtype=bool)[row]
-    before = np.append(0, np.cumsum(wrong))
-    start = np.append(0, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
-    errors, rows = (np.diff(of, append=of_all) for of, of_all in ((before[start], before[-1]), (start, len(row))))
-    inside = (errors[1:] == rows[1:]) & (errors[:-1] == rows[:-1])
-    start = start[np.append(True, ~inside)]
-    end = np.append(start[1:], len(row))
-    kept = before[end] > before[start]
-    groups = int(np.count_nonzero(kept)) + 1
-    borders = np.append(np.stack([start, end], axis=1)[kept].ravel(), [len(row)] * 2)
-    group, within = np.divmod(np.repeat(np.arange(2 * groups), np.diff(borders, prepend=0)), 2)
-    cell = np.append(groups * within + group, 2 * groups + group[wrong])
-    return RiskOrder(np.append(row, row[wrong]), cell, groups)
+    # values are sorted, and not rows, which takes three times as long; merging what is sorted takes hardly any
+    right, wrong = np.sort(-logit[correct]), np.sort(-logit[~correct])
+    place = np.arange(len(wrong))
+    before = np.flatnonzero(np.argsort(np.concatenate([wrong, right]), kind="stable") < len(wrong)) - place
+    upto = np.flatnonzero(np.argsort(np.concatenate([right, wrong]), kind="stable") >= len(right)) - place
+    return wrong, before, upto
 
 
 @lru_cache(maxsize=1)  # all scores of a data set have as many rows
@@ -84,9 +120,7 @@ def harmonic_sums(largest: int) -> np.ndarray:
     return sums
 
 
-def ranking_metrics(
-    order: RiskOrder, sums: np.ndarray | None = None, harmonic: np.ndarray | None = None
-) -> dict[str, np.ndarray]:
+def ranking_metrics(groups: TieGroups, harmonic: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """Return each metric that ranks by name, `(R,)`, under R weightings; each is that of the rows repeated so often.
 
     `aurc`, lower is better: the area under the risk-coverage curve, in [0, 1], as the paper sums it: the mean of the n
@@ -97,13 +131,10 @@ def ranking_metrics(
     where no error has weight. `selacc_<c>0`: the accuracy of the c tenths of rows of lowest risk, rounded up in whole
     numbers (0.7 * 90 is below 63), and of one row at least; of the tie group at the border, the share that fits in.
 
-    Args:
-        order: rows from low to high risk.
-        sums: `(3 G, R)` whole numbers, at least 0: the weights summed over the cells of the order. By default one
-            weighting, in which each row counts once.
-        harmonic: `harmonic_sums` of the largest sum of weights, or more; by default it is made here.
+    `harmonic` are the `harmonic_sums` of the largest sum of weights, or more.
     """
-    before, upto, rows, wrong = _by_group(order, sums)
+    before, upto, wrong = groups
+    rows = upto - before
     errors = np.cumsum(wrong, axis=0)
     n, n_errors = upto[-1], errors[-1]
     share = wrong / np.maximum(rows, 1)
@@ -139,10 +170,13 @@ def threshold_aupr_error(logit: np.ndarray, correct: np.ndarray) -> float:
     Of logits `(n,)` and correct `(n,)` bool. It is below `aupr_error` wherever precision falls along the ranking, and
     the same without ties; NaN without errors.
     """
-    level = np.unique(logit, return_inverse=True)[1]
-    rows, errors = np.bincount(level), np.bincount(level, weights=~correct)
-    precisions = (errors * np.cumsum(errors) / np.cumsum(rows)).sum()
-    return float(precisions / errors.sum()) if errors.any() else np.nan
+    wrong, right_before, _ = _wrong_by_risk(logit, correct)
+    if not len(wrong):
+        return np.nan
+    start = np.append(0, np.flatnonzero(wrong[1:] != wrong[:-1]) + 1)
+    at_least = len(wrong) - start  # errors in a group and after it
+    precisions = np.diff(start, append=len(wrong)) * at_least / (len(logit) - right_before[start] - start)
+    return float(precisions.sum() / len(wrong))
 
 
 def rows_kept(rows: Any, tenths: int) -> Any:
@@ -150,17 +184,17 @@ def rows_kept(rows: Any, tenths: int) -> Any:
     return np.maximum(1, -(-tenths * rows // 10))
 
 
-def errors_retained(order: RiskOrder, coverage: np.ndarray, sums: np.ndarray | None = None) -> np.ndarray:
+def errors_retained(groups: TieGroups, coverage: np.ndarray) -> np.ndarray:
     """Return the errors to expect among the `coverage` `(c,)` of lowest risk, as shares of all rows `(R, c)`.
 
     Coverages lie in [0, 1]; between two places the line is straight, as it is on average within a tie group. Over
     the coverage it is the risk of what is kept; all errors less it are those that a review of the rest finds. Sums
     are as in `ranking_metrics`.
     """
-    before, upto, _, wrong = _by_group(order, sums)
+    before, upto, wrong = groups
     errors = np.cumsum(wrong, axis=0)
     ends, passed = (np.hstack([of.T for of in both]) for both in ((before, upto), (errors - wrong, errors)))
-    n, rising = upto[-1][:, None], np.arange(2 * order.groups).reshape(2, -1).T.ravel()
+    n, rising = upto[-1][:, None], np.arange(2 * len(upto)).reshape(2, -1).T.ravel()
     known = zip(coverage * n, ends[:, rising], passed[:, rising], strict=True)
     retained = [np.interp(at, place, of_place) for at, place, of_place in known]
     with np.errstate(invalid="ignore"):  # 0/0 of no rows is the NaN that is meant
@@ -189,15 +223,6 @@ def nll_correct_of_rows(
     loss: np.ndarray = np.log1p(np.exp(-np.abs(signed)))
     loss += np.maximum(signed, 0)
     return loss
-
-
-def _by_group(order: RiskOrder, sums: np.ndarray | None) -> list[np.ndarray]:
-    """The weight before each group, up to its end and in it, and of the wrong rows in it, `(G, R)`."""
-    if sums is None:  # how many rows each cell has
-        sums = np.bincount(order.cell, minlength=3 * order.groups)[:, None]
-    between, rows, wrong = np.split(sums.astype(np.float64, copy=False), 3)
-    upto = np.cumsum(between + rows, axis=0)
-    return [upto - rows, upto, rows, wrong]
 
 
 def _at(places: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -22,7 +22,14 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from tasks.metrics.probability import BINS, confidence_bins
-from tasks.metrics.reliability import RiskOrder, errors_retained, harmonic_sums, order_by_risk, ranking_metrics
+from tasks.metrics.reliability import (
+    RiskOrder,
+    TieGroups,
+    errors_retained,
+    harmonic_sums,
+    order_by_risk,
+    ranking_metrics,
+)
 from tasks.metrics.spread import confidence_groups
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
@@ -83,24 +90,25 @@ class Resamples:
     def ranking_metrics(self, logit: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
         """`reliability.ranking_metrics` by name: logits `(n,)` and correct `(n,)` bool."""
         order, harmonic = order_by_risk(logit, correct).coarse(MOST_GROUPS), harmonic_sums(int(self.rows.max()))
-        ranked = [ranking_metrics(order, sums, harmonic) for sums in self._weighted(order)]
+        ranked = [ranking_metrics(groups, harmonic) for groups in self._weighted(order)]
         return {name: np.concatenate([some[name] for some in ranked]) for name in ranked[0]}
 
     def errors_retained(self, logit: np.ndarray, correct: np.ndarray, coverage: np.ndarray) -> np.ndarray:
         """`reliability.errors_retained` at coverages `(c,)` in each resample, `(R, c)`."""
         order = order_by_risk(logit, correct).coarse(MOST_GROUPS)
-        return np.concatenate([errors_retained(order, coverage, sums) for sums in self._weighted(order)])
+        return np.concatenate([errors_retained(groups, coverage) for groups in self._weighted(order)])
 
     @cached_property
     def _by_cluster(self) -> np.ndarray:
         """The rows in the order of their clusters, `(n,)`, in which a sparse matrix needs no sorting."""
         return np.argsort(self.cluster, kind="stable")
 
-    def _weighted(self, order: RiskOrder) -> Iterator[np.ndarray]:
-        """How many draws fall in the cells of an order, `(3 G, TOGETHER or fewer)`, until there are R."""
+    def _weighted(self, order: RiskOrder) -> Iterator[TieGroups]:
+        """The groups of an order under TOGETHER draws or fewer, until there are R."""
         exact = np.float32 if self.rows.max() < 2**24 else np.float64
         ones, places = np.ones(len(order.row), dtype=exact), (order.cell, self.cluster[order.row])
-        return self._summed(csr_array((ones, places), shape=(3 * order.groups, self.clusters)))
+        of_cell = csr_array((ones, places), shape=(3 * order.groups, self.clusters))
+        return (order.weighted(sums) for sums in self._summed(of_cell))
 
     def _summed(self, of_cell: csr_array) -> Iterator[np.ndarray]:
         """What is drawn of `(cells, C)`, `(cells, TOGETHER or fewer)`, until there are R."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.special import expit
 
 from tasks.projection.curves import Curves, Fallback, fallbacks, with_fallbacks
 from tasks.projection.decisions import LabelledDecisions
@@ -65,7 +64,7 @@ class Batch:
     def fits(self, *, shared: bool = False) -> list[FitRows]:
         """The rows of each fit as a lattice takes them; all of one label if `shared`."""
         decision = np.zeros_like(self.fit.decision) if shared else self.fit.decision
-        return [(expit(under.confidence_logit), decision, self.fit.correct) for under in self.fit.under]
+        return [(under.confidence, decision, self.fit.correct) for under in self.fit.under]
 
     @cached_property
     def pooled(self) -> list[PooledRows]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
-from scipy.special import expit, logit
+from scipy.special import logit
 
 from tasks.projection.decisions import Decisions
 from tasks.protocol.values import Axes, Count, Share, Value
@@ -30,7 +30,7 @@ class Curves(Value, kind="lattice"):
     def __call__(self, decisions: Decisions) -> np.ndarray:
         """n decisions to logit of the reliability `(n,)` float64, by confidence and label."""
         confidence_logit, decision = decisions.confidence_logit, decisions.decision
-        interval, weight = place(expit(confidence_logit), self.knots)
+        interval, weight = place(decisions.confidence, self.knots)
         reliability_logit = between(self.values[decision, interval], self.values[decision, interval + 1], weight)
         identity = np.array([kind == "identity" for kind in self.fallback])
         return np.asarray(np.where(identity[decision], confidence_logit, reliability_logit))

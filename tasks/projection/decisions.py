@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from tasks.protocol.decisions import FixedDecisions, confidence_logit
 from tasks.protocol.results import Calibrator
@@ -27,6 +28,11 @@ class Decisions:
         log_probabilities = calibrator(fixed.logits)
         confidence = confidence_logit(log_probabilities, fixed.decision)
         return cls(confidence, fixed.decision, log_probabilities, fixed.logits)
+
+    @cached_property
+    def confidence(self) -> np.ndarray:
+        """The probability of each decision, `(n,)` in [0, 1]."""
+        return np.asarray(expit(self.confidence_logit))
 
     @cached_property
     def gap(self) -> np.ndarray:

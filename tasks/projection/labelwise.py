@@ -80,7 +80,7 @@ class Isotonic(Value, kind="isotonic"):
 
     def __call__(self, decisions: Decisions) -> np.ndarray:
         """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
-        confidence, reliability = expit(decisions.confidence_logit), np.empty(len(decisions.decision))
+        confidence, reliability = decisions.confidence, np.empty(len(decisions.decision))
         for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
             mine = decisions.decision == label
             if len(thresholds) == 1:

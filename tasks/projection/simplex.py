@@ -11,11 +11,13 @@ top; a row whose decision is not on top stays as it is, and is the only one that
 """
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from scipy.special import logit
 
 from tasks.metrics.probability import reject_nan
+from tasks.protocol.results import ProjectedDecisions
 
 HIGHEST_LOGIT = np.log((1 - 1e-6) / 1e-6)  # q = 1 would need an infinite alpha
 LARGEST_ALPHA = 1e4
@@ -46,48 +48,63 @@ def project_simplex(
     Raises:
         ValueError: a log-probability or a logit is NaN, or a row has no finite log-probability; it names the row.
     """
-    log_probabilities = np.ascontiguousarray(log_probabilities, dtype=np.float64)
+    by_label = np.ascontiguousarray(np.transpose(log_probabilities), dtype=np.float64)
     reliability_logit = np.asarray(reliability_logit, dtype=np.float64)
-    reject_nan(log_probabilities, "log-probability")
+    reject_nan(by_label.T, "log-probability")
     reject_nan(reliability_logit, "reliability")
-    count, labels = log_probabilities.shape
-    row, highest = np.arange(count), log_probabilities.max(axis=1)
+    labels, count = by_label.shape
+    highest = by_label.max(axis=0)
     if not np.isfinite(highest).all():
         raise ValueError(f"row {np.flatnonzero(~np.isfinite(highest))[0]} has no finite log-probability")
 
-    on_top = log_probabilities[row, decision] == highest
-    top = np.where(on_top, decision, log_probabilities.argmax(axis=1))
-    gaps = np.minimum(highest[:, None] - log_probabilities, LARGEST_GAP)
-    others = gaps[np.arange(labels) != top[:, None]].reshape(count, labels - 1)
+    on_top = by_label[decision, np.arange(count)] == highest
+    top = np.where(on_top, decision, by_label.argmax(axis=0))
+    gaps = np.minimum(highest - by_label, LARGEST_GAP)
+    others = np.where(np.arange(labels - 1)[:, None] < top, gaps[:-1], gaps[1:])
     uniform = -np.log(labels - 1)  # logit of 1/K
     least = logit(1 / labels + LEAST_ABOVE)
     alpha = np.full(count, float(off_top_alpha))
-    alpha[on_top] = _powers(others[on_top], np.clip(reliability_logit[on_top], least, HIGHEST_LOGIT))
+    alpha[on_top] = _powers(others[:, on_top], np.clip(reliability_logit[on_top], least, HIGHEST_LOGIT))
 
-    rest = np.exp(-alpha[:, None] * others).sum(axis=1)
-    moved = -alpha[:, None] * gaps - np.log1p(rest)[:, None]
-    moved[alpha == 0] = -np.log(labels)  # log1p(K - 1) rounds otherwise, and for K = 3 to the next bin of the ECE
+    moved = -alpha * gaps - np.log1p(_over_labels(np.exp(-alpha * others)))
+    moved[:, alpha == 0] = -np.log(labels)  # log1p(K - 1) rounds otherwise, and for K = 3 to the next bin of the ECE
     unmoved = ~on_top & (alpha == 1)
-    moved[unmoved] = log_probabilities[unmoved]
-    return Simplex(moved, alpha, reliability_logit >= uniform, on_top)
+    moved[:, unmoved] = by_label[:, unmoved]
+    return Simplex(moved.T, alpha, reliability_logit >= uniform, on_top)
+
+
+def with_off_top_alpha(rows: ProjectedDecisions, off_top_alpha: float) -> Simplex:
+    """Return what `project_simplex` makes of `rows` with another alpha off the top; the rows on top stay as they are."""
+    before, off = rows.simplex, ~rows.simplex.solved
+    of_rows = rows.log_probabilities[off], rows.decision[off], rows.reliability_logits["mrp"][off]
+    alpha, moved = before.alpha.copy(), before.log_probabilities.copy(order="K")
+    alpha[off] = off_top_alpha
+    moved[off] = project_simplex(*of_rows, off_top_alpha=off_top_alpha).log_probabilities
+    return Simplex(moved, alpha, before.feasible, before.solved)
 
 
 def _powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Gaps `(r, K - 1)` >= 0 and logit of q `(r,)`, from that of 1/K to the cap, to alpha `(r,)` in [0, 1e4]."""
-    alpha = np.zeros(len(gaps))
-    least = gaps.min(axis=1, keepdims=True)
+    """Gaps `(K - 1, r)` >= 0 and logit of q `(r,)`, from that of 1/K to the cap, to alpha `(r,)` in [0, 1e4]."""
+    alpha = np.zeros(len(target))
+    least = gaps.min(axis=0)
     beyond = gaps - least
-    going = np.flatnonzero(target > -np.log(gaps.shape[1]))
+    going = np.flatnonzero(target > -np.log(len(gaps)))
     for _ in range(PASSES):
         if not len(going):
             break
-        weight = np.exp(-alpha[going, None] * beyond[going])  # the largest is 1: nothing underflows but what may
-        total = weight.sum(axis=1)
-        lacking = np.log(total) - alpha[going] * least[going, 0] + target[going]
-        fall = least[going, 0] + (weight * beyond[going]).sum(axis=1) / total
+        power, nearest, further_off = alpha[going], least[going], beyond[:, going]
+        weight = np.exp(-power * further_off)  # the largest is 1: nothing underflows but what may
+        total = _over_labels(weight)
+        lacking = np.log(total) - power * nearest + target[going]
+        fall = nearest + _over_labels(weight * further_off) / total
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # no gap is left: alpha would be infinite
-            further = alpha[going] + np.maximum(lacking, 0) / fall
+            further = power + np.maximum(lacking, 0) / fall
         unsolved = lacking > TOLERANCE
         alpha[going[unsolved]] = np.minimum(further[unsolved], LARGEST_ALPHA)
         going = going[unsolved & (further < LARGEST_ALPHA)]
     return alpha
+
+
+def _over_labels(terms: np.ndarray) -> np.ndarray:
+    """The sum over the labels, one after the other, so that a row alone has the bits that it has among others."""
+    return reduce(np.add, terms)

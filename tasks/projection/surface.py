@@ -38,7 +38,7 @@ class Surfaces(Value):
         below, up = place(np.clip(decisions.gap, *self.gap_knots[[0, -1]]), self.gap_knots)
         at_knots = between(self.values[decision, :, below], self.values[decision, :, below + 1], up[:, None])
         at_knots = np.maximum.accumulate(at_knots, axis=1)  # rounding alone could make a curve of c fall
-        interval, weight = place(expit(decisions.confidence_logit), self.knots)
+        interval, weight = place(decisions.confidence, self.knots)
         row = np.arange(len(interval))
         return between(at_knots[row, interval], at_knots[row, interval + 1], weight)
 

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
-from scipy.special import expit
 
 from tasks.projection.curves import Confidence, Curves, SharedCurve, fallbacks, with_fallbacks
 from tasks.projection.labelwise import FARTHEST_LOGIT, Lines, WithFallbacks, fit_intercepts, fit_isotonic, fit_platt
@@ -67,7 +66,7 @@ def fit_surface(batch: "Batch") -> list[Surfaces]:
     """Reliability as a surface of confidence and gap; a label without rows keeps its start."""
     rows = batch.fit.decision, batch.fit.correct
     return [
-        fit_surfaces(expit(under.confidence_logit), under.gap, *rows, n_labels=batch.n_labels, settings=batch.settings)
+        fit_surfaces(under.confidence, under.gap, *rows, n_labels=batch.n_labels, settings=batch.settings)
         for under in batch.fit.under[: batch.surfaces]
     ]
 

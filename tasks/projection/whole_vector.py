@@ -9,8 +9,9 @@ the decision that was made: neither the decision nor a probability follows it.
 from typing import Annotated
 
 import numpy as np
-from scipy.special import expit, log_softmax
+from scipy.special import expit
 
+from tasks.calibrators.identity import log_softmax
 from tasks.calibrators.matrix import multinomial_loss, with_ridge
 from tasks.calibrators.temperature import fit_temperature
 from tasks.projection.decisions import Decisions
@@ -31,7 +32,7 @@ class WholeVector(Value, kind="whole_vector"):
     def __call__(self, decisions: Decisions) -> np.ndarray:
         """n decisions with their uncalibrated logits `(n, K)` to logit of the reliability `(n,)` float64."""
         assert decisions.logits is not None
-        recalibrated = log_softmax(_beside_largest(decisions.logits) @ self.weights.T + self.bias, axis=1)
+        recalibrated = log_softmax(_beside_largest(decisions.logits) @ self.weights.T + self.bias)
         return confidence_logit(recalibrated, decisions.decision)
 
 

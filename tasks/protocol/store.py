@@ -243,7 +243,7 @@ def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity")
         lengths = rows["logits"].list.len().to_numpy()
         for row in np.flatnonzero(lengths != len(labels))[:1]:
             raise BadInput(f"{path}: {split} row {row} has {lengths[row]} logits, not K = {len(labels)}")
-        logits = rows["logits"].list.to_array(len(labels)).to_numpy().astype(np.float64)
+        logits = rows["logits"].list.to_array(len(labels)).to_numpy().astype(np.float64, order="F")  # label by label
         for row in np.flatnonzero(~np.isfinite(logits).all(axis=1))[:1]:
             raise BadInput(f"{path}: {split} row {row} has logits {logits[row].tolist()}; every logit must be finite")
         label, decision = (rows[column].to_numpy().astype(np.int64) for column in ("label", "decision"))
