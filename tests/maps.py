@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from scipy.special import expit, logit, softmax
 
+from flows import rerank
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.temperature import Temperature
 from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
@@ -36,6 +37,11 @@ WITHOUT_ANSWER = [  # decision, confidence; the decision is no label of any map,
 ]
 EDGES = (0.0, 5e-324, 1e-310, 2.3e-308, 1e-300, 1e-17, 0.3, 0.5, 0.65, 1 - 2**-53, 1.0)
 WRITE = {".parquet": pl.DataFrame.write_parquet, ".csv": pl.DataFrame.write_csv, ".jsonl": pl.DataFrame.write_ndjson}
+
+
+def run(*arguments: object) -> object:
+    """A command of `flows.rerank` as it is typed, in this process."""
+    return rerank.app([str(argument) for argument in arguments], standalone_mode=False)
 
 
 def write(frame: pl.DataFrame, path: Path) -> Path:

@@ -18,7 +18,7 @@ from tasks.maps import answers
 from tasks.protocol.decisions import decide
 from tasks.protocol.store import read_json
 from tasks.tables import TABLES
-from tests.project_copy import ROOT, copy_project, edit_params, run, small, write_own_pairs
+from tests.project_copy import OWN_PAIRS, ROOT, copy_project, edit_params, run, small, write_own_pairs
 
 
 def stages_run(printed: str) -> set[str]:
@@ -141,6 +141,12 @@ def test_every_task_run_is_recorded_as_finished(project):
 
 def test_what_was_written_is_as_it_was_written(project):
     run(project, "flows.verify")
+
+
+def test_an_own_csv_goes_from_its_entry_in_params_yaml_to_the_verdict(project):
+    assert OWN_PAIRS["path"] == "mine.csv"
+    page = (project / "data/report/index.html").read_text()
+    assert re.search(r"On [01] of 1 own data sets? \(files\)", page.partition('id="figure')[0])
 
 
 def test_the_report_is_one_page_with_its_figures_and_says_what_is_simulated(project):

@@ -10,7 +10,6 @@ import polars as pl
 import pytest
 from scipy.special import softmax
 
-from flows import rerank
 from tasks.maps.apply import apply_map
 from tasks.maps.labelled import read_to_fit
 from tasks.predictions.files import columns_of, opened, rows_of
@@ -20,10 +19,6 @@ from tasks.protocol.errors import BadInput
 TWO = maps.confidence_only(300, 2)
 OF_SECOND = pl.when(pl.col("decision") == 1).then("confidence").otherwise(1 - pl.col("confidence"))
 HUNDREDTHS = (pl.col("confidence") * 100).round().cast(int)
-
-
-def run(*arguments: object) -> object:
-    return rerank.app([str(argument) for argument in arguments], standalone_mode=False)
 
 
 def save(rows: pl.DataFrame | bytes, path: Path) -> Path:
@@ -155,26 +150,6 @@ def test_a_decision_in_names_that_are_other_numbers_gets_its_number(tmp_path):
     document = maps.document(confidence_only=True, n_labels=2, names=("2", "1"))
     apply_map(document, save(rows, tmp_path / "p.parquet"), tmp_path / "o.parquet")
     assert pl.read_parquet(tmp_path / "o.parquet")["decision_code"].equals(TWO["decision"], check_names=False)
-
-
-def test_a_judge_with_words_is_typed_through_every_command(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    words = pl.when(pl.col("confidence") < 0.8).then(pl.lit("low")).otherwise(pl.lit("high"))
-    judge = said(words).rename(OTHER_NAMES).with_columns(pl.col("answer", "truth").replace_strict({0: "bad", 1: "ok"}))
-    Path("judge.csv").write_text(judge.write_csv(separator=";"))
-    Path("new.csv").write_text(judge.drop("truth").write_csv(separator=";"))
-    how = "--decision", "answer", "--confidence-column", "how sure", "--confidence-words", "low=.6,high=.9"
-    known = "--map", "map.json", *how, "--predictions"
-    run("fit", "--predictions", "judge.csv", *how, "--label", "truth", "--labels", "bad,ok", "--out", "map.json")
-    run("apply", *known, "new.csv", "--out", "scored.csv")
-    run("label", *known, "new.csv", "--label", "truth", "--rows", 5, "--out", "drawn.csv")
-    run("evaluate", *known, "judge.csv", "--label", "truth", "--unlabelled", "scored.csv", "--out", "e.json")
-    run("thresholds", *known, "judge.csv", "--label", "truth", "--target-accuracy", 0.7, "--confidence", 0.9)
-    assert capsys.readouterr().err.count("is read as columns parted by semicolons") == 6
-    scored, drawn = (pl.read_csv(name, separator=";") for name in ("scored.csv", "drawn.csv"))
-    assert scored.select(judge.drop("truth").columns).equals(judge.drop("truth"))
-    assert scored["decision_name"].equals(judge["answer"], check_names=False)
-    assert drawn["truth"].null_count() == 5
 
 
 QUESTIONS = {

@@ -1,7 +1,6 @@
 """`ReliabilityMap` on arrays and frames: the numbers of the commands, the kind that came in, scikit-learn's ways."""
 
 import json
-import re
 
 import maps
 import numpy as np
@@ -191,25 +190,6 @@ def test_signals_are_columns_of_a_frame():
     made = maps.judged_with_signals(400).to_pandas()
     mine = ReliabilityMap(signals=["agreement"]).fit(made.drop(columns="label"), made["label"], groups="group")
     assert isinstance(mine.reliability(made), pd.Series)
-
-
-def test_one_command_writes_the_page_of_ones_own_predictions_and_the_map_beside_it(tmp_path, capsys):
-    named = ROWS.with_columns(label=pl.col("label").replace_strict(dict(enumerate(("<b>bad</b>", "fair", "good")))))
-    file, out = maps.write(named.rename({"logits": "raw"}), tmp_path / "judged.parquet"), tmp_path / "report.html"
-    asked = "--labels", "<b>bad</b>,fair,good", "--group", "group", "--logits", "raw"
-    rerank.app(["report", "--predictions", str(file), *asked, "--out", str(out)], standalone_mode=False)
-    said, page = capsys.readouterr().err, out.read_text()
-    assert said.startswith("Recommendation: ")
-    assert page.index("Use the reliability: ") < page.index("Recommendation: ") < page.index("no fit has seen")
-    assert "<b>bad" not in page.split("<script>")[0]
-    assert page.count("<figure") == 3
-    assert not re.search('(src|href)="http', page)
-    assert re.search(
-        r"apply --map \S+report\.map\.json --predictions new\.parquet .* --coverage 0\.7 --logits raw<", page
-    )
-    rerank.fit(file, tmp_path / "map.json", labels=asked[1], group="group", logits="raw")
-    written, alone = (ReliabilityMap.load(tmp_path / name).document_ for name in ("report.map.json", "map.json"))
-    assert learned(written) == learned(alone)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from maps import run
 
 from flows import rerank
 from flows.console import show
@@ -21,11 +22,6 @@ from tasks.predictions.files import columns_of, opened
 from tasks.protocol.errors import BadInput
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def run(*arguments: object) -> object:
-    """A command as it is typed, in this process."""
-    return rerank.app([str(argument) for argument in arguments], standalone_mode=False)
 
 
 def fit(frame: pl.DataFrame, folder: Path, *options: object, name: str = "p.parquet", out: str = "map.json") -> dict:
