@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp, softmax
 
 from tasks.calibrators import CALIBRATORS, fit_on_first, temperature
-from tasks.calibrators.identity import Identity
 from tasks.calibrators.temperature import LOG_BETA_BOUNDS, Temperature, _rising_root, fit_temperature
 from tasks.protocol.errors import BadInput
 from tasks.protocol.results import Calibrator
@@ -91,11 +90,6 @@ def test_neither_what_a_row_has_in_common_nor_the_scale_of_the_logits_matters(na
     moved = scale * (logits + np.random.default_rng(1).normal(size=(500, 1)) * 10)
     here, there = fit(name, logits, labels)(logits), fit(name, moved, labels)(moved)
     np.testing.assert_allclose(np.exp(there), np.exp(here), atol=1e-6)
-
-
-def test_uncal_is_the_softmax():
-    assert fit("uncal", *FOUR) == Identity()
-    np.testing.assert_allclose(np.exp(Identity()(FOUR[0])), softmax(FOUR[0], axis=1), atol=1e-15)
 
 
 def derivative(logits: np.ndarray, labels: np.ndarray, beta: float) -> float:

@@ -73,20 +73,15 @@ def test_the_other_labels_keep_their_proportions_and_the_decision_may_lose_its_p
     assert (decide(calibrated) == 1).all()
 
 
-def quartic(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    return float((at**4 / 4 + at**2 / 2).sum()), at**3 + at, np.diag(3 * at**2 + 1)
-
-
 def pseudo_huber(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
     """Nearly straight far out, where a whole step overshoots by the cube of the distance."""
     root = np.sqrt(1 + at**2)
     return float(root.sum()), at / root, np.diag(root**-3)
 
 
-@pytest.mark.parametrize("loss", [quartic, pseudo_huber])
 @pytest.mark.parametrize("start", [0.0, 0.5, 50.0])
-def test_newton_finds_the_bottom_from_afar(loss, start):
-    np.testing.assert_allclose(newton(loss, np.array([start, -start / 3]), 1e-12), 0, atol=1e-12)
+def test_newton_finds_the_bottom_from_afar(start):
+    np.testing.assert_allclose(newton(pseudo_huber, np.array([start, -start / 3]), 1e-12), 0, atol=1e-12)
 
 
 def test_newton_never_ends_higher_than_it_started_nor_goes_where_rounding_leaves_no_curvature():

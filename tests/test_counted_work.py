@@ -1,6 +1,6 @@
 """How much each fast path does, counted: fits, descents, passes, draws and reads, which no busy machine makes more.
 
-Beside other work of the same kind: sorts in test_metrics and test_labelwise, nodes in test_quadrature, slopes in
+Beside other work of the same kind: sorts in test_metrics and test_labelwise, nodes in test_lattice, slopes in
 test_calibrators, kept fits in test_end_to_end.
 """
 
@@ -101,13 +101,9 @@ def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(
     params = reliability.with_calibrators(quick_params, calibrators_for("paper"))
     base = Base("wands", decisions, decisions, ("a", "b", "c"), "group", ("test",), "simulated", 0.5)
     sizes = [[9 + 2 * run, 10 + 2 * run] for run in range(runs)]  # test rows of the members of each model run
-    halves = decisions.take(slice(1500)), decisions.take(slice(1500, None))
     members = [
-        [
-            base._replace(validation=rows.take(slice(run, None)), test=rows.take(slice(n)))
-            for rows, n in zip(halves, of, strict=True)
-        ]
-        for run, of in enumerate(sizes)
+        [base._replace(validation=decisions.take(slice(n, None)), test=decisions.take(slice(n))) for n in of]
+        for of in sizes
     ]
     reliability.submit_all(base, params, "cpu", params.seeds, members)
     asked = {name: [call.args for call in task.submit.call_args_list] for name, task in tasks.items()}

@@ -96,17 +96,6 @@ def test_the_main_table_has_a_row_for_each_set_and_calibrator_and_mrp_lowers_the
     assert (table.filter(dataset="wands")["nll_correct_delta"] < 0).all()
 
 
-def test_every_table_is_written_for_reading_pasting_and_computing(project):
-    for name in TABLES:
-        for ending in ("md", "tex"):
-            text = (project / f"data/report/{name}.{ending}").read_text()
-            assert text.strip()
-            assert "wands" not in text or "wands (simulated)" in text
-        assert pl.read_csv(project / f"data/report/{name}.csv").columns[-1] == "source"
-    (verdict,) = pl.read_csv(project / "data/report/verdict.csv").rows(named=True)
-    assert "simulated" in verdict["reason"]  # simulated data are not compared with the paper
-
-
 def recorded(project: Path, query: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(project / ".prefect/prefect.db")) as database:
         return database.execute(query).fetchall()
@@ -147,10 +136,6 @@ def test_an_own_csv_goes_from_its_entry_in_params_yaml_to_the_verdict(project):
     assert OWN_PAIRS["path"] == "mine.csv"
     page = (project / "data/report/index.html").read_text()
     assert re.search(r"On [01] of 1 own data sets? \(files\)", page.partition('id="figure')[0])
-
-
-def test_the_report_is_one_page_with_its_figures_and_says_what_is_simulated(project):
-    page = (project / "data/report/index.html").read_text()
     words = ("wands (simulated)", "Simulated data.", "mine-risk_coverage", "wands-curves")
     assert all(part in page for part in words)
     made = {path.name for path in (project / "data/report/figures").iterdir()}

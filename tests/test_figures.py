@@ -215,13 +215,6 @@ def test_bars_by_hand():
     assert histogram(pl.Series([], dtype=pl.Float64), 0.5) == []
 
 
-@every_shape
-def test_the_axis_begins_where_confidence_can(shape):
-    lowest, confidence = results(shape).lowest(), results(shape).scores["confidence"]
-    assert lowest <= confidence.min()
-    assert shape == "one label decided" or lowest == pytest.approx(1 / len(results(shape).labels))
-
-
 def test_spreads_are_in_percentage_points_by_calibrator_and_what_is_measured_under_a_rival_alone_is_not_drawn():
     rows = figures("three labels")["label_spread"].rows
     assert rows["calibrator"].to_list() == results("three labels").calibrators

@@ -150,15 +150,6 @@ def test_tying_neighbours_moves_no_end_of_an_interval_by_more_than_the_resamples
     assert (np.abs(ends() - exact) <= noise * exact[:, 2:]).all()
 
 
-def test_nothing_to_draw_and_rows_that_were_not_drawn_from_are_errors():
-    for rows, resamples in ((0, 10), (10, 0)):
-        with pytest.raises(ValueError, match=f"{resamples} resamples of {rows} rows"):
-            resample(np.arange(rows), resamples=resamples, seed=0)
-    draws = resample(np.arange(10), resamples=2, seed=0)
-    with pytest.raises(ValueError):  # noqa: PT011, NumPy's and SciPy's words
-        of_reliability(np.zeros(9), np.zeros(9, dtype=bool), draws=draws)
-
-
 def test_an_interval_by_hand_to_a_level_that_is_one():
     measured = interval(np.arange(101.0), level=0.9)
     assert [measured.low, measured.high] == pytest.approx([5, 95])

@@ -1,22 +1,26 @@
-"""Lattice curves: their shape, the fit beside torch's own, and bits that do not depend on company or order."""
+"""Lattice curves: their shape, the fit beside torch's own, and bits that do not depend on company or order.
+
+Few nodes stand for many rows: their sums are those of the rows, and their number does not grow with the rows.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
-from fits import fits, mrp_of_torch, seen, simulated, stated_objective
+from fits import fits, hats, mrp_of_torch, seen, simulated, stated_objective
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import logit
+from scipy.special import expit, logit
 
-from tasks.projection.adam_lattice import fit_lattices
+from tasks.projection.adam_lattice import Cells, fit_lattices, sort_into_cells
 from tasks.projection.curves import Curves
 from tasks.projection.decisions import Decisions
-from tasks.projection.lattice import objective, uniform_knots
+from tasks.projection.exact import CellRows, fit_exact
+from tasks.projection.lattice import GENTLE, NODES, FitRows, nodes, objective, uniform_knots
 from tasks.protocol.params import ProjectionParams
 
-SETTINGS = ProjectionParams()
+K, SETTINGS = 3, ProjectionParams()
 KNOTS = uniform_knots(SETTINGS.knots)
 
 sizes = {"B": st.integers(1, 3), "m": st.integers(1, 150), "K": st.integers(1, 6), "seed": st.integers(0, 2**32 - 1)}
@@ -64,8 +68,7 @@ def test_violations_name_what_is_broken():
         values[1, knot] = value
         assert curves_of(values).violations() == [message]
     for knots in (KNOTS + 0.1, KNOTS[::-1], np.r_[KNOTS[:3], KNOTS[2], KNOTS[4:]], KNOTS * 0.9):
-        (message,) = curves_of(sound, knots).violations()
-        assert "knots do not rise from 0 to 1" in message
+        assert "knots do not rise from 0 to 1" in curves_of(sound, knots).violations()[0]
 
 
 @given(**sizes, J=st.integers(3, 10))
@@ -104,3 +107,83 @@ def test_labels_without_rows_keep_the_start_of_the_authors():
     nothing = np.empty((1, 0)), np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
     values = fit_lattices(fits(*nothing), n_labels=2, settings=ProjectionParams(smoothness=0))
     np.testing.assert_allclose(values, np.tile(logit(np.linspace(0.03, 0.97, 8)), (1, 2, 1)))
+
+
+def two_fits(m: int, sharpness: float = 1.0) -> list[FitRows]:
+    """Two fits of the same m rows; the sharper, the steeper the curves that fit them."""
+    confidence, decision, _ = simulated(2, m, K)
+    chance = expit(sharpness * (10 * confidence[0] - 7 - 0.3 * decision))
+    return fits(confidence, decision, np.random.default_rng(1).random(m) < chance)
+
+
+@given(
+    lengths=st.lists(st.integers(0, 300), min_size=1, max_size=8),
+    rise=st.floats(-GENTLE, GENTLE),
+    left=st.floats(-20, 20),
+    seed=st.integers(0, 2**32),
+)
+@settings(deadline=None, max_examples=100, derandomize=True)
+def test_what_a_fit_sums_over_rows_it_may_sum_over_nodes_of_each_cell_by_itself(lengths, rise, left, seed):
+    rng, lengths = np.random.default_rng(seed), np.array(lengths)
+    weight = rng.beta(*rng.uniform(0.1, 3, 2), lengths.sum())
+    places, masses = nodes(weight, lengths)
+    assert places.shape == masses.shape == (len(lengths), NODES)
+    by_cell = np.split(weight, np.cumsum(lengths)[:-1])
+    for f in (
+        np.ones_like,
+        lambda w: expit(left + rise * w) * w,
+        lambda w: expit(left + rise * w) * expit(-left - rise * w) * w**2,
+        lambda w: np.logaddexp(0, left + rise * w),
+    ):
+        by_row = [f(rows).sum() for rows in by_cell]
+        scale = np.abs(f(np.linspace(0, 1, 101))).max() * np.maximum(lengths, 1)
+        assert (np.abs((f(places) * masses).sum(axis=1) - by_row) <= 2e-14 * scale).all()
+    for cell, rows in enumerate(by_cell[:3]):
+        alone = nodes(rows, lengths[[cell]])
+        np.testing.assert_array_equal((places[[cell]], masses[[cell]]), alone)
+
+
+@pytest.mark.parametrize("steep", [False, True])
+def test_the_gradient_is_a_sum_over_all_rows(steep):
+    rows = two_fits(4000)
+    cells = sort_into_cells(rows, n_labels=K, knots=uniform_knots(SETTINGS.knots), device="cpu")
+    increments = np.random.default_rng(1).uniform(0, 3 * GENTLE if steep else GENTLE, (2, K, SETTINGS.knots))
+    values = np.cumsum(increments, axis=2) - increments.sum(axis=2, keepdims=True) / 2
+    gradient = cells.gradient(torch.from_numpy(values)).numpy()
+    for b, (confidence, decision, correct) in enumerate(rows):
+        weight = hats(confidence, SETTINGS.knots)
+        t = (weight * values[b, decision]).sum(axis=1)
+        expected = np.stack([((expit(t) - correct) * (decision == k)) @ weight for k in range(K)]) / len(t)
+        np.testing.assert_allclose(gradient[b], expected, rtol=0, atol=1e-14)
+
+
+def test_steep_cells_are_known_by_themselves_and_give_the_bits_that_they_give_alone():
+    rows, chosen = two_fits(4000, sharpness=8.0), SETTINGS.model_copy(update={"epochs": 60, "learning_rate": 0.3})
+    together = fit_lattices(rows, n_labels=K, settings=chosen)
+    assert np.diff(together).max() > GENTLE
+    np.testing.assert_array_equal(together, [fit_lattices([fit], n_labels=K, settings=chosen)[0] for fit in rows])
+
+
+@pytest.mark.parametrize("m", [5000, 20_000])
+def test_a_step_costs_the_nodes_of_each_cell_however_many_rows_there_are(monkeypatch, m):
+    rows, cells, chosen = two_fits(m, sharpness=0.5), 2 * K * (SETTINGS.knots - 1), ProjectionParams(epochs=50)
+    evaluated: list[int] = []
+
+    def count(owner, name, rises):
+        method = getattr(owner, name)
+
+        def counted(self, *places):
+            assert (rises(*places) < GENTLE).all()
+            evaluated.append(int(np.prod(self.masses.shape)))
+            return method(self, *places)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(Cells, "gradient", lambda values: values.diff())
+    count(CellRows, "sums", lambda _, rise: np.abs(rise))
+    fit_lattices(rows, n_labels=K, settings=chosen)
+    assert evaluated == [cells * NODES] * chosen.epochs
+    evaluated.clear()
+    fit_exact(rows, n_labels=K, settings=SETTINGS)
+    assert max(evaluated) <= cells * NODES
+    assert sum(evaluated) <= 12 * cells * NODES

@@ -340,20 +340,6 @@ def test_a_map_that_was_a_bit_wrong_from_the_start_raises_none_with_many_rows():
     assert not drift(held_out(halves=doc.held_out.halves, cells=exact), *new).holds  # held against 0 it would
 
 
-@pytest.mark.parametrize("per_group", [1, 10])
-def test_neither_the_order_of_rows_nor_the_names_of_groups_matter(per_group):
-    generator = np.random.default_rng(6)
-    rows = r, d, z, group = drawn(generator, 1500, per_group=per_group)
-    order = generator.permutation(1500)
-    again = tuple(None if column is None else column[order] for column in rows)
-    assert reference(*rows, 3) == reference(*again, 3)
-    doc = fitted_on(drawn(generator, 800, per_group=per_group))
-    assert drift(doc, *rows) == drift(doc, *again)
-    names = None if group is None else np.array([f"q{number}" for number in group])
-    before, after = ([cell.p for cell in drift(doc, r, d, z, each).cells] for each in (group, names))
-    assert before == pytest.approx(after)
-
-
 def test_what_could_not_be_tested_is_said():
     generator = np.random.default_rng(8)
     doc = fitted_on(drawn(generator, 2000))

@@ -90,12 +90,6 @@ def test_a_number_that_is_none_is_named_with_its_row(what, metric):
         metric(np.array([0.0, 0.0, np.nan, 0.0]))
 
 
-@pytest.mark.parametrize("outside", [-0.1, 1.1])
-def test_a_confidence_outside_0_and_1_is_named_with_its_row(outside):
-    with pytest.raises(ValueError, match="row 1 "):
-        ece(np.array([0.5, outside, 0.5, 0.5]), RIGHT)
-
-
 def test_metrics_of_no_rows_are_nan():
     none, empty = np.empty(0), np.empty((0, 3))
     labels, correct = np.empty(0, dtype=int), np.empty(0, dtype=bool)

@@ -78,13 +78,6 @@ def test_without_a_label_spread_the_lines_are_the_confidence_and_with_one_they_f
     np.testing.assert_allclose(shift_at_half(line), SHIFTS, atol=0.25)
 
 
-def test_what_is_not_free_is_left_out():
-    rows = PooledRows(*rows_of(800), 4)
-    assert np.ptp(rows.lines("shared").intercept) == np.ptp(rows.lines("shared").slope) == 0
-    shifts = rows.lines("shared", "intercept")
-    assert np.ptp(shifts.slope) == 0 < np.ptp(shifts.intercept)
-
-
 def test_a_label_leans_on_the_others_the_more_the_fewer_its_rows_and_wholly_without_any():
     z, decision, correct = rows_of(4000)
     shared, away = None, []

@@ -164,21 +164,16 @@ FRAME = ROWS.drop("label")
     ("settings", "given", "said"),
     [
         ({}, ("rows", LABEL), "X is of the type str; give an array"),
-        ({}, (LOGITS[:, :1], LABEL), r"X has the shape \(600, 1\)"),
         ({}, (LOGITS, LABEL[:9]), r"X has 600 rows, and y has the shape \(9,\)"),
         ({}, (ROWS, LABEL), "X has a column label, and y is given too"),
         ({}, (FRAME.to_pandas().assign(x=[1, "a"] * 300), LABEL), "X is no sound frame"),
         ({}, (np.clip(LOGITS, 0, 1), LABEL), r"but those of this row do not sum to 1; say what they are"),
         ({"arrays": "probabilities"}, (LOGITS, LABEL), "are these logits"),
-        ({"labels": ("a", "a", "b")}, (LOGITS, LABEL), "labels is .*each once"),
-        ({"signals": "group"}, (FRAME, LABEL), "give a list of the names of columns"),
         ({"labels": "ab"}, (LOGITS, LABEL), "labels is 'ab'; give a list"),
         ({"hold_out": 1.0}, (LOGITS, LABEL), "give a share in"),
-        ({"hold_out": "a"}, (LOGITS, LABEL), "hold_out is 'a'; give a share in"),
         ({"seed": 1.5}, (LOGITS, LABEL), "seed is 1.5; give a whole number"),
         ({"classifier": StandardScaler()}, (LOGITS, LABEL), "the classifier, StandardScaler, has no predict_proba"),
         ({"classifier": LogisticRegression()}, (LOGITS, LABEL, "query"), "X has no column query, which groups names"),
-        ({"protocol": "theirs"}, (LOGITS, LABEL), "give one of own, paper"),
     ],
 )
 def test_what_cannot_be_fitted_is_said_in_one_sentence(settings, given, said):

@@ -21,7 +21,7 @@ from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
 from tasks.protocol.store import base_folder, read_base, read_members, write_decisions, write_logits
-from tasks.validate import check_inputs, check_invariants
+from tasks.validate import check_invariants
 from tasks.write import curves, optimum, sampled, scores, simplex
 
 FEW = (100, 300, 5000)
@@ -67,16 +67,11 @@ def measured(projected, decisions, params) -> pl.DataFrame:
 
 @pytest.fixture(autouse=True)
 def _base(decisions, tmp_path, monkeypatch):
-    """The same decisions as validation and as saved test rows, with their pairs."""
+    """The same decisions as validation and as saved test rows."""
     monkeypatch.chdir(tmp_path)
     facts = {"labels": ["a", "b", "c"], "split_by": "group", "drawn": [], "source": "simulated"}
     right = {"accuracy": {"test": accuracy(decisions.decision, decisions.labels)}}
     write_logits("wands", {"validation": decisions, "test": decisions}, facts | right)
-    pairs = pl.DataFrame({"group": decisions.group.tolist(), "label": pl.Series(decisions.labels, dtype=pl.Int8)})
-    split = [("train", "validation", "test")[int(group[1:]) % 3] for group in decisions.group]
-    pair = pl.int_range(pl.len()).cast(pl.String)
-    pairs = pairs.with_columns(pair=pair, split=pl.Series(split), text_length=pl.lit(9))
-    pairs.write_parquet(base_folder("wands") / "pairs.parquet")
 
 
 def test_a_gate_lets_through_what_nothing_touched_and_names_one_changed_row(projected, calibrated):
@@ -89,15 +84,6 @@ def test_a_gate_lets_through_what_nothing_touched_and_names_one_changed_row(proj
     changed = replace(projected, rows=[first, replace(second, decision=decision)])
     with pytest.raises(GateFailed, match=r"(?s)wands.*row 7 of ts"):
         check_invariants.fn(changed, calibrated, "wands", 15)
-
-
-def test_known_pairs_pass_and_a_group_in_two_splits_does_not():
-    assert check_inputs.fn("wands")["success"]
-    path = base_folder("wands") / "pairs.parquet"
-    moved = pl.when(pl.col("pair") == "3").then(pl.lit("test")).otherwise("split").alias("split")
-    pl.read_parquet(path).with_columns(moved).write_parquet(path)
-    with pytest.raises(GateFailed, match="q0"):
-        check_inputs.fn("wands")
 
 
 def test_a_seed_is_measured_in_every_metric_and_variant(projected, measured):

@@ -73,15 +73,6 @@ def test_of_two_runs_at_once_the_second_says_who_runs_and_waits(project, finishe
     assert project.results() == finished.results()
 
 
-def test_what_outlives_a_killed_run_is_ended_by_the_next(project, finished, tmp_path):
-    first = project.paused("flows.refresh", at="data/base/wands/logits.parquet", until=tmp_path / "never")
-    (stage,) = [process for process in first.processes() if {"tasks.train", "wands"} <= set(process.cmdline())]
-    first.kill_command()
-    assert "Traceback" not in project.run("flows.refresh")
-    assert not stage.is_running()
-    assert project.results() == finished.results()
-
-
 def test_a_server_that_dies_is_named_and_the_same_command_goes_on_without_it(finished_project, finished):
     for made in ("data/runs/wands", ".prefect/storage"):
         shutil.rmtree(finished_project.folder / made)
