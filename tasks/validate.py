@@ -39,8 +39,8 @@ def check_invariants(projected: Projected, calibrated: list[Calibrated], dataset
         GateFailed: they are not; the message names the data set, the seed, the calibrator and what differs.
     """
     base = read_base(dataset)
-    test, fits = base.test, zip(calibrated, projected.rows, strict=True)
-    outgoing = [invariants.Outgoing(decide(test.logits), fit.value(test.logits), rows) for fit, rows in fits]
+    test, decision, fits = base.test, decide(base.test.logits), zip(calibrated, projected.rows, strict=True)
+    outgoing = [invariants.Outgoing(decision, fit.value(test.logits), rows) for fit, rows in fits]
     record = invariants.check_unchanged(
         outgoing,
         labels=test.labels,

@@ -55,6 +55,7 @@ class Check(NamedTuple):
     frame: pl.DataFrame  # a column `calibrator` says where a row belongs, and the record names it with the row
     expectations: Sequence[Any]  # as `expect` makes them
     named_by: str | None = None  # the column that names a row to a person; without it rows go by their number
+    rows: int | None = None  # that the frame stands for, where it holds only those that could violate anything
 
 
 def pass_gate(
@@ -90,10 +91,11 @@ def pass_gate(
             batch = batches().get_batch({"dataframe": check.frame.select(sorted(needed)).to_pandas()})
             form = {"result_format": "SUMMARY", "partial_unexpected_count": ROWS_NAMED}
             results = batch.validate(suite, result_format=form).results
-        observed = [_observed(result, check.frame, check.named_by) for result in results]
+        rows = len(check.frame) if check.rows is None else check.rows
+        observed = [_observed(result, check.frame, check.named_by, rows) for result in results]
         failed = [seen for seen in observed if not seen["success"]]
         of_check = {"gate": check.gate, "coordinates": where, "success": not failed}
-        records.append({**of_check, "rows": len(check.frame), "expectations": observed})
+        records.append({**of_check, "rows": rows, "expectations": observed})
         if failed:
             message = [f"gate `{check.gate}` is closed for {place}"]
             for seen in failed:
@@ -177,7 +179,7 @@ def _columns(configuration: Any) -> list[str]:
     return [configuration.kwargs[name] for name in ("column", "column_A", "column_B") if name in configuration.kwargs]
 
 
-def _observed(result: Any, frame: pl.DataFrame, named_by: str | None) -> dict[str, Any]:
+def _observed(result: Any, frame: pl.DataFrame, named_by: str | None, rows: int) -> dict[str, Any]:
     """One expectation of a record: its type, columns and words, and what was seen."""
     configuration, seen = result.expectation_config, result.result
     place = ["calibrator"] if "calibrator" in frame.columns else []
@@ -192,7 +194,7 @@ def _observed(result: Any, frame: pl.DataFrame, named_by: str | None) -> dict[st
     raised = result.exception_info
     raised = [raised] if "raised_exception" in raised else raised.values()
     observed = {
-        "value": _plain(seen.get("observed_value")),
+        "value": rows if "observed_value" in seen else None,  # nothing but the number of rows is observed as a whole
         "violations": seen.get("unexpected_count"),
         "violating_rows": violating,
         "errors": sorted({str(part["exception_message"]) for part in raised if part["raised_exception"]}),
@@ -206,7 +208,7 @@ def _observed(result: Any, frame: pl.DataFrame, named_by: str | None) -> dict[st
         "severity": configuration.severity.value,
         "success": bool(result.success),
         "allowed": _allowed(configuration),
-        "found": _found(columns, observed, len(frame)),
+        "found": _found(columns, observed, rows),
         "observed": observed,
     }
 

@@ -85,24 +85,29 @@ def check_unchanged(
         *expect_numbers("kkt", 0, LARGEST_RESIDUAL, "the optimum is proven"),
         expect("in set", "violations", value_set=[""], description="no fitted variant names anything as wrong"),
     ]
-    checks = Check("unchanged rows", rows, of_rows, "row"), Check("unchanged run", runs, of_runs, "calibrator")
+    count = sum(len(made.decision) for made in outgoing)
+    checks = Check("unchanged rows", rows, of_rows, "row", count), Check("unchanged run", runs, of_runs, "calibrator")
     return pass_gate("unchanged", coordinates, checks, REMEDY)
 
 
 def _rows(rows: Outgoing) -> pl.DataFrame:
-    """A row for each decision."""
+    """A row for each decision that violates anything, and for those that come closest to it."""
     before, after = rows.log_probabilities, rows.after.log_probabilities
     with np.errstate(invalid="ignore"):  # two log-probabilities of minus infinity are equal, their difference is NaN
-        difference = np.where(before == after, 0.0, np.abs(after - before))
+        difference = np.where(before == after, 0.0, np.abs(after - before)).max(axis=1)
+    reliability = expit(rows.after.reliability_logits["mrp"])
+    sound = (rows.decision == rows.after.decision) & (difference == 0) & (reliability >= 0) & (reliability <= 1)
+    sound[[of.argmax() for of in (difference, reliability, -reliability) if len(of)]] = False
+    at = np.flatnonzero(~sound)
     columns = {
-        "decision_before": rows.decision,
-        "decision_after": rows.after.decision,
-        "largest_difference": difference.max(axis=1),
-        "reliability": expit(rows.after.reliability_logits["mrp"]),
+        "decision_before": rows.decision[at],
+        "decision_after": rows.after.decision[at],
+        "largest_difference": difference[at],
+        "reliability": reliability[at],
+        "row": at,
     }
     calibrator = pl.lit(rows.after.calibrator)
-    row = pl.format("{} of {}", pl.int_range(pl.len()), calibrator)
-    return pl.DataFrame(columns).with_columns(row=row, calibrator=calibrator)
+    return pl.DataFrame(columns).with_columns(row=pl.format("{} of {}", "row", calibrator), calibrator=calibrator)
 
 
 def measured_run(rows: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:

@@ -74,7 +74,7 @@ def project_simplex(
 
 
 def with_off_top_alpha(rows: ProjectedDecisions, off_top_alpha: float) -> Simplex:
-    """Return what `project_simplex` makes of `rows` with another alpha off the top; the rows on top stay as they are."""
+    """Return what `project_simplex` makes of `rows` with another alpha off the top; rows on top stay."""
     before, off = rows.simplex, ~rows.simplex.solved
     of_rows = rows.log_probabilities[off], rows.decision[off], rows.reliability_logits["mrp"][off]
     alpha, moved = before.alpha.copy(), before.log_probabilities.copy(order="K")
