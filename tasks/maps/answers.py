@@ -13,6 +13,7 @@ from typing import Any
 
 from tasks.maps.agreement import AllRows, agreement, in_words
 from tasks.maps.costs import expected_costs
+from tasks.maps.costs import in_words as costs_in_words
 from tasks.maps.document import MapDocument, Source
 from tasks.maps.drift import drift
 from tasks.maps.evaluate import JudgedDecisions, evaluate, others_judged
@@ -33,7 +34,7 @@ LEAST_TARGET = 1e-5
 NO_DRIFT = "Whether the map still holds, later rows can tell: these are among those that it was made of."
 ESTIMATE = (
     "So what follows is an estimate and no guarantee: the map was chosen and fitted on these rows. For a guarantee, "
-    "give labelled rows of another file, or fit with --hold-out 0.3."
+    "give labelled rows of another file, or fit with a hold-out of 0.3."
 )
 
 
@@ -109,12 +110,12 @@ def fit_map(
     if target is not None and not target >= LEAST_TARGET:
         raise BadInput(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
     if not (group or "").isprintable():
-        raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
+        raise BadInput(f"the column of groups is {group!r}, which holds what cannot be shown; rename it")
     rows, n_labels, known, notes = read_to_fit(
         file, group=group, names=names, signals=signals, seed=seed, hold_out=hold_out
     )
     if protocol == "paper" and (signals or hold_out):
-        raise BadInput("--protocol paper has parts of its own: leave --signals and --hold-out away")
+        raise BadInput("the protocol of the paper has parts of its own: leave signals and hold-out away")
     from tasks.maps.learn import learn_map  # noqa: PLC0415 - what is wrong with the rows is said before it is there
 
     params = load_params(SETTINGS)
@@ -215,12 +216,12 @@ class Judged:
         """
         costs = (cost_error, cost_review)
         if [target_accuracy, coverage, None if costs == (None, None) else costs].count(None) != 2:
-            raise BadInput("give a target accuracy, or a coverage, or what an error and a review cost")
+            raise BadInput("give a target accuracy, a coverage, or the costs of an error and of a review")
         identity = {"map_fingerprint": self.document.fingerprint}
         if costs != (None, None):
             resamples = load_params(SETTINGS).metrics.resamples
-            expected = expected_costs(JudgedDecisions.of(self.rows, self.scored, resamples), *costs)
-            return Cuts(tuple(expected.in_words()), tuple(self.notes), identity | expected.as_json())
+            expected, cut = expected_costs(JudgedDecisions.of(self.rows, self.scored, resamples), *costs)
+            return Cuts(tuple(costs_in_words(expected, cut)), tuple(self.notes), identity | expected)
         kept, why = independent_rows(self.rows, self.document.source.seed)
         judged = self.scored.reliability[kept], self.rows.decision[kept], self.rows.correct[kept]
         guaranteed = self.seen != "out_of_fold"
