@@ -120,19 +120,19 @@ def apply(
     map_file: MapFile,
     predictions: Predictions,
     out: Annotated[Path, typer.Option(help="Where to write the scored rows: parquet, csv or jsonl.")],
-    coverage: Annotated[
-        str | None, typer.Option(help="Share of the rows to route as automatic; 0.7 without a cut.")
-    ] = None,
+    coverage: Annotated[str | None, typer.Option(help="Share of rows to use as they are; 0.7 without a cut.")] = None,
     cut: Annotated[float | None, typer.Option(help="Automatic is only what has at least this reliability.")] = None,
+    cuts: Annotated[Path | None, typer.Option(help="Or what thresholds wrote: a cut by label, or of all.")] = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Add decision, confidence, reliability, review_rank and route to every row."""
     from tasks.maps.apply import apply_map
 
-    check_place(out, map_file, predictions)
+    check_place(out, map_file, predictions, *filter(None, [cuts]))
     document = _loaded(map_file)
+    asked: Any = {"coverage": coverage, "cut": cut, "cuts": cuts, "reading": reading}
     with progress() as advance:
-        applied = apply_map(document, predictions, out, coverage=coverage, cut=cut, progress=advance, reading=reading)
+        applied = apply_map(document, predictions, out, progress=advance, **asked)
     return say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
 
 
@@ -162,9 +162,7 @@ def evaluate(
     map_file: MapFile,
     predictions: Labelled,
     group: Group = None,
-    unlabelled: Annotated[
-        Path | None, typer.Option(help="The file that the labelled rows were drawn from: how accurate all of it is.")
-    ] = None,
+    unlabelled: Annotated[Path | None, typer.Option(help="What the rows were drawn from: is all of it right?")] = None,
     out: Out = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
@@ -188,17 +186,20 @@ def thresholds(
     predictions: Labelled,
     target_accuracy: Annotated[float | None, typer.Option(help="Accuracy that automatic rows must have.")] = None,
     coverage: Annotated[str | None, typer.Option(help="Or: share of the rows that is to be automatic.")] = None,
+    cost_error: Annotated[float | None, typer.Option(help="Or: what a wrong decision costs that is used,")] = None,
+    cost_review: Annotated[float | None, typer.Option(help="and what a review costs, in the same unit.")] = None,
     confidence: Annotated[float, typer.Option(help="Of the guarantee, over draws of such labelled rows.")] = 0.95,
     group: Group = None,
     out: Out = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
-    """The cut on reliability for a target accuracy or a coverage, with a distribution-free guarantee."""
+    """The cut on reliability for a target accuracy or a coverage, with a guarantee, or of the least expected cost."""
     from tasks.maps.answers import Judged
 
     check_place(out, map_file, predictions)
     judged = Judged.read(_loaded(map_file), opened(predictions, reading), group)
-    answer = judged.cuts(target_accuracy=target_accuracy, coverage=coverage, confidence=confidence)
+    asked: Any = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
+    answer = judged.cuts(**asked, cost_error=cost_error, cost_review=cost_review)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
     return say([*answer.notes, *answer.lines])
 

@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import expressions as exp
 
-from tasks.maps.apply import SCORES, apply_map, ranked
+from tasks.maps.apply import apply_map
 from tasks.maps.document import MapDocument
+from tasks.maps.ranking import SCORES, ranked
 from tasks.maps.reliability_map import FittedMap
 from tasks.maps.sql import sql_expression
 from tasks.predictions.files import columns_of, opened

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -9,13 +10,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.special import expit, ndtri
+from scipy.special import expit, logit, ndtri
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
+from tasks.maps.costs import expected_costs, in_words
+from tasks.maps.cuts import Cut, Thresholds, rounded_cut
 from tasks.maps.document import Cell, MapDocument
 from tasks.maps.drift import drift, reference
-from tasks.maps.thresholds import Cut, Thresholds, cut_at_coverage, find_cuts, grid, independent_rows
+from tasks.maps.evaluate import JudgedDecisions
+from tasks.maps.reliability_map import Scored
+from tasks.maps.thresholds import cut_at_coverage, find_cuts, grid, independent_rows
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 from tests.maps import NAMES, document, held_out
@@ -168,6 +173,20 @@ def test_the_grid_shares_the_whole_level_over_falling_cuts(levels, target):
     assert np.abs(cuts[:-1, None] - quantiles).min(initial=1) > 1e-10
 
 
+SOME = st.floats(0, 1) | st.sampled_from([0.85, 0.9999, 1e-6, 0.5 + 1e-9, 1 - 1e-8])
+
+
+@settings(max_examples=60)
+@given(SOME, st.lists(SOME, max_size=5), st.booleans())
+def test_a_cut_has_four_digits_or_as_many_as_it_takes_and_is_on_the_side_that_was_asked_for(beside, seen, up):
+    cut = rounded_cut(beside, np.array([*seen, beside]), up=up)
+    assert (cut > beside) if up else (cut < beside or cut == 0)
+    assert cut == round(cut, 9)
+    if 0.01 < beside < 0.99 and not any(abs(value - cut) < 2e-4 for value in seen):
+        assert cut == round(cut, 4)
+        assert abs(cut - beside) < 1.1e-4
+
+
 def test_half_of_the_level_starts_where_the_map_is_surest_and_half_at_every_twentieth():
     quantiles = np.sqrt(EVENLY)
     cuts, shares = grid(with_quantiles(quantiles), 0.8)
@@ -222,6 +241,27 @@ def test_words_and_json_say_it_plainly():
         plain = json.loads(json.dumps(thresholds.as_json(), allow_nan=False))
         assert plain["overall"]["cut"] == thresholds.overall.cut
         assert [cut["label"] for cut in plain["labels"]] == list(range(9))
+
+
+@pytest.mark.parametrize(("error", "review", "cut"), [(5, 1, 0.8), (3, 1, 0.6667), (1, 2, 0.0), (1, 1e-5, 0.99999)])
+def test_the_cut_of_least_cost_is_where_a_review_costs_as_much_as_the_errors_and_rows_tell_what_it_costs(
+    error, review, cut
+):
+    reliability, decision, right = levelled(0, 900)
+    rows = PredictedRows(None, reliability, decision, np.where(right, decision, decision + 1), None)
+    said = Scored(reliability, logit(reliability))
+    expected, found = expected_costs(JudgedDecisions.of(rows, said, 200), error, review)
+    assert found.cut == cut
+    used = said.reliability >= cut
+    cost = np.where(used, error * ~right, review)
+    assert expected["cost"]["value"] == pytest.approx(cost.mean())
+    assert expected["cost"]["low"] <= cost.mean() <= expected["cost"]["high"]
+    other = {"reviewing all": review, "reviewing none": error * (~right).mean()}
+    for way, value in (other | {"the same cut on the confidence": cost.mean()}).items():
+        beside = [expected["beside"][way][name]["value"] for name in ("cost", "change")]
+        assert beside == pytest.approx([value, cost.mean() - value])
+    wrong = expected_costs(JudgedDecisions.of(replace(rows, label=decision + 1), said, 200), 5, 1)
+    assert "Beware: reviewing all is clearly cheaper" in in_words(*wrong)[1]
 
 
 def test_one_row_of_each_group_is_drawn_by_the_seed():

@@ -106,6 +106,7 @@ REFUSED_ROWS = {  # columns, of which the last row is wrong; what is known; what
     "a number that is no name": ({"logits": HALVES, "label": ["1"]}, {"names": ("7", "8")}, "row 40 (from 0): label"),
     "no predictions": ({"score": [1.0]}, {}, "it needs logits or probabilities"),
     "a group that is NaN": ({"logits": HALVES * 2, "site": [1.0, nan]}, {"group": "site"}, "41 (from 0): site is miss"),
+    "a group of the truth": ({"logits": HALVES}, {"group": "label"}, "to be in label, which"),
 }
 
 

@@ -74,8 +74,13 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
     rerank.thresholds(tmp_path / "map.json", tmp_path / "new.parquet", coverage="0.5")
     cuts = saved.thresholds(NEW, coverage=0.5)
     assert cuts.to_dict().items() <= json.loads(capsys.readouterr().out).items()
-    route = pl.Series(saved.apply(NEW, cut=cuts.cut)["route"])
-    assert (route == "automatic").to_list() == (saved.reliability(NEW) >= cuts.cut).to_list()
+    of_least_cost = saved.thresholds(NEW, cost_error=5, cost_review=1)
+    for answer in (cuts, of_least_cost):
+        route = pl.Series(saved.apply(NEW, cuts=answer)["route"])
+        assert (route == "automatic").to_list() == (saved.reliability(NEW) >= answer.cut).to_list()
+    assert of_least_cost.cut == 0.8
+    with pytest.raises(BadInput, match="give a target accuracy, a coverage, or the costs"):
+        saved.thresholds(NEW, coverage=0.5, cost_review=1)
     vector, path = clone(SHIFTS).set_params(variant="label_vector").fit(LOGITS, LABEL), tmp_path / "vector.json"
     vector.save(path)
     assert (text := rerank.sql(path)) == vector.sql()

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks.maps.agreement import AllRows, agreement, in_words
+from tasks.maps.costs import expected_costs
+from tasks.maps.costs import in_words as costs_in_words
 from tasks.maps.document import MapDocument, Source
 from tasks.maps.drift import drift
 from tasks.maps.evaluate import JudgedDecisions, evaluate, others_judged
@@ -32,7 +34,7 @@ LEAST_TARGET = 1e-5
 NO_DRIFT = "Whether the map still holds, later rows can tell: these are among those that it was made of."
 ESTIMATE = (
     "So what follows is an estimate and no guarantee: the map was chosen and fitted on these rows. For a guarantee, "
-    "give labelled rows of another file, or fit with --hold-out 0.3."
+    "give labelled rows of another file, or fit with a hold-out of 0.3."
 )
 
 
@@ -108,12 +110,12 @@ def fit_map(
     if target is not None and not target >= LEAST_TARGET:
         raise BadInput(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
     if not (group or "").isprintable():
-        raise BadInput(f"--group names {group!r}, which holds what cannot be shown; rename that column")
+        raise BadInput(f"the column of groups is {group!r}, which holds what cannot be shown; rename it")
     rows, n_labels, known, notes = read_to_fit(
         file, group=group, names=names, signals=signals, seed=seed, hold_out=hold_out
     )
     if protocol == "paper" and (signals or hold_out):
-        raise BadInput("--protocol paper has parts of its own: leave --signals and --hold-out away")
+        raise BadInput("the protocol of the paper has parts of its own: leave signals and hold-out away")
     from tasks.maps.learn import learn_map  # noqa: PLC0415 - what is wrong with the rows is said before it is there
 
     params = load_params(SETTINGS)
@@ -191,19 +193,35 @@ class Judged:
         lines = [*verdict(evaluation, document), *lines]
         return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
 
-    def cuts(self, *, target_accuracy: float | None = None, coverage: object = None, confidence: float = 0.95) -> Cuts:
+    def cuts(
+        self,
+        *,
+        target_accuracy: float | None = None,
+        coverage: object = None,
+        confidence: float = 0.95,
+        cost_error: float | None = None,
+        cost_review: float | None = None,
+    ) -> Cuts:
         """The cut for a target accuracy or a coverage, with its guarantee; on rows of the fit it is an estimate.
 
         Args:
             target_accuracy: that automatic rows must have, or
             coverage: the share of the rows that is to be automatic, as it is typed.
             confidence: of the guarantee, over draws of such rows.
+            cost_error: or what an automatic decision costs that is wrong,
+            cost_review: and a review, in the same unit: the cut of the least expected cost by the map, no guarantee.
 
         Raises:
-            BadInput: both are given, or neither; or one is out of range.
+            BadInput: not just one of the three is given; or one is out of range.
         """
-        if (target_accuracy is None) == (coverage is None):
-            raise BadInput("give either --target-accuracy or --coverage")
+        costs = (cost_error, cost_review)
+        if [target_accuracy, coverage, None if costs == (None, None) else costs].count(None) != 2:
+            raise BadInput("give a target accuracy, a coverage, or the costs of an error and of a review")
+        identity = {"map_fingerprint": self.document.fingerprint}
+        if costs != (None, None):
+            resamples = load_params(SETTINGS).metrics.resamples
+            expected, cut = expected_costs(JudgedDecisions.of(self.rows, self.scored, resamples), *costs)
+            return Cuts(tuple(costs_in_words(expected, cut)), tuple(self.notes), identity | expected)
         kept, why = independent_rows(self.rows, self.document.source.seed)
         judged = self.scored.reliability[kept], self.rows.decision[kept], self.rows.correct[kept]
         guaranteed = self.seen != "out_of_fold"
@@ -212,5 +230,5 @@ class Judged:
         else:
             cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
         notes = [*self.notes, *why, *([] if guaranteed else [ESTIMATE])]
-        numbers = {"guaranteed": guaranteed} | cuts.as_json()
+        numbers = {"guaranteed": guaranteed} | identity | cuts.as_json()
         return Cuts(tuple(cuts.in_words(self.document.shown_names)), tuple(notes), numbers)

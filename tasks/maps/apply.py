@@ -1,27 +1,25 @@
 """Apply a reliability map to a file of predictions, however long: which decisions to use, and which to review first.
 
-The file is read twice, a piece at a time: once for the reliability of each row, and once more when all rows are ranked,
-exactly: in memory, or beyond what fits through an external sort.
+The file is read twice, a piece at a time: once for the reliability of each row, and once more when all are ranked.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from glob import escape
-from itertools import chain
 from math import floor, inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from pyarrow import parquet
 from scipy.special import expit
 
+from tasks.maps.cuts import cuts_by_label
 from tasks.maps.document import MapDocument
 from tasks.maps.labelled import grouped_by
+from tasks.maps.ranking import IN_MEMORY, SCORES, ranked
 from tasks.maps.reliability_map import FittedMap
 from tasks.predictions.columns import are_numbers, listed
 from tasks.predictions.files import ParquetPredictions, Predictions, as_frame, notes_on, numbered, opened, rows_of
@@ -31,13 +29,9 @@ from tasks.predictions.reading import AS_NAMED, Reading
 from tasks.predictions.rows import Layout, checked_rows, find_layout
 from tasks.predictions.signals import group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
-from tasks.protocol.store import temporary_beside
 
 COVERAGE = "0.7"
 EVEN = 0.5  # below it another label may be likelier
-IN_MEMORY = 2**23  # rows, 24 bytes each
-SORT_MEMORY = "1GB"  # of DuckDB, whatever the number of rows
-SCORES = {"decision": pl.Int32, "confidence": pl.Float64, "logit": pl.Float64}
 Progress = Callable[[str, int], None]
 DECIMAL = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)
 
@@ -56,6 +50,7 @@ class Applied:
     expected: float | None  # share of them that is correct, as the map sees it
     doubtful: int  # of them, those that are likelier wrong than correct
     leaning: dict[int, int]  # label that leans on the others, for want of rows at the fit -> rows that decide it
+    uncut: dict[int, int]  # label without a cut of its own, where others have one -> rows that decide it
     unverified: bool  # whether the predictions are parquet without the checksums that would show a flipped bit
     notes: tuple[str, ...] = ()  # on how the file was read
 
@@ -73,13 +68,17 @@ class Applied:
             other = f": the other label, of {' and '.join(names)}, is likelier" if len(names) == 2 else ""
             lines.append(
                 f"Beware: {self.doubtful:,} automatic decisions are less likely right than wrong{other}. "
-                "With --cut 0.5 as well they go to review."
+                "A cut of 0.5 or more sends them to review."
             )
-        rare = [f"{names[label]} ({rows:,} rows)" for label, rows in self.leaning.items() if rows]
-        if rare:
-            lines.append(
-                f"No curve of their own, since the map was fitted on few rows of them or none: {listed(rare)}."
-            )
+        for labels, why in (
+            (self.leaning, "No curve of their own, since the map was fitted on few rows of them or none"),
+            (
+                self.uncut,
+                "No cut of their own, so that all their rows go to review",
+            ),
+        ):
+            if rare := [f"{names[label]} ({rows:,} rows)" for label, rows in labels.items() if rows]:
+                lines.append(f"{why}: {listed(rare)}.")
         if self.unverified:
             lines.append(
                 "The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen."
@@ -94,6 +93,7 @@ def apply_map(
     *,
     coverage: str | None = None,
     cut: float | None = None,
+    cuts: Path | None = None,
     in_memory: int = IN_MEMORY,
     progress: Progress = unwatched,
     reading: Reading = AS_NAMED,
@@ -105,28 +105,34 @@ def apply_map(
     has a confidence), `reliability` (float64), `review_rank` (int64; 1 = lowest reliability, review it first; ties by
     row order) and `route`, `automatic` or `review`.
     Of n rows the floor(coverage * n) most reliable ones are automatic, `coverage` being a decimal number in [0, 1],
-    taken exactly (0.7, if neither is given); or those whose reliability is at least `cut`; or what both allow.
+    taken exactly (0.7, if neither is given); or those whose reliability is at least `cut`; or what both allow. Or they
+    are those whose reliability reaches the cut of their label, or of all, in the file `cuts` that `thresholds` wrote.
     Beyond `in_memory` rows memory does not grow; temporary files beside `out` then take about 50 bytes a row.
     `progress` is told of each piece: the stage, and its rows.
 
     Raises:
         BadInput: a file, column or row that cannot be read, or scored before; `out` then is as it was.
     """
-    share, file = _share(coverage, cut), opened(predictions, reading)
+    asked, file = _asked(document, coverage, cut, cuts), opened(predictions, reading)
     check_output(file, out)
-    return _applied(document, file, share, cut, out, in_memory, progress, lambda added: write_beside(file, added, out))
+    return _applied(document, file, *asked, out, in_memory, progress, lambda added: write_beside(file, added, out))
 
 
 def apply_to_frame(
-    document: MapDocument, rows: FramePredictions, *, coverage: str | None = None, cut: float | None = None
+    document: MapDocument,
+    rows: FramePredictions,
+    *,
+    coverage: str | None = None,
+    cut: float | None = None,
+    cuts: Path | Mapping[str, Any] | None = None,
 ) -> tuple[pl.DataFrame, Applied]:
     """The columns that `apply_map` adds to rows that are in memory, and a summary of them; it raises the same."""
-    made, n_rows, share = [], len(rows.frame), _share(coverage, cut)
+    made, n_rows, asked = [], len(rows.frame), _asked(document, coverage, cut, cuts)
 
     def keep(added: Added) -> None:
         made.append(as_frame(added(0, n_rows), rows.path))
 
-    applied = _applied(document, rows, share, cut, rows.path, n_rows, unwatched, keep)
+    applied = _applied(document, rows, *asked, rows.path, n_rows, unwatched, keep)
     return made[0], applied
 
 
@@ -134,7 +140,7 @@ def _applied(
     document: MapDocument,
     file: Predictions,
     share: Fraction,
-    cut: float | None,
+    cuts: np.ndarray,
     beside: Path,
     in_memory: int,
     progress: Progress,
@@ -152,7 +158,7 @@ def _applied(
             nonlocal automatic, lowest, rows_by_label, expected, doubtful
             rows = ranking.rows(first, count)
             decision, reliability = rows["decision"].to_numpy(), expit(rows["logit"].to_numpy())
-            used = (rows["rank"].to_numpy() > last_reviewed) & (reliability >= (cut or 0))
+            used = (rows["rank"].to_numpy() > last_reviewed) & (reliability >= cuts[decision])
             automatic += int(used.sum())
             expected += float(reliability[used].sum())
             doubtful += int((reliability[used] < EVEN).sum())
@@ -177,25 +183,28 @@ def _applied(
         lowest_automatic=float(lowest) if automatic else None,
         expected=expected / automatic if automatic else None,
         doubtful=doubtful,
-        leaning={
-            label: int(rows_by_label[label])
-            for label, kind in enumerate(document.projection.fallback)
-            if kind != "none"
-        },
+        leaning={k: int(rows_by_label[k]) for k, kind in enumerate(document.projection.fallback) if kind != "none"},
+        uncut={k: int(rows_by_label[k]) for k in np.flatnonzero(np.isinf(cuts)).tolist()},
         unverified=isinstance(file, ParquetPredictions) and not file.has_checksums(),
         notes=tuple(notes_on(file)),
     )
 
 
-def _share(coverage: str | None, cut: float | None) -> Fraction:
-    """The coverage as an exact number; all, where there is a cut alone."""
+def _asked(
+    document: MapDocument, coverage: str | None, cut: float | None, cuts: Path | Mapping[str, Any] | None
+) -> tuple[Fraction, np.ndarray]:
+    """The coverage as an exact number, all where there is a cut alone, and the cut of each label `(K,)`."""
+    if cuts is not None:
+        if coverage is not None or cut is not None:
+            raise BadInput("give the cuts that `thresholds` found, or a cut or a coverage of your own, not both")
+        return Fraction(1), cuts_by_label(document, cuts)
     if cut is not None and not 0 <= cut <= 1:
         raise BadInput(f"the cut is {cut}; it must be a reliability in [0, 1]")
     text = coverage.strip() if coverage is not None else COVERAGE if cut is None else "1"
     share = Fraction(text) if len(text) < 50 and DECIMAL.fullmatch(text) else None
     if share is None or share > 1:
         raise BadInput(f"the coverage is {text!r}; it must be a number in [0, 1] such as {COVERAGE}")
-    return share
+    return share, np.full(document.n_labels, cut or 0.0)
 
 
 def _added_names(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, str]:
@@ -265,58 +274,6 @@ def _of_groups(document: MapDocument, file: Predictions, layout: Layout) -> dict
         scores.append(relevance(rows, document.n_labels))
         groups.append(rows.group)
     return group_signals(np.concatenate(groups), np.concatenate(scores)) if groups else {}
-
-
-@dataclass(frozen=True, eq=False)
-class Ranking:
-    """What a map says of all rows of a file, in their order."""
-
-    n_rows: int
-    columns: tuple[pl.LazyFrame, ...]  # side by side: decision, confidence and logit, as in SCORES, and rank
-
-    def rows(self, first: int, count: int) -> pl.DataFrame:
-        """`count` rows from row `first` on: decision, confidence, logit of the reliability, rank (int64, from 1)."""
-        parts = [part.slice(first, count).collect() for part in self.columns]
-        return pl.concat(parts, how="horizontal").with_columns(pl.col("rank").cast(pl.Int64))
-
-
-@contextmanager
-def ranked(pieces: Iterable[pl.DataFrame], beside: Path, *, in_memory: int = IN_MEMORY) -> Iterator[Ranking]:
-    """Rank rows that come in pieces with the columns of SCORES: 1 is the lowest logit; ties by row order.
-
-    Logits may be infinite, and -0.0 ties with 0.0; none is NaN. Up to `in_memory` rows are ranked in memory, more of
-    them through files in a temporary folder beside the file `beside`, with the same result.
-    """
-    pieces, first_pieces, n_rows = iter(pieces), [pl.DataFrame(schema=SCORES)], 0
-    for piece in pieces:
-        first_pieces.append(piece)
-        n_rows += len(piece)
-        if n_rows > in_memory:
-            with temporary_beside(beside, Path.mkdir, ".ranks") as folder:
-                yield _ranked_on_disk(chain(first_pieces, pieces), folder)
-            return
-    scores = pl.concat(first_pieces)
-    yield Ranking(n_rows, (scores.with_columns(rank=pl.col("logit").rank("ordinal")).lazy(),))
-
-
-def _ranked_on_disk(pieces: Iterable[pl.DataFrame], folder: Path) -> Ranking:
-    """The same through two sorts: the rows by logit, then the places that they have there by row."""
-    import duckdb  # noqa: PLC0415 - few files are so long
-
-    scores, by_logit, ranks = (folder / f"{name}.parquet" for name in ("scores", "by_logit", "ranks"))
-    schema, n_rows = pl.DataFrame(schema=SCORES).to_arrow().schema, 0
-    with parquet.ParquetWriter(scores, schema, compression="none", use_dictionary=False) as writer:
-        for piece in pieces:
-            writer.write_table(piece.to_arrow())
-            n_rows += len(piece)
-    limits = {"memory_limit": SORT_MEMORY, "threads": "2", "temp_directory": str(folder / "sort")}
-    with duckdb.connect(config={**limits}) as engine:
-        rows = engine.read_parquet(escape(str(scores)), file_row_number=True)
-        rows.order("logit, file_row_number").project("file_row_number as row").write_parquet(str(by_logit))
-        places = engine.read_parquet(escape(str(by_logit)), file_row_number=True)
-        places.order("row").project("file_row_number + 1 as rank").write_parquet(str(ranks))
-    by_logit.unlink()
-    return Ranking(n_rows, tuple(pl.scan_parquet(path, glob=False) for path in (scores, ranks)))
 
 
 def _arrow(values: np.ndarray | Sequence[str]) -> pa.Array:

@@ -5,6 +5,7 @@ A fitted calibrator and a fitted variant stand in it as the values that they are
 of K labels, knots rise from 0 to 1, no curve falls.
 """
 
+import hashlib
 import json
 from itertools import chain
 from pathlib import Path
@@ -208,6 +209,12 @@ class MapDocument(Part):
     def shown_names(self) -> tuple[str, ...]:
         """A name for every label; `label 0` and so on, where names are not known."""
         return self.label_names or tuple(f"label {label}" for label in range(self.n_labels))
+
+    @property
+    def fingerprint(self) -> str:
+        """Hex SHA-256 of all that decides what the map says of a row, wherever it lies and whenever it was made."""
+        parts = {"input", "n_labels", "label_names", "calibrator", "projection", "signals"}
+        return hashlib.sha256(self.model_dump_json(include=parts).encode()).hexdigest()
 
     @property
     def judged_out_of_fold(self) -> dict[str, Any]:

@@ -136,16 +136,26 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         losses = nll_correct_of_rows(judged.scored.logit, judged.rows.correct)
         return -float(np.average(losses, weights=judged.rows.weight))
 
-    def apply(self, X: Any, *, coverage: float | str | None = None, cut: float | None = None) -> Any:
+    def apply(
+        self,
+        X: Any,
+        *,
+        coverage: float | str | None = None,
+        cut: float | None = None,
+        cuts: Cuts | str | Path | None = None,
+    ) -> Any:
         """Return a frame with decision, confidence, reliability, review_rank and route added; of an array these alone.
 
         Args:
             X: predictions; an array gives a structured array.
             coverage: share of the rows whose route is `automatic`, in [0, 1]; 0.7 without a cut.
             cut: or the least reliability of those.
+            cuts: or what `thresholds` answered or wrote: each label's own cut, or that of all.
         """
         share = None if coverage is None else str(coverage)
-        return beside(X, apply_to_frame(self._document, self._unlabelled(X), coverage=share, cut=cut)[0])
+        found = cuts.to_dict() if isinstance(cuts, Cuts) else None if cuts is None else Path(cuts)
+        rows = apply_to_frame(self._document, self._unlabelled(X), coverage=share, cut=cut, cuts=found)[0]
+        return beside(X, rows)
 
     def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
         """Return a verdict on labelled rows; those of the fit, given as then, are judged by folds without them."""
@@ -160,10 +170,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         target_accuracy: float | None = None,
         coverage: float | str | None = None,
         confidence: float = 0.95,
+        cost_error: float | None = None,
+        cost_review: float | None = None,
     ) -> Cuts:
-        """Return the cut for a target accuracy or a coverage, with its guarantee, from labelled rows."""
+        """Return the cut for a target accuracy or a coverage, with its guarantee, or of the least expected cost."""
         asked: dict[str, Any] = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
-        return self._judged(X, y, groups).cuts(**asked)
+        return self._judged(X, y, groups).cuts(**asked, cost_error=cost_error, cost_review=cost_review)
 
     def sql(self, dialect: str = "duckdb") -> str:
         """Return one SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i: the reliability."""

@@ -82,6 +82,11 @@ class JudgedDecisions:
         """The resamples that all intervals share; None where there are fewer than ten groups."""
         return resample(self.cluster, resamples=self.resamples, seed=SEED) if self.clusters >= FEWEST_GROUPS else None
 
+    def mean(self, values: np.ndarray) -> dict[str, float | None]:
+        """The mean of values `(n,)`, its standard error, and its 95% interval; ready for JSON."""
+        estimate = Estimate(float(np.mean(values)), None if self.draws is None else self.draws.mean(values))
+        return {name: plain(x) for name, x in ({"value": estimate.value} | estimate.interval._asdict()).items()}
+
 
 def evaluate(document: MapDocument, judged: JudgedDecisions, params: MetricParams = METRIC_DEFAULTS) -> dict[str, Any]:
     """Every metric by confidence and by reliability, with 95% intervals of the change; ready for JSON.
@@ -128,10 +133,8 @@ def others_judged(document: MapDocument, judged: JudgedDecisions, smallest: floa
         return nll_correct_of_rows(score, rows.correct, smallest)[judged.at]
 
     def beside(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
-        drawn = None if judged.draws is None else judged.draws.mean(after - before)
-        change = Estimate(float(np.mean(after - before)), drawn)
-        numbers = change.interval._asdict()
-        return {"change": change.value} | {name: plain(number) for name, number in numbers.items()}
+        numbers = judged.mean(after - before)
+        return {"change": numbers.pop("value"), **numbers}
 
     confidence, reliability = of(logit(judged.scored.confidence)), of(judged.scored.logit)
     seen = Decisions(logit(judged.scored.confidence), rows.decision, None, rows.logits, rows.signals)

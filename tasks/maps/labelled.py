@@ -73,7 +73,7 @@ def check_enough(rows: PredictedRows, division: Division, hold_out: float) -> No
     fitted = division.fitted
     if hold_out and not len(division.kept_aside):
         raise BadInput(
-            f"--hold-out {hold_out:g} of {len(rows):,} rows, or of their groups, keeps none aside; give more"
+            f"a hold-out of {hold_out:g} of {len(rows):,} rows, or of their groups, keeps none aside; give more"
         )
     if len(fitted) < FEWEST_ROWS:
         raise BadInput(
@@ -83,7 +83,7 @@ def check_enough(rows: PredictedRows, division: Division, hold_out: float) -> No
     if (label == label[0]).all():
         raise BadInput(f"every label is {label[0]}; a map needs rows of two labels at least; label more")
     if len(division.folds) < 2:
-        raise BadInput("all rows to fit on are of one group, so none can judge a fit on others; leave --group away")
+        raise BadInput("all rows to fit on are of one group, so none can judge a fit on others; leave the groups away")
 
 
 def read_to_fit(
@@ -200,7 +200,7 @@ def _is_fitted_on(document: MapDocument, rows: PredictedRows, file: Predictions,
         fitted = _of_rows(rows) == known.rows
         alike = not fitted or _of_groups(rows) == known.groups
     if fitted and not alike:
-        together = f"--group {source.group}" if source.group else "no --group"
+        together = f"groups by {source.group}" if source.group else "no groups"
         raise BadInput(f"{made_of}, with {together}; say the same here")
     if fitted or known is None:
         return fitted
@@ -244,7 +244,7 @@ def paper_parts(rows: PredictedRows, seed: int, protocol: ProtocolParams) -> tup
     """What the paper's protocol fits a temperature on, the other calibrators, the variants, and what chooses."""
     parts = [rows.take(part) for part in validation_parts(len(rows), seed, protocol, rows.group)]
     if not all(map(len, parts)):
-        raise BadInput("there are fewer than three groups, which cannot be cut in three parts; leave --group away")
+        raise BadInput("there are fewer than three groups, which cannot be cut in three parts; leave the groups away")
     return rows if protocol.temperature_rows == "validation" else parts[0], *parts
 
 
@@ -277,7 +277,7 @@ def _read(file: Predictions, layout: Layout, also: list[str]) -> tuple[pl.DataFr
         raise BadInput(f"{file.path} has no rows; give a file with labelled rows")
     label = frame[str(layout.label)]
     if not layout.reading.drop_unlabelled:
-        at.refuse_missing(label, "fill it, or leave such rows away with --drop-unlabelled")
+        at.refuse_missing(label, "fill it, or leave such rows away (with --drop-unlabelled in a command)")
     elif (missing := unlabelled(label)).any():
         notes.append(f"{missing.sum():,} of {len(frame):,} rows have no label and are left away.")
         frame, at = frame.filter(~missing), at.without(missing)

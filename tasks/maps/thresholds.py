@@ -10,93 +10,19 @@ Pearson, 1934), and the fallback procedure (Wiens, 2003) says which are rejected
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from scipy.special import bdtr, betaincinv
 
+from tasks.maps.cuts import Cut, Thresholds, rounded_cut
 from tasks.maps.document import MapDocument
 from tasks.metrics.probability import reject_nan
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
 
-GRAIN = 10**9  # cuts are multiples of 1 / GRAIN, away from where rows tie: engines differ in the last bits of a tie
 EVERY = 5  # percent of coverage from one start to the next
-SHOWN = 5  # labels in words
 MORE_ROWS = (2, 3, 4, 6, 8, 12, 16, 24, 32)  # times as many, to look for what a target takes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cut:
-    """The decisions at or above a reliability: those of one label, or (label None) of all."""
-
-    label: int | None
-    cut: float | None = None  # in [0, 1], 0 takes every decision; None where there is none
-    rows: int  # labelled rows, at least 1
-    automatic: int = 0  # of these, at or above the cut
-    accuracy: float | None = None  # of the automatic rows
-    lower_bound: float | None = None  # of the accuracy of such decisions, as `find_cuts` and `cut_at_coverage` say
-    why: str | None = None  # there is no cut, or nothing to say of it
-
-    @property
-    def coverage(self) -> float:
-        """Share of automatic rows, in [0, 1]."""
-        return self.automatic / self.rows
-
-    @property
-    def place(self) -> str:
-        """Where it lies, and what was seen there."""
-        of = f"with a reliability of at least {self.cut}" if self.cut else "of any reliability"
-        return f"{of} ({self.automatic:,} of {self.rows:,} labelled rows, {self.accuracy:.1%} of them correct)"
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """What holds of all decisions, and what holds of every decided label at once, each with `confidence`."""
-
-    target: float | None  # accuracy, or
-    asked: str | None  # coverage
-    confidence: float
-    overall: Cut
-    labels: tuple[Cut, ...]
-    instead: tuple[str, ...] = ()  # in words: what would have a cut, where there is none for all decisions
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain numbers and words; null where there is none."""
-        overall, *labels = [asdict(cut) | {"coverage": cut.coverage} for cut in (self.overall, *self.labels)]
-        del overall["label"]
-        asked = {"target_accuracy": self.target, "asked_coverage": self.asked, "confidence": self.confidence}
-        return asked | {"overall": overall, "labels": labels}
-
-    def in_words(self, names: Sequence[str] | None = None) -> list[str]:
-        """Thirteen lines or fewer, the labels of most rows; `names` are those of the labels 0..K-1, or None."""
-        overall, surely = self.overall, f"with {100 * self.confidence:g}% confidence"
-        lines = [f"No cut for all decisions: {overall.why}.", *self.instead]
-        if overall.cut is not None:
-            lines = [
-                f"Use {overall.coverage:.1%} of decisions as they are: those {overall.place}.",
-                f"{surely.capitalize()} at least {self._certain(overall)} of such decisions are correct, if new rows "
-                "are like these and drawn independently.",
-            ]
-        which = "That cut" if self.target is None else "Or a cut of its own"
-        lines.append(f"{which} for each label; {surely} all of it holds:")
-        shown = sorted(sorted(self.labels, key=lambda cut: -cut.rows)[:SHOWN], key=lambda cut: cut.label or 0)
-        lines += [f"  {names[cut.label or 0] if names else cut.label}: {self._of_label(cut)}" for cut in shown]
-        left = len(self.labels) - len(shown)
-        return [*lines, f"  and {left} more labels"] if left else lines
-
-    def _of_label(self, cut: Cut) -> str:
-        if cut.cut is None:
-            return f"no cut; {cut.why}"
-        return f"{cut.coverage:.1%} of its decisions, {cut.place}; surely at least {self._certain(cut)}"
-
-    def _certain(self, cut: Cut) -> str:
-        assert cut.lower_bound is not None
-        # rounded down: no more is promised than holds
-        return f"{math.floor(1000 * cut.lower_bound) / 10:g}%" if self.target is None else f"{100 * self.target:g}%"
 
 
 def find_cuts(
@@ -134,20 +60,19 @@ def find_cuts(
         _best(label, float(level), target, cuts, *of_cuts)
         for label, level, *of_cuts in zip(labels, levels, rows, errors, p_values, accepted, strict=True)
     ]
-    instead = () if overall.cut is not None else _instead(document, reliability, correct, target, 1 - confidence)
+    instead = () if overall.cut is not None else _instead(document, rows[0], errors[0], target, 1 - confidence)
     return Thresholds(target, None, confidence, overall, tuple(of_labels), instead)
 
 
 def _instead(
-    document: MapDocument, reliability: np.ndarray, correct: np.ndarray, target: float, level: float
+    document: MapDocument, rows: np.ndarray, errors: np.ndarray, target: float, level: float
 ) -> tuple[str, ...]:
-    """What would have a cut for all decisions: a lower accuracy in whole percent, or more rows."""
+    """What would have a cut, where so many rows and errors lie at or above each: a lower accuracy, or more rows."""
 
     def coverage(target: float, times: int = 1) -> float:
-        cuts, shares = grid(document, target)
-        _, rows, errors = _counts(cuts, reliability, np.zeros(len(correct), dtype=np.int64), correct)
-        p_values = bdtr(times * errors[0].astype(np.float64), times * rows[0], 1 - target)
-        return float(rows[0][rejected_in_turn(p_values, level * shares) > 0].max(initial=0) / len(correct))
+        p_values = bdtr(times * errors.astype(np.float64), times * rows, 1 - target)
+        accepted = rejected_in_turn(p_values, level * grid(document, target)[1])
+        return float(rows[accepted > 0].max(initial=0) / rows[-1])
 
     lower = [percent / 100 for percent in range(math.ceil(100 * target) - 1, 49, -1)]
     highest = next((accuracy for accuracy in lower if coverage(accuracy)), None)
@@ -164,7 +89,7 @@ def _instead(
 def cut_at_coverage(
     reliability: np.ndarray, decision: np.ndarray, correct: np.ndarray, *, coverage: str, confidence: float = 0.95
 ) -> Thresholds:
-    """The cut that takes `coverage` of these rows, or less where rows tie, and how often such decisions are correct.
+    """The cut that takes `coverage` of these rows, or as few less as its digits allow, and how often they are correct.
 
     Rows as in `find_cuts`; coverage is a decimal number in (0, 1], as text so that its share of the rows is exact. The
     lower bounds, by Clopper and Pearson, hold at once for all labels, and by itself for all decisions. They are exact:
@@ -181,7 +106,7 @@ def cut_at_coverage(
     left = n - math.floor(Fraction(coverage) * n)
     if left == n:
         raise BadInput(f"a coverage of {coverage} is less than one of {n:,} labelled rows; ask for more, or add rows")
-    cut = (math.floor(np.partition(reliability, left - 1)[left - 1] * GRAIN + 1.5) / GRAIN) if left else 0.0
+    cut = rounded_cut(np.partition(reliability, left - 1)[left - 1], reliability, up=True) if left else 0.0
     labels, rows, errors = _counts(np.array([cut, 0.0]), reliability, decision, correct)
     automatic, correct_rows = rows[:, 0], rows[:, 0] - errors[:, 0]
     level = (1 - confidence) / max(1, int((automatic[1:] > 0).sum()))
@@ -242,7 +167,7 @@ def grid(document: MapDocument, target: float) -> tuple[np.ndarray, np.ndarray]:
     evidence = (np.cumsum(quantiles) / (percent + 1) - target) * np.sqrt(percent)
     if evidence.max() > 0:
         shares = (shares + (percent == evidence.argmax())) / 2
-    cuts = np.maximum(np.floor(quantiles * GRAIN - 0.5) / GRAIN, 0) * (percent < percent[-1])
+    cuts = np.array([*(rounded_cut(quantile, quantiles) for quantile in quantiles[:-1]), 0.0])
     rising, place = np.unique(cuts, return_inverse=True)
     return rising[::-1], np.bincount(place, weights=shares)[::-1]
 

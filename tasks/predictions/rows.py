@@ -155,12 +155,12 @@ def find_layout(
         options = (*FITTING[reads], *(["--label"] if labelled and reading.label is None else []))
         hint = "; are they separated by commas, without spaces?" if apart else to_paste(names, options)
         raise BadInput(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
-    for wanted, why in ((group, "--group names it"), (label if labelled else None, "it holds the truth")):
+    for wanted, why in ((group, "it is to hold the groups"), (label if labelled else None, "it holds the truth")):
         if wanted is not None and wanted not in names:
             hint = to_paste(names, ["--label"]) if wanted == label else ""
             raise BadInput(f"{file} has no column {wanted}, and {why}; it has {', '.join(names)}{hint}")
     if group is not None and group in (*layouts[0][1], decision, label):
-        raise BadInput(f"{file}: --group names {group}, which holds something else; name the column of the groups")
+        raise BadInput(f"{file}: the groups are to be in {group}, which holds something else; name another column")
     weight = WEIGHT if labelled and WEIGHT in names else None
     layout = Layout(
         *layouts[0], decision if decision in names else None, label if labelled else None, group, weight, reading
@@ -249,7 +249,9 @@ def checked_rows(
         groups = frame[layout.group]
         rows.refuse_missing(groups.fill_nan(None) if groups.dtype.is_float() else groups)
         if groups.dtype.is_nested():
-            raise BadInput(f"{file}: --group names {layout.group}, which holds lists; name a column of numbers or text")
+            raise BadInput(
+                f"{file}: the groups are in {layout.group}, which holds lists; name a column of numbers or text"
+            )
         group = groups.cast(pl.String).to_numpy()
     weight = None
     if layout.weight is not None:
