@@ -16,10 +16,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from tasks.figures.figure import DARK, FONT, LIGHT, DrawnFigure
+from tasks.metrics.advice import KEEP, MIXED, UNKNOWN, USE
 from tasks.protocol.results import FAILED, display_name
 from tasks.tables import TABLES
 from tasks.tables.display import shown
-from tasks.tables.overview import KEEP, MIXED, UNKNOWN, USE
 
 HERE = Path(__file__).parent
 TEMPLATES = Environment(
