@@ -19,6 +19,7 @@ from tasks.page.page import (
     facts_in_words,
     gates_of,
     html,
+    map_command,
     provenance_in_words,
     verdict_in_words,
 )
@@ -122,13 +123,16 @@ def write_page(
     for figure in headline_figures:
         write_whole(folder / f"figures/{figure.key}.csv", figure.rows.write_csv)
     write_text(folder / "figures/overview.svg", svg(picture(first)))
-    advice = dict(first.select("dataset", "advice").iter_rows())
+    words = {row["dataset"]: row for row in first.to_dicts()}
     data_sets, simulated = [], []
     for facts, (results, figures) in zip(runs.facts, drawn, strict=True):
-        answer, contract = advice.get(results.shown) or "", store.base_folder(results.name) / "contract.json"
+        said, contract = words.get(results.shown, {}), store.base_folder(results.name) / "contract.json"
         gates = [read_json(contract)] if contract.exists() else []  # of official files
         gates += read_json(store.runs_folder(results.name) / "gates.json")["gates"]
-        data_sets.append(DataSet(results.name, results.shown, gates_of(gates), answer, facts_in_words(facts), figures))
+        answers = said.get("advice") or "", said.get("remarks") or "", map_command(results.name, results.labels)
+        data_sets.append(
+            DataSet(results.name, results.shown, gates_of(gates), *answers, facts_in_words(facts), figures)
+        )
         simulated += [results.shown] if facts["source"] == "simulated" else []
     for name in runs.missing:
         kept = store.failed_gates_file(name)

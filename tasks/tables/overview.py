@@ -20,13 +20,22 @@ AS_WELL, OF_THE_GAIN = 0.001, 0.1  # how far behind MRP a cheaper way may be: so
 BASE = "ts"  # what MRP stands on where it is held against recalibration
 JUDGED = {key: METRICS[key].title for key in ("nll_correct", "aurc")}  # what a cheaper way has to reach: lower
 UNMEASURED = [None] * len(JUDGED)
-NUMBERS = (
-    *("accuracy", "commonest_label", "nll_correct_delta", "low", "high", "aurc_conf", "aurc_mrp"),
-    *("found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
-    *("label_spread_pp", "random_p95_pp"),
-)
+HEADS = {  # of the columns that the page shows, numbers first; the CSV has more
+    "dataset": "data set",
+    "found_per_1000_conf": "errors found in 1,000 reviews, by confidence",
+    "found_per_1000_mrp": "by reliability",
+    "found_per_1000_low": "more, at least",
+    "found_per_1000_high": "more, at most",
+    "nll_correct_delta": "change of the log loss",
+    "low": "at least",
+    "high": "at most",
+    "accuracy": "right decisions",
+    "commonest_label": "right by the commonest label",
+    "advice": "what to do",
+}
+OTHERS = ("aurc_conf", "aurc_mrp", "label_spread_pp", "random_p95_pp")
 SCHEMA = pl.Schema(
-    {"dataset": TEXT, "advice": TEXT} | dict.fromkeys(NUMBERS, NUMBER) | {"remarks": TEXT, "source": TEXT}
+    dict.fromkeys((*HEADS, *OTHERS), NUMBER) | dict.fromkeys(("dataset", "advice", "remarks", "source"), TEXT)
 )
 COVERS = (
     "The change is the mean over the calibrators that ran. The interval covers the drawing of test groups, given the "
@@ -37,9 +46,8 @@ COVERS = (
 @table(
     "overview",
     "Does reranking by reliability help, by how much, and what to do.",
-    "Means over calibrators and protocol seeds; low to high is the 95% interval of the change of the correctness NLL. "
-    "Errors found per 1,000 reviews are those where the least reliable 30% of decisions are reviewed, with the "
-    "interval of their change. To rank better is by AUPR-Error or by AURC. Advice rests on 95% intervals and on "
+    "Means over calibrators and protocol seeds, with 95% intervals of the changes. Errors are found among the least "
+    "reliable 30% of decisions; the log loss is that of being right (correctness NLL). To rank better is by AUPR-Error or by AURC. Advice rests on 95% intervals and on "
     "p-values corrected over data sets (Holm). What does as well is, in NLL and in AURC, at most .001 and a tenth of "
     "MRP's gain behind it; clearly better is what has a 95% interval of the difference in NLL that leaves out 0.",
     place="first",
