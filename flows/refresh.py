@@ -20,11 +20,21 @@ from flows import processes
 from flows.engine import alive, mark_crashed, progress, server_variables
 from flows.processes import Process
 from flows.server import server_needed
+from tasks.datasets import declared_set
 from tasks.expectations.check import violated
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.results import display_name
-from tasks.protocol.store import REPORT, STATE, failed_gates_file, read_csv, read_json, read_text, write_json
+from tasks.protocol.store import (
+    REPORT,
+    STATE,
+    failed_gates_file,
+    manifest_file,
+    read_csv,
+    read_json,
+    read_text,
+    write_json,
+)
 from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.lock import locked
@@ -35,11 +45,28 @@ from tasks.tables.paper import main_table
 from tasks.watch import watched
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
-FINISHED = STATE / "finished.json"  # the headline numbers of the last run in which every stage finished
+LAST = STATE / "last_result.json"  # the headline numbers of the last whole report, whatever made it
+
+
+def _checked(targets: list[str]) -> Params:
+    """What params.yaml says; a mistake in it, or in one of the data sets of `targets`, is told before a stage runs."""
+    params = load_params()
+    for target in targets:
+        declared(target)  # BadInput where it is no stage of dvc.yaml
+    everything = not targets or "report" in targets
+    for name in params.datasets if everything else {target.partition("@")[2] for target in targets}:
+        declared_set(name, params.dataset(name))
+    return params
 
 
 def clear_away(since: datetime) -> None:
-    """End and remove what an earlier refresh has left that was killed, or that found gates closed before `since`."""
+    """End and remove what an earlier refresh has left that was killed, or that found gates closed before `since`.
+
+    Headline numbers that are there are kept, unless some are holes: DVC removes them before it makes the report.
+    """
+    if manifest_file("", "report").exists():
+        with suppress(BadInput):  # they are gone, or spoilt
+            write_json(LAST, read_json(REPORT / "metrics.json"))
     processes.end_left_behind()
     processes.quarantine_corrupt_dvc_files()
     processes.remove_empty_runs()
@@ -106,8 +133,6 @@ def _brought_up(run: list[Process], targets: list[str], force: bool, params: Par
         return wrong if targets else [*wrong, *_report_with_holes(failed, params, stale)]
     if not targets or "report" in targets:
         _show_headline()
-    if not targets:
-        write_json(FINISHED, read_json(REPORT / "metrics.json"))
     return []
 
 
@@ -135,10 +160,10 @@ def show_failed_gates(datasets: list[str]) -> None:
 
 
 def _show_headline() -> None:
-    """How the headline numbers changed against the last finished run, as an artifact and in words."""
+    """How the headline numbers changed against the last result, as an artifact and in words."""
     try:
-        before = dict(leaves(read_json(FINISHED)))
-    except BadInput:  # none has finished, or what it left is spoilt
+        before = dict(leaves(read_json(LAST)))
+    except BadInput:  # there was none, or it is spoilt
         before = {}
     rows = [
         {"number": name, "before": before[name], "now": value, "change": value - before[name]}
@@ -146,9 +171,9 @@ def _show_headline() -> None:
         if isinstance(value, int | float) and isinstance(before.get(name), int | float)
     ]
     changed = [row for row in rows if row["change"]]
-    create_table_artifact(rows, key="refresh-headline", description="Headline numbers against the last finished run.")
+    create_table_artifact(rows, key="refresh-headline", description="Headline numbers against the last result.")
     if rows:
-        print(f"against the last finished run, {len(changed) or 'none'} of {len(rows)} headline numbers changed")
+        print(f"against the last result, {len(changed) or 'none'} of {len(rows)} headline numbers changed")
     for row in changed:
         print(f"  {row['number']}: {row['before']:.6g} → {row['now']:.6g}")
 
@@ -171,9 +196,7 @@ def _show_report() -> None:
 
 def _refreshed(run: list[Process], targets: list[str], force: bool) -> None:
     """What the flow `refresh` does, for which what is in `run` has been started already."""
-    params = load_params()
-    for target in targets:
-        declared(target)  # BadInput where it is no stage of dvc.yaml
+    params = _checked(targets)
     with alive(), locked("refresh") as since:
         if not run:
             clear_away(since)
@@ -206,10 +229,8 @@ def main(
     """Bring the data sets and the report up to date under one API server; says what ran, and why."""
     for ending in (signal.SIGTERM, signal.SIGHUP):  # also of a terminal that is closed: what we started has its own
         signal.signal(ending, lambda number, _frame: sys.exit(128 + number))
-    params, run = load_params(), list[Process]()  # a mistake is said before a server starts
-    wanted = targets or []
-    for target in wanted:
-        declared(target)  # BadInput where it is no stage of dvc.yaml
+    wanted, run = targets or [], list[Process]()
+    params = _checked(wanted)  # before a server starts
 
     @flow(name="refresh", flow_run_name="refresh")
     def refresh_started(targets: list[str], force: bool) -> None:

@@ -24,12 +24,12 @@ from tasks.projection.device import available_device
 from tasks.protocol import store
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import Params, load_params
-from tasks.protocol.results import Projected
+from tasks.protocol.results import Projected, display_name
 from tasks.protocol.splits import validation_rows
 from tasks.protocol.store import Base
 from tasks.provenance import lock, stage
 from tasks.validate import check_inputs, check_invariants
-from tasks.write import show, show_gates, write_runs
+from tasks.write import show, show_gates, verdict, write_runs
 
 Futures = dict[str, dict[str, Any]]  # what is made -> the place in words -> its future
 
@@ -107,7 +107,8 @@ def keep_failed(base: Base, gates: list[dict[str, Any]]) -> None:
 def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[str] | None = None) -> None:
     """Calibrate, project, check and measure the fixed decisions of `dataset`.
 
-    Writes `data/runs/<dataset>/`, which is DVC's; of chosen seeds or calibrators, `data/explored/<dataset>/`.
+    Writes `data/runs/<dataset>/`, which is DVC's; of chosen seeds or calibrators, `data/explored/<dataset>/`. Ends with
+    the verdict in words.
     """
     with alive():
         params = load_params()
@@ -139,8 +140,11 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         folder = store.explored_folder(dataset) if explored else store.runs_folder(dataset)
         with lock.locked(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
             show(base, write_runs(base, results, params, {"device": device}, folder), folder)
+            said = verdict(base, params.calibrators, folder, None if explored else store.metrics_file(dataset))
         # beside the results, which are the same however many were fitted
         store.write_json(store.STATE / "fits" / folder.relative_to(store.DATA).with_suffix(".json"), fits)
+        for sentence in said:
+            print(f"{display_name(dataset, base.source)}: {sentence}")
 
 
 def main(

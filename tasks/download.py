@@ -5,11 +5,13 @@ They are put together beside that and take their place in one step, when all are
 
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from tasks.datasets import base, dataset_named
+from tasks.datasets import base, declared_set
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
 from tasks.protocol.store import downloads_folder, raw_folder, read_json, write_json
@@ -18,10 +20,13 @@ from tasks.simulation import simulate
 from tasks.sources.hub import INDEX, copy_files, fetch, revision_now
 
 
-def main(name: str) -> None:
-    """Download, simulate or copy the raw files of `name`, with `source.json` beside them."""
+def main(name: str) -> str | None:
+    """Download, simulate or copy the raw files of `name`, with `source.json` beside them.
+
+    One's own are read once, so that a mistake in them is found here; returns what differs from those of before.
+    """
     entry = load_params().dataset(name)
-    dataset = dataset_named(name, entry.reader, entry.options)
+    dataset, places = declared_set(name, entry), dict[str, str]()
     aside = downloads_folder(name)
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -33,32 +38,43 @@ def main(name: str) -> None:
             size = f"{entry.rows} rows, residual {entry.residual}, seed {entry.seed}"
             origin: dict[str, Any] | None = {"origin": f"simulated twin of {dataset.title}: {size}", "licence": None}
         elif entry.source == "files":
-            origin = {"origin": _own_files(name, Path(entry.path), dataset.files, aside)}
+            places = _own_files(Path(entry.path), dataset.files, aside)
+            origin = {"origin": ", ".join(places.values())}
         else:
             origin = _from_hub(name, dataset, entry.revision, aside)
+            places = {str(aside): str(origin and origin["origin"])}
         if origin is None:
-            return
+            return None
         about = {"dataset": name, "source": entry.source, "origin": "", "revision": None, "licence": dataset.licence}
         write_json(aside / INDEX, about | origin | {"files": _listed(aside)})
+        differs = _read(dataset, aside, places) if entry.preset is None else None
         shutil.rmtree(raw_folder(name), ignore_errors=True)
         aside.replace(raw_folder(name))
+        return differs
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _own_files(name: str, own: Path, wanted: tuple[str, ...], folder: Path) -> str:
-    """Copy one's own files into `folder`; returns their places. BadInput if one is not there."""
-    wanted = wanted or (own.name,)
-    if own.is_file() and wanted != (own.name,):
-        raise BadInput(f"{name}: path is the file {own}, but options name {', '.join(wanted)}; give their folder")
+def _own_files(own: Path, wanted: tuple[str, ...], folder: Path) -> dict[str, str]:
+    """Copy one's own files into `folder`; returns the place of each by that of its copy."""
     named = [own / path for path in wanted] if own.is_dir() else [own]
     for source in named:
-        if not source.is_file():
-            raise BadInput(
-                f"{name}: {source} is not there; mend its path in params.yaml, or put the file in that place"
-            )
         shutil.copyfile(source, folder / source.name)
-    return ", ".join(map(str, named))
+    return {str(folder / source.name): str(source) for source in named}
+
+
+def _read(dataset: base.Dataset, aside: Path, places: Mapping[str, str]) -> str | None:
+    """Read the files in `aside`, which come from `places`; what differs from those of before, if they are others."""
+    try:
+        now = dataset.read(aside)
+    except BadInput as error:
+        said = reduce(lambda text, place: text.replace(*place), places.items(), str(error))
+        raise BadInput(said) from None
+    with suppress(BadInput):  # nothing is there, or nothing that is read like this
+        before = read_json(raw_folder(dataset.name) / INDEX)["files"]
+        if before != (files := _listed(aside)) and [of["path"] for of in before] == [of["path"] for of in files]:
+            return base.what_differs(dataset.read(raw_folder(dataset.name)), now)
+    return None
 
 
 def _from_hub(name: str, dataset: base.Dataset, revision: str | None, folder: Path) -> dict[str, Any] | None:

@@ -19,6 +19,7 @@ from tasks.page.page import (
     facts_in_words,
     gates_of,
     html,
+    map_command,
     provenance_in_words,
     verdict_in_words,
 )
@@ -32,7 +33,6 @@ from tasks.tables.display import latex, shown
 from tasks.tables.runs import Runs
 
 SHOWN_ROWS = 200  # of a table in the Prefect UI
-FIGURES_FOLDER = REPORT / "figures"
 Drawn = list[tuple[Results, list[DrawnFigure]]]  # the figures of each data set, and what they were drawn from
 
 
@@ -50,13 +50,13 @@ def gather(params: Params, missing: list[str]) -> Runs:
 
 
 @task(task_run_name="{name}", cache_policy=NO_CACHE)
-def write_table(name: str, runs: Runs) -> pl.DataFrame:
+def write_table(name: str, runs: Runs, folder: Path = REPORT) -> pl.DataFrame:
     """Write one table as CSV (full precision), Markdown and LaTeX (rounded), and show it in the Prefect UI."""
     frame = TABLES[name](runs)
     table = shown(TABLES[name], frame)
-    write_whole(REPORT / f"{name}.csv", frame.write_csv)
+    write_whole(folder / f"{name}.csv", frame.write_csv)
     for ending, text in (("md", table.markdown()), ("tex", latex(table, frame.schema))):
-        write_text(REPORT / f"{name}.{ending}", text)
+        write_text(folder / f"{name}.{ending}", text)
     cut = f" The first {SHOWN_ROWS} of {table.rows} rows." if table.rows > SHOWN_ROWS else ""
     create_table_artifact(
         [dict(zip(table.columns, row, strict=True)) for row in table.texts[:SHOWN_ROWS]],
@@ -85,48 +85,54 @@ def draw(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
 
 
 @task(cache_policy=NO_CACHE)
-def write_figures(drawn: Drawn) -> None:
+def write_figures(drawn: Drawn, folder: Path = REPORT) -> None:
     """Write the rows behind each figure, of all data sets together, as CSV, and what `dvc plots` shows them in."""
     every = [(results.shown, figure) for results, figures in drawn for figure in figures]
     for key in dict.fromkeys(figure.key for _, figure in every):
         mine = [(shown, figure.rows) for shown, figure in every if figure.key == key]
         named = [rows.select(pl.lit(shown).alias("dataset"), pl.all()) for shown, rows in mine]
-        write_whole(FIGURES_FOLDER / f"{key}.csv", pl.concat(named).write_csv)
-    write_text(FIGURES_FOLDER / "dvc_plots.html", dvc_plots_page())
+        write_whole(folder / f"figures/{key}.csv", pl.concat(named).write_csv)
+    write_text(folder / "figures/dvc_plots.html", dvc_plots_page())
 
 
 @task(cache_policy=NO_CACHE)
-def write_paper_figures(drawn: Drawn) -> None:
+def write_paper_figures(drawn: Drawn, folder: Path = REPORT) -> None:
     """Write the paper's three figures from our data, each as SVG and PDF, and their captions."""
     figures = drawn_for("paper", [replace(results, drawn_under=DRAWN_IN_THE_PAPER) for results, _ in drawn])
-    write_text(FIGURES_FOLDER / "captions.md", "".join(f"**{figure.key}** {figure.caption}\n\n" for figure in figures))
+    place = folder / "figures"
+    write_text(place / "captions.md", "".join(f"**{figure.key}** {figure.caption}\n\n" for figure in figures))
     for figure in figures:
-        write_text(FIGURES_FOLDER / f"{figure.key}.svg", svg(figure.spec))
-        write_whole(FIGURES_FOLDER / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
+        write_text(place / f"{figure.key}.svg", svg(figure.spec))
+        write_whole(place / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
 
 
 @task(cache_policy=NO_CACHE)
-def write_page(runs: Runs, tables: dict[str, pl.DataFrame], drawn: Drawn, reasons: dict[str, str]) -> None:
+def write_page(
+    runs: Runs, tables: dict[str, pl.DataFrame], drawn: Drawn, reasons: dict[str, str], folder: Path = REPORT
+) -> None:
     """Write `index.html` and link it, and the headline, in words and in numbers for `dvc metrics`.
 
     `reasons` say why each data set that is missing has failed.
     """
     sentence = overview.headline_sentence(runs)
-    write_json(REPORT / "metrics.json", overview.headline(runs))
-    write_text(REPORT / "headline.txt", f"{sentence}\n")
+    write_json(folder / "metrics.json", overview.headline(runs))
+    write_text(folder / "headline.txt", f"{sentence}\n")
     names = [display_name(*row) for row in tables["overview"].select("dataset", "source").iter_rows()]
     first = tables["overview"].with_columns(dataset=pl.Series(names, dtype=pl.String))
     headline_figures = drawn_for("all data sets", first)
     for figure in headline_figures:
-        write_whole(FIGURES_FOLDER / f"{figure.key}.csv", figure.rows.write_csv)
-    write_text(FIGURES_FOLDER / "overview.svg", svg(picture(first)))
-    advice = dict(first.select("dataset", "advice").iter_rows())
+        write_whole(folder / f"figures/{figure.key}.csv", figure.rows.write_csv)
+    write_text(folder / "figures/overview.svg", svg(picture(first)))
+    words = {row["dataset"]: row for row in first.to_dicts()}
     data_sets, simulated = [], []
     for facts, (results, figures) in zip(runs.facts, drawn, strict=True):
-        answer, contract = advice.get(results.shown) or "", store.base_folder(results.name) / "contract.json"
+        said, contract = words.get(results.shown, {}), store.base_folder(results.name) / "contract.json"
         gates = [read_json(contract)] if contract.exists() else []  # of official files
         gates += read_json(store.runs_folder(results.name) / "gates.json")["gates"]
-        data_sets.append(DataSet(results.name, results.shown, gates_of(gates), answer, facts_in_words(facts), figures))
+        answers = said.get("advice") or "", said.get("remarks") or "", map_command(results.name, results.labels)
+        data_sets.append(
+            DataSet(results.name, results.shown, gates_of(gates), *answers, facts_in_words(facts), figures)
+        )
         simulated += [results.shown] if facts["source"] == "simulated" else []
     for name in runs.missing:
         kept = store.failed_gates_file(name)
@@ -140,6 +146,6 @@ def write_page(runs: Runs, tables: dict[str, pl.DataFrame], drawn: Drawn, reason
         simulated=simulated,
         provenance=provenance_in_words(runs.facts, commit=checkout.commit(), versions=manifest.versions()),
     )
-    place = REPORT / "index.html"
+    place = folder / "index.html"
     write_text(place, text)
     create_link_artifact(place.resolve().as_uri(), link_text=str(place), key="report", description="the report")

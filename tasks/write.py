@@ -12,15 +12,20 @@ from scipy.special import expit
 
 from tasks.calibrators import DRAWN_IN_THE_PAPER
 from tasks.expectations.check import violated
+from tasks.metrics.advice import in_words, numbers
 from tasks.metrics.registry import COMPARED
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import Params
 from tasks.protocol.results import Projected, ProjectedDecisions, display_name
-from tasks.protocol.store import Base, write_json, write_whole
+from tasks.protocol.store import Base, base_folder, read_json, read_parquet, write_json, write_whole
 from tasks.provenance.manifest import versions
 
 SCORED_ROWS = 50_000  # beyond this many test rows, scores.parquet holds a sample of them
 SIMPLEX_ROWS = 2000  # that simplex.parquet holds at most
+MEASURED = (  # what `dvc metrics` shows of a data set
+    *("accuracy", "commonest_label", "nll_correct_delta", "aurc_conf", "aurc_mrp"),
+    *("found_per_1000_conf", "found_per_1000_mrp"),
+)
 CURVE = ("label", "values", "rows", "fallback")
 
 
@@ -141,6 +146,17 @@ def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
     create_link_artifact(
         folder.resolve().as_uri(), link_text=f"{folder}/", key=f"files-{key}", description=f"{shown}: files"
     )
+
+
+@task(task_run_name="verdict/{base.name}", cache_policy=NO_CACHE)
+def verdict(base: Base, calibrators: tuple[str, ...], folder: Path, place: Path | None) -> list[str]:
+    """Return the verdict on the results in `folder` in words; its numbers go to `place`, if there is one."""
+    metrics = read_parquet(folder / "metrics.parquet").filter(pl.col("calibrator").is_in(calibrators))
+    intervals, facts = read_parquet(folder / "intervals.parquet"), read_json(base_folder(base.name) / "base.json")
+    (row,) = numbers(metrics, intervals, [facts]).iter_rows(named=True)
+    if place is not None:
+        write_json(place, {name: row[name] for name in MEASURED if row[name] is not None})
+    return in_words(row, intervals)
 
 
 @task(task_run_name="show gates/{base.name}", cache_policy=NO_CACHE)

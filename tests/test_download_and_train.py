@@ -14,6 +14,7 @@ import pytest
 import yaml
 from huggingface_hub import constants
 
+from flows import refresh
 from tasks import download, train
 from tasks.datasets import DATASETS
 from tasks.predictors import load_predictor
@@ -227,6 +228,34 @@ def own_pairs(*splits: str) -> dict[str, Any]:
     frame.with_columns(split=pl.Series(np.resize(splits, len(frame)))).write_csv("mine.csv")
     pairs = OWN_PAIRS["options"]["pairs"] | {"split": "split"}
     return OWN_PAIRS | {"split": {"by": "row"}, "options": {"labels": ["bad", "good"], "pairs": pairs}}
+
+
+def test_a_mistake_in_ones_own_file_is_found_where_it_lies_before_it_is_taken_and_what_differs_is_counted():
+    entry = own_pairs(*SPLITS)
+    declare("mine", **entry)
+    assert download.main("mine") is None
+    frame = pl.read_csv("mine.csv")
+    for changed, words in (
+        (
+            frame.with_columns(title=pl.when(pl.int_range(900) < 10).then(pl.lit("?")).otherwise("title")),
+            "10 of 900 rows",
+        ),
+        (frame.head(890), "10 of 890 rows are new, and 20 of before are gone"),
+        (frame.head(890).reverse().with_columns(more=1), "no row differs"),
+    ):
+        changed.write_csv("mine.csv")
+        assert words in str(download.main("mine"))
+    frame.drop("grade").write_csv("mine.csv")
+    with pytest.raises(BadInput, match=r"^mine\.csv has no column 'grade'; it has query, title, split"):
+        download.main("mine")
+    Path("mine.csv").unlink()
+    for wrong, words in (
+        (entry, "mine.csv is not there.* has .*params.yaml"),
+        (entry | {"reader": "csv"}, "'csv'; there are files"),
+    ):
+        declare("mine", **wrong)
+        with pytest.raises(BadInput, match=words):
+            refresh.main()  # before anything is started
 
 
 def test_decisions_are_the_argmax_of_the_saved_predictors_logits_their_rows_are_counted_and_come_again_to_the_byte():

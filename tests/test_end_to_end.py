@@ -124,7 +124,7 @@ def test_every_task_run_is_recorded_as_finished(project):
     # for each set a gate before, 4 fits, a projection, a gate after, a measurement, a comparison and alternatives for
     # each seed, intervals, a writing and a showing; then what the report gathers, its tables, the
     # drawing of each set, and the writing of figures, of those for papers and of the page
-    assert tasks == [("COMPLETED", 2 * (1 + 2 * (4 + 5) + 3) + 1 + len(TABLES) + 2 + 3)]
+    assert tasks == [("COMPLETED", 2 * (1 + 2 * (4 + 5) + 4) + 1 + len(TABLES) + 2 + 3)]
     assert flows == [("COMPLETED", 4)]
 
 
@@ -161,7 +161,18 @@ def test_a_stage_repeats_only_a_fit_that_rotted_to_the_same_bytes_and_a_choice_i
     for kept in (project / ".prefect/storage").glob("ts-1-*"):  # one of each data set
         content = kept.read_bytes()
         kept.write_bytes(content[:-40] + bytes([content[-40] ^ 1]) + content[-39:])
-    run(project, "-c", "from flows.reliability import main; main('wands'); main('wands', [2], ['ts'])")
+    report, commands = (project / "data/report/index.html").read_bytes(), "main('wands'); main('wands', [2], ['ts'])"
+    printed = run(
+        project,
+        "-c",
+        f"from flows import report\nfrom flows.reliability import main\n{commands}; report.main(['mine'])",
+    )
+    assert re.search(
+        r"^wands \(simulated\): Use the reliability: it predicts and ranks better\.$", printed, re.MULTILINE
+    )
+    assert set(pl.read_csv(project / "data/explored/report-mine/main.csv")["dataset"]) == {"mine"}
+    assert (project / "data/report/index.html").read_bytes() == report
+    assert read_json(project / "data/metrics/mine.json").keys() >= {"accuracy", "nll_correct_delta"}
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert read_json(fits / "runs/wands.json") == {"calibrators_fitted": 1, "calibrators_reused": 7}
     explored = pl.read_parquet(project / "data/explored/wands/metrics.parquet")
@@ -216,7 +227,7 @@ def test_changing_one_raw_file_reruns_that_set_and_the_report_alone(project, map
     watch_map(project, "test.parquet")
     printed = run(project, "flows.refresh")
     assert stages_run(printed) == {"download@mine", "train@mine", "reliability@mine", "report"}
-    assert re.search(r"^download@mine ran: mine\.csv: [0-9a-f]{8} → [0-9a-f]{8}$", printed, re.MULTILINE)
+    assert re.search(r"^download@mine ran: mine\.csv: \w{8} → \w{8} \(\d+ of 900 rows differ\)$", printed, re.MULTILINE)
     assert re.search(r"^train@mine ran: data/raw/mine/mine\.csv: \w{8} → \w{8}; data/raw/mine/source", printed, re.M)
     assert "3 of 7 stages were up to date" in printed
     assert re.search(r"^  mine\.nll_correct: \S+ → \S+$", printed, re.MULTILINE)
@@ -232,11 +243,11 @@ def test_a_set_that_fails_is_a_marked_hole_and_the_others_finish(project):
     printed = run(project, "flows.refresh", status=1)
     words = ("refresh: not all went well:", "the report marks what is missing", "mine (failed)")
     assert all(part in printed for part in (*words, "my_map: The map no longer holds for")), printed
-    assert re.search(r"^  train@mine: .*superb", printed, re.MULTILINE)
-    assert printed.count("Running stage 'train@mine'") == 1  # the same bytes would go in again
+    assert re.search(r"^  download@mine: mine\.csv, row 1, .*superb", printed, re.MULTILINE)
+    assert printed.count("Running stage 'download@mine'") == 1  # the same bytes would go in again
     assert artifacts(project)["map-my-map"].startswith("The map no longer holds")
     assert "Traceback" not in printed
     table = pl.read_csv(project / "data/report/main.csv")
     assert table["source"].to_list() == ["simulated", "simulated", "failed", "failed"]
     page = (project / "data/report/index.html").read_text()
-    assert re.search(r"This data set did not finish.</strong> train@mine: .*superb", page)
+    assert re.search(r"This data set did not finish.</strong> download@mine: .*superb", page)

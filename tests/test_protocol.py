@@ -3,13 +3,16 @@
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Callable
+from difflib import ndiff
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import polars as pl
 import pytest
+from dvc.utils.hydra import apply_overrides
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -235,6 +238,16 @@ def test_the_numbers_of_the_paper_are_the_default():
         params.dataset("wand")
     with pytest.raises(ValueError, match="frozen"):
         params.projection.knots = 9
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"), [("datasets.wands.rows=9000", 2), ("calibrators=[uncal,ts]", 4), ("projection.knots=9", 2)]
+)
+def test_an_experiment_of_dvc_changes_its_lines_of_params_yaml_and_no_other(tmp_path, change, lines):
+    copied = Path(shutil.copy(PARAMS, tmp_path))
+    apply_overrides(copied, [change])
+    compared = ndiff(PARAMS.read_text().splitlines(), copied.read_text().splitlines())
+    assert sum(line.startswith(("+", "-")) for line in compared) == lines
 
 
 def test_calibrators_are_compared_up_to_the_first_number_of_rows_that_is_not_there():

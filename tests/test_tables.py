@@ -5,6 +5,7 @@ each tolerance, and never judges simulated numbers.
 """
 
 import math
+import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -14,13 +15,14 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tasks.metrics.advice import KEEP, MIXED, UNKNOWN, USE, in_words, numbers
 from tasks.metrics.registry import COMPARED, ByLabel, Probabilities, Reliability, Simplex, View, metrics_of
 from tasks.page.page import verdict_in_words
 from tasks.projection.variants import variants_for
 from tasks.protocol.results import FAILED, display_name
 from tasks.tables import TABLES
 from tasks.tables.display import ShownTable, cell, escaped, latex, shown
-from tasks.tables.overview import KEEP, MIXED, UNKNOWN, USE, headline, headline_sentence, overview_table
+from tasks.tables.overview import headline, headline_sentence, overview_table
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 from tasks.tables.verdict import FOLDER, NOT_COMPARABLE, PLACE, printed, verdict_table
 from tasks.tables.verdict import TABLES as PAPER_TABLES
@@ -363,7 +365,8 @@ def overview_of(*sets: Made, missing: tuple[str, ...] = ()) -> list[dict]:
 
 
 def advice(of: Made) -> str:
-    return overview_of(of)[0]["advice"]
+    (row,) = overview_of(of)
+    return " ".join(filter(None, [row["advice"], row["remarks"]]))
 
 
 @pytest.mark.parametrize(
@@ -472,6 +475,23 @@ def test_recalibrating_is_called_clearly_better_only_where_its_interval_leaves_o
     row = (of.name, "simulated", "matrix", "nll_correct", "beside_mrp", -0.01, 0.01, -0.02, high, 0.01, 60)
     changed = replace(of, intervals=pl.concat([of.intervals, report_data.frame("intervals", row)]))
     assert ("matrix scaling is clearly better" in advice(changed)) == said
+
+
+@pytest.mark.parametrize("changes", [BETTER, PREDICTS, WORSE, UNKNOWABLE])
+def test_the_stage_of_a_data_set_ends_with_what_the_report_advises_and_its_numbers(changes):
+    of = with_changes(changes)
+    (row,), (ours,) = overview_of(of), numbers(of.metrics, of.intervals, [of.facts]).to_dicts()
+    assert {name: ours.get(name) for name in row} | {"advice": "", "remarks": ""} == row | {"advice": "", "remarks": ""}
+    assert in_words(ours, of.intervals)[0] == row["advice"]
+
+
+@pytest.mark.parametrize(("share", "words"), [(-0.03, ""), (-0.01, "hardly better"), (0.01, "no better")])
+def test_a_base_predictor_that_is_hardly_better_than_the_commonest_label_is_named(share, words):
+    of = SHOP()
+    commonest = round(1000 * (of.facts["accuracy"]["test"] + share))
+    facts = of.facts | {"class_counts": {"test": [1000 - commonest, commonest]}}
+    said = re.findall(r"The base predictor is ([a-z ]+) than always deciding", advice(replace(of, facts=facts)))
+    assert said == [words] * bool(words)
 
 
 def words(*sets: Made, missing: tuple[str, ...] = ()) -> list[str]:

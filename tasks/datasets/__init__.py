@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -10,11 +11,13 @@ from tasks.datasets import alloprof_rerank, amazon_esci, esci_rerank_us, files, 
 from tasks.datasets.base import Dataset, Judged
 from tasks.datasets.own import FilesOptions, HubOptions, OwnOptions
 from tasks.protocol.errors import BadInput, mistakes
+from tasks.protocol.params import DatasetParams
 
 DATASETS: dict[str, Dataset] = {
     each.DATASET.name: each.DATASET
     for each in (amazon_esci, mslr_web10k, alloprof_rerank, esci_rerank_us, wands, scidocs)
 }
+MOST_LISTED = 10  # files of a folder that a message names
 OWN: dict[str, tuple[type[OwnOptions], Callable[..., Judged]]] = {  # reader of one's own sets -> options, `read`
     "files": (FilesOptions, files.read),
     "hub": (HubOptions, hub.read),
@@ -43,3 +46,27 @@ def dataset_named(name: str, reader: str | None, options: Mapping[str, Any]) -> 
     about = chosen.model_dump(include={"domain", "task", "labels", "licence"})
     origin = chosen.raw if isinstance(chosen, FilesOptions | HubOptions) else {}
     return Dataset(name, chosen.title or name, read=partial(read, chosen=chosen), **about, **origin)
+
+
+def declared_set(name: str, entry: DatasetParams) -> Dataset:
+    """The data set that an entry of params.yaml declares.
+
+    Raises:
+        BadInput: there is no such reader, an option is wrong, or a file is not there; it lists what is.
+    """
+    dataset, path = dataset_named(name, entry.reader, entry.options), Path(entry.path)
+    if entry.source != "files":
+        return dataset
+    if path.is_file() and dataset.files and dataset.files != (path.name,):
+        others = ", ".join(dataset.files)
+        raise BadInput(f"{name}: path is the file {path}, but options name {others}; give their folder")
+    for wanted in [path / file for file in dataset.files or (path.name,)] if path.is_dir() else [path]:
+        if not wanted.is_file():
+            folder = next(above for above in wanted.absolute().parents if above.is_dir())
+            there = sorted(beside.name for beside in folder.iterdir())
+            more = f" and {len(there) - MOST_LISTED} more" if len(there) > MOST_LISTED else ""
+            raise BadInput(
+                f"{name}: {wanted} is not there; mend its path in params.yaml, or put the file in that place. "
+                f"{folder} has {', '.join(there[:MOST_LISTED]) or 'nothing'}{more}"
+            )
+    return dataset

@@ -5,6 +5,7 @@ repository holds fewer rows than a draw asks for (a twin, a cut mirror), what it
 proportion, so that no draw takes from another's rows.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -57,6 +58,15 @@ class Dataset(NamedTuple):
     member_seed: int = 0  # of the first base predictor
     passes: int | None = None  # of the linear base predictor over the rows; None: as that of other sets
     terms: int | None = None  # most words and word pairs that count; None: as in other sets
+
+
+def what_differs(before: Judged, now: Judged) -> str:
+    """How many rows `now` are others than `before`, in words; their order and their names count for nothing."""
+    rows = [Counter(of.pairs.select(pl.exclude("pair")).hash_rows()) for of in (now, before)]
+    new, gone, size = (rows[0] - rows[1]).total(), (rows[1] - rows[0]).total(), f"{len(now.pairs):,}"
+    if new == gone:
+        return f"{new:,} of {size} rows differ" if new else "no row differs in what is read of it"
+    return f"{new:,} of {size} rows are new, and {gone:,} of before are gone"
 
 
 def from_repository(draw: Draw, group: str, text: Mapping[str, str] | None = None) -> Callable[[Path], Judged]:

@@ -3,7 +3,10 @@
 And numbers and records as the sentences, short facts and rows that a person reads there.
 """
 
+import csv
+import io
 import json
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,10 +19,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from tasks.figures.figure import DARK, FONT, LIGHT, DrawnFigure
+from tasks.metrics.advice import KEEP, MIXED, UNKNOWN, USE
 from tasks.protocol.results import FAILED, display_name
+from tasks.protocol.store import base_folder
 from tasks.tables import TABLES
 from tasks.tables.display import shown
-from tasks.tables.overview import KEEP, MIXED, UNKNOWN, USE
+from tasks.tables.overview import HEADS
 
 HERE = Path(__file__).parent
 TEMPLATES = Environment(
@@ -31,6 +36,7 @@ ANSWERS = {  # what a group of data sets is told, and in which words
     KEEP: "Keep your confidence on",
     UNKNOWN: "There are too few test groups to tell on",
 }
+MOST_LISTED = 3  # data sets that are named where the same is said of all
 LIBRARIES = ("python", "torch", "polars", "prefect", "dvc", "great-expectations")
 
 
@@ -41,6 +47,8 @@ class DataSet(NamedTuple):
     shown: str  # `wands (simulated)`
     gates: Sequence[Mapping[str, Any]]  # of `gates_of`
     advice: str = ""
+    remarks: str = ""  # on the advice
+    command: str = ""  # that makes a map of its predictions
     facts: Mapping[str, str] = MappingProxyType({})  # what to know before reading on, by what it is
     figures: Sequence[DrawnFigure] = ()
     failed: str = ""
@@ -53,7 +61,7 @@ def html(tables: Mapping[str, pl.DataFrame], data_sets: Sequence[DataSet], **par
     names of those `simulated`, and the `provenance` by what it is.
     """
     listed = [(table.place, shown(table, tables[key])) for key, table in TABLES.items()]
-    return rendered("page.html.jinja", parts, data_sets=data_sets, tables=listed)
+    return rendered("page.html.jinja", parts, data_sets=data_sets, tables=listed, heads=HEADS)
 
 
 def rendered(template: str, *parts: Mapping[str, Any], **more: Any) -> str:
@@ -96,7 +104,10 @@ def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
     answers = []
     for answer, words in ANSWERS.items():
         names = finished.filter(pl.col("advice").str.starts_with(answer))["dataset"].to_list()
-        answers += [f"{words} {_listed(names)} ({len(names)} of {len(finished)})."] if names else []
+        several = f"{_listed(names)} ({len(names)} of {len(finished)})" if names else ""
+        if len(names) == len(finished) > MOST_LISTED:
+            several = f"all {len(names)} data sets ({'+'.join(finished['source'].unique(maintain_order=True))})"
+        answers += [f"{words} {several}."] if names else []
     answers = answers or ["No interval was computed, so nothing can be advised."]
     failed = overview.filter(source=FAILED)["dataset"].unique(maintain_order=True).to_list()
     holes = [f"What is said here is said without {_listed(failed)}."] if failed else []
@@ -104,20 +115,23 @@ def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
 
 
 def _gains(finished: pl.DataFrame) -> list[str]:
-    """By how much, where it helps: what reviews find."""
-    more = (pl.col("found_per_1000_mrp") - pl.col("found_per_1000_conf")).alias("more")
-    helped = finished.filter(pl.col("advice").str.starts_with(USE)).with_columns(more)
-    helped = helped.filter(pl.col("more").is_not_null()).sort("more")
-    if helped.is_empty():
-        return []
-    least, most = (f"{round(helped['more'][end]):+}" for end in (0, -1))
-    span = least if least == most else f"{least} to {most}"
+    """On how many sets reviews surely find more, where it helps."""
+    helped = finished.filter(pl.col("advice").str.starts_with(USE)).drop_nulls("found_per_1000_mrp")
     certain = int((helped["found_per_1000_low"] > 0).sum())
-    return [
-        f"Where it helps, the errors that 1,000 reviews of the least reliable 30% of decisions find change by {span} "
-        f"(most on {helped['dataset'][-1]}); on {certain} of {len(helped)} the 95% interval of that change lies above "
-        "zero. No label and no probability has changed."
-    ]
+    said = (
+        f"On {certain} of {len(helped)} of them reviews of the least reliable 30% surely find more errors than by the "
+    )
+    return (
+        [f"{said}confidence; the table says how many. No label and no probability has changed."] if len(helped) else []
+    )
+
+
+def map_command(dataset: str, labels: Sequence[str]) -> str:
+    """Return the command that makes a reliability map of the logits of a data set."""
+    csv.writer(named := io.StringIO(), lineterminator="").writerow(labels)
+    options = {"predictions": base_folder(dataset) / "logits.parquet", "group": "group", "labels": named.getvalue()}
+    given = [f"--{option} {shlex.quote(str(value))}" for option, value in options.items()]
+    return f"python -m flows.rerank fit {' '.join(given)} --out {shlex.quote(f'{dataset}.json')}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -157,6 +157,8 @@ class DatasetParams(_Frozen):
     @model_validator(mode="after")
     def _consistent(self) -> "DatasetParams":
         own = self.reader in OWN_READERS
+        if self.reader and not own and self.preset is None:
+            raise ValueError(f"no reader of your own is {self.reader!r}; there are {', '.join(OWN_READERS)}")
         if own == (self.preset is not None):
             raise ValueError("`preset: paper` is for the paper's sets, and they need it; readers of your own have none")
         if self.preset and (self.split or self.options or self.class_weight != "none"):

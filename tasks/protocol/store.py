@@ -47,6 +47,11 @@ def manifest_file(dataset: str, stage: str) -> Path:
     return DATA / "manifests" / dataset / f"{stage}.json"
 
 
+def metrics_file(dataset: str) -> Path:
+    """Return the file of the numbers of a data set that `dvc metrics` shows."""
+    return DATA / "metrics" / f"{dataset}.json"
+
+
 def failed_gates_file(dataset: str) -> Path:
     """Return the file of the gates that the last run of a data set reached, where one of them failed.
 

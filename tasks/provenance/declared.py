@@ -60,7 +60,7 @@ def declared(name: str) -> Declared:
     stage = stages[kind].get("do", stages[kind])
     reads = [Path(filled(path)) for path in stage["deps"]]
     manifest = manifest_file(key, kind)
-    options = [out if isinstance(out, dict) else {out: {}} for out in stage["outs"]]
+    options = [out if isinstance(out, dict) else {out: {}} for out in (*stage["outs"], *stage.get("metrics", []))]
     writes = {Path(filled(path)): how for out in options for path, how in out.items()}
     code = tuple(path for path in reads if path.parts[0] in CODE)
     dotted = map(filled, stage.get("params", []))

@@ -58,10 +58,11 @@ def read_record(stage: str) -> Record | None:
 
 
 @contextmanager
-def stage_run(name: str) -> Iterator[None]:
+def stage_run(name: str) -> Iterator[Record]:
     """Run the stage `name` inside: hold its lock, and hash what it reads before and after; then write its manifest.
 
-    `data/.state/stages/` keeps why it ran and how it went: running, finished or failed, and the reason.
+    `data/.state/stages/` keeps its record, which is given: why it ran, and how it went (running, finished or failed,
+    and the reason).
 
     Raises:
         BadInput: an input, a parameter or the code was changed meanwhile; DVC would take the results for the new one's.
@@ -79,7 +80,7 @@ def stage_run(name: str) -> Iterator[None]:
                 last = manifest.read_manifest(last_manifest_file(name))
             record.why = manifest.why(last, before)
             record.write()
-            yield
+            yield record
             made = manifest.manifest_now(declared(name))
             if changed := "; ".join(manifest.changes(before, made)):
                 what = f"{changed}: that, of its files and params.yaml, changed while {name} was running"
@@ -109,12 +110,17 @@ def _remove_outputs(stage: Declared) -> None:
             path.unlink(missing_ok=True)
 
 
-def as_stage(kind: str, work: Callable[[str], object]) -> None:
-    """Run `work` on the data set that the command line names, as the stage `kind` of DVC; ends as `command` does."""
+def as_stage(kind: str, work: Callable[[str], str | None]) -> None:
+    """Run `work` on the data set that the command line names, as the stage `kind` of DVC; ends as `command` does.
+
+    What `work` returns is said, and stands behind why it ran.
+    """
 
     def stage(dataset: Annotated[str, typer.Argument(help="A key of `datasets` in params.yaml.")]) -> None:
-        with stage_run(f"{kind}@{dataset}"):
-            work(dataset)
+        with stage_run(f"{kind}@{dataset}") as record:
+            if said := work(dataset):
+                record.why += f" ({said})"
+                print(f"{dataset}: {said}")
 
     command(stage, kind)
 

@@ -9,25 +9,34 @@ from typing import Any
 
 import polars as pl
 
-from tasks.metrics.intervals import BETTER, NOT_CERTAIN, WORSE, found_per_1000, sign_of, together
+from tasks.metrics.advice import MIXED, USE, answer, numbers, remarks
+from tasks.metrics.intervals import BETTER, WORSE, sign_of
 from tasks.metrics.registry import COMPARED, METRICS
 from tasks.protocol.results import AVERAGE, FAILED, display_name
 from tasks.tables import ours, paper
-from tasks.tables.runs import KEYS, NUMBER, PAPER_DATASETS, TEXT, Runs, finished, table, values
+from tasks.tables.runs import NUMBER, PAPER_DATASETS, TEXT, Runs, finished, table
 
-KEPT_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
 AS_WELL, OF_THE_GAIN = 0.001, 0.1  # how far behind MRP a cheaper way may be: so much, and that share of what MRP gains
 BASE = "ts"  # what MRP stands on where it is held against recalibration
-USE, KEEP, MIXED, UNKNOWN = "Use the reliability", "Keep your confidence", "Mixed", "Too few test groups to tell"
-RANKS = ("aupr_error", "aurc")
 JUDGED = {key: METRICS[key].title for key in ("nll_correct", "aurc")}  # what a cheaper way has to reach: lower
 UNMEASURED = [None] * len(JUDGED)
-NUMBERS = (
-    *("accuracy", "nll_correct_delta", "low", "high", "aurc_conf", "aurc_mrp"),
-    *("found_per_1000_conf", "found_per_1000_mrp", "found_per_1000_low", "found_per_1000_high"),
-    *("label_spread_pp", "random_p95_pp"),
+HEADS = {  # of the columns that the page shows, numbers first; the CSV has more
+    "dataset": "data set",
+    "found_per_1000_conf": "errors found in 1,000 reviews, by confidence",
+    "found_per_1000_mrp": "by reliability",
+    "found_per_1000_low": "more, at least",
+    "found_per_1000_high": "more, at most",
+    "nll_correct_delta": "change of the log loss",
+    "low": "at least",
+    "high": "at most",
+    "accuracy": "right decisions",
+    "commonest_label": "right by the commonest label",
+    "advice": "what to do",
+}
+OTHERS = ("aurc_conf", "aurc_mrp", "label_spread_pp", "random_p95_pp")
+SCHEMA = pl.Schema(
+    dict.fromkeys((*HEADS, *OTHERS), NUMBER) | dict.fromkeys(("dataset", "advice", "remarks", "source"), TEXT)
 )
-SCHEMA = pl.Schema({"dataset": TEXT, "advice": TEXT} | dict.fromkeys(NUMBERS, NUMBER) | {"source": TEXT})
 COVERS = (
     "The change is the mean over the calibrators that ran. The interval covers the drawing of test groups, given the "
     "fits of the protocol seeds; it covers neither other training and validation rows nor other data sets."
@@ -37,9 +46,8 @@ COVERS = (
 @table(
     "overview",
     "Does reranking by reliability help, by how much, and what to do.",
-    "Means over calibrators and protocol seeds; low to high is the 95% interval of the change of the correctness NLL. "
-    "Errors found per 1,000 reviews are those where the least reliable 30% of decisions are reviewed, with the "
-    "interval of their change. To rank better is by AUPR-Error or by AURC. Advice rests on 95% intervals and on "
+    "Means over calibrators and protocol seeds, with 95% intervals of the changes. Errors are found among the least "
+    "reliable 30% of decisions; the log loss is that of being right (correctness NLL). To rank better is by AUPR-Error or by AURC. Advice rests on 95% intervals and on "
     "p-values corrected over data sets (Holm). What does as well is, in NLL and in AURC, at most .001 and a tenth of "
     "MRP's gain behind it; clearly better is what has a 95% interval of the difference in NLL that leaves out 0.",
     place="first",
@@ -52,68 +60,28 @@ def overview_table(runs: Runs) -> pl.DataFrame:
     95% and not corrected over data sets, as the advice is. The label spread stands beside the 95th percentile of
     shuffled labels, in percentage points.
     """
-    rows, changes = _measured(runs), runs.intervals.filter(calibrator=AVERAGE, quantity="delta")
-    for metric, prefix in (("nll_correct", ""), ("selacc_70", "kept_")):
-        bounds = changes.filter(metric=metric).select("dataset", pl.col("value", "low", "high").name.prefix(prefix))
-        rows = rows.join(bounds, on="dataset", how="left", maintain_order="left")
-    advice = pl.col("dataset").replace_strict(_advice(runs), default=None, return_dtype=TEXT)
-    rows = _with_reviews(rows.with_columns(n=runs.test_rows(), advice=advice))
-    no_more = (pl.col("found_per_1000_mrp") - pl.col("found_per_1000_conf")).abs() < 1
-    warned = pl.when(pl.col("advice").str.starts_with(USE) & no_more).then(
-        pl.col("advice") + pl.lit(" Where 30% are reviewed, it finds no more errors.")
+    rows = numbers(runs.rows(own=True), runs.intervals, runs.facts)
+    advice, as_well = _advice(runs)
+    for row in rows.iter_rows(named=True):
+        as_well.setdefault(row["dataset"], []).extend(remarks(advice.get(row["dataset"], ""), row))
+    words = {"advice": advice, "remarks": {name: " ".join(sentences) for name, sentences in as_well.items()}}
+    of_set = pl.col("dataset")
+    rows = rows.with_columns(
+        of_set.replace_strict(of, default=None, return_dtype=TEXT).alias(name) for name, of in words.items()
     )
-    rows = rows.with_columns(advice=warned.otherwise("advice"), nll_correct_delta="value")
     return finished(rows.select(SCHEMA.names()), runs, own=True)
 
 
-def _measured(runs: Runs) -> pl.DataFrame:
-    """Means over seeds, then over calibrators."""
-    wanted = {
-        "accuracy": values("confidence", "accuracy"),
-        "aurc_conf": values("confidence", "aurc"),
-        "aurc_mrp": values("mrp", "aurc"),
-        "kept_conf": values("confidence", "selacc_70"),
-        "kept_mrp": values("mrp", "selacc_70"),
-        "label_spread_pp": 100 * values("confidence", "label_spread"),
-        "random_p95_pp": 100 * values("confidence", "label_spread_null_p95"),
-    }
-    means = {name: of_seeds.mean() for name, of_seeds in wanted.items()}
-    cells = runs.rows(own=True).group_by(*KEYS, maintain_order=True).agg(**means)
-    return cells.group_by("dataset", "source", maintain_order=True).agg(pl.col(*wanted).fill_nan(None).mean())
-
-
-def _with_reviews(rows: pl.DataFrame) -> pl.DataFrame:
-    """With the errors among the n rows that are left when 7 tenths, rounded up, are kept, for each 1,000 of them."""
-    n, kept = pl.col("n"), (KEPT_TENTHS * pl.col("n") + 9) // 10  # as many as selacc_70 keeps
-    errors, reviews = (1 - pl.col("accuracy")) * n, pl.when(n > kept).then(n - kept)
-    columns = {way: found_per_1000(errors, (1 - pl.col(f"kept_{way}")) * kept, reviews) for way in ("conf", "mrp")}
-    columns |= {end: found_per_1000(pl.col(f"kept_{end}") * kept, 0, reviews) for end in ("low", "high")}
-    return rows.with_columns(number.alias(f"found_per_1000_{name}") for name, number in columns.items())
-
-
-def _advice(runs: Runs) -> dict[str, str]:
-    """What to do with each data set, by its intervals, and what does as well."""
-    others, advice = [paper.ablation_by_dataset(runs), ours.rivals_table(runs)], {}
+def _advice(runs: Runs) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """What to do with each data set, by its intervals corrected over data sets, and what does as well."""
+    others, advice, as_well = [paper.ablation_by_dataset(runs), ours.rivals_table(runs)], {}, {}
     for (dataset,), rows in judged(runs).group_by("dataset", maintain_order=True):
-        answer = _answer(rows.filter(pl.col("low").is_not_null()))
+        name = str(dataset)
+        advice[name] = answer(dict(rows.drop_nulls("low").select("metric", "sign").iter_rows()))
         better = _better(runs.intervals.filter(dataset=dataset, quantity="beside_mrp"))
-        as_well = _as_well(better, *(table.filter(dataset=dataset) for table in others))
-        advice[str(dataset)] = " ".join([f"{answer}.", *(as_well if answer.startswith((USE, MIXED)) else [])])
-    return advice
-
-
-def _answer(changes: pl.DataFrame) -> str:
-    """By the correctness NLL, and by the two metrics that rank, each corrected over data sets."""
-    signs = dict(changes.select("metric", "sign").iter_rows())
-    if "nll_correct" not in signs:
-        return UNKNOWN
-    predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS if metric in signs)
-    if predicts == ranks == BETTER:
-        return f"{USE}: it predicts and ranks better"
-    if predicts == ranks == NOT_CERTAIN:
-        return f"{KEEP}: nothing is certain to change"
-    answer = KEEP if {predicts, ranks} <= {WORSE, NOT_CERTAIN} else MIXED
-    return f"{answer}: the reliability predicts {predicts} and ranks {ranks}"
+        if advice[name].startswith((USE, MIXED)):
+            as_well[name] = list(_as_well(better, *(table.filter(dataset=dataset) for table in others)))
+    return advice, as_well
 
 
 def _better(changes: pl.DataFrame) -> bool:
