@@ -14,7 +14,7 @@ from typing import Any
 from tasks.datasets import base, declared_set
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
-from tasks.protocol.store import downloads_folder, raw_folder, read_json, write_json
+from tasks.protocol.store import raw_folder, read_json, write_json
 from tasks.provenance import manifest, stage
 from tasks.simulation import simulate
 from tasks.sources.hub import INDEX, copy_files, fetch, revision_now
@@ -27,7 +27,7 @@ def main(name: str) -> str | None:
     """
     entry = load_params().dataset(name)
     dataset, places = declared_set(name, entry), dict[str, str]()
-    aside = downloads_folder(name)
+    aside = raw_folder(f".{name}.partial")  # beside their place, so that one step moves them there wherever that is
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
     try:
@@ -78,10 +78,7 @@ def _read(dataset: base.Dataset, aside: Path, places: Mapping[str, str]) -> str 
 
 
 def _from_hub(name: str, dataset: base.Dataset, revision: str | None, folder: Path) -> dict[str, Any] | None:
-    """Fill `folder` from DATA_MIRROR, where that is set, or else from the hub; None where that revision is there.
-
-    BadInput where the hub shows another revision than the one that is there, and nobody said which one is meant.
-    """
+    """Fill `folder` from DATA_MIRROR, or else from the hub; None where that revision is there already."""
     assert dataset.repository is not None
     repository = dataset.repository._replace(revision=revision or dataset.repository.revision)
     if mirror := os.environ.get("DATA_MIRROR"):
@@ -115,7 +112,6 @@ def _from_hub(name: str, dataset: base.Dataset, revision: str | None, folder: Pa
 
 
 def _listed(folder: Path) -> list[dict[str, Any]]:
-    """The path, size and SHA-256 of each raw file."""
     files = {Path(path).relative_to(folder).as_posix(): file for path, file in manifest.hashed([folder]).items()}
     return [{"path": path, **file.model_dump()} for path, file in files.items() if path != INDEX]
 

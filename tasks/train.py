@@ -160,7 +160,6 @@ def _decisions(logits: np.ndarray, part: pl.DataFrame) -> FixedDecisions:
 
 
 def _counted(dataset: base.Dataset, parts: Parts) -> dict[str, dict[str, Any]]:
-    """The rows, groups and classes of each split, which are also logged."""
     groups = {split: part["group"].n_unique() for split, part in parts.items()}
     counts = {split: np.bincount(part["label"], minlength=len(dataset.labels)) for split, part in parts.items()}
     for split, classes in counts.items():

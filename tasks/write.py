@@ -35,7 +35,6 @@ def sampled(n: int, most: int) -> np.ndarray:
 
 
 def _decided(seed: Projected, rows: ProjectedDecisions, test: FixedDecisions, kept: np.ndarray) -> dict[str, Any]:
-    """The columns of both samples below."""
     return {
         "row": kept,
         "group": test.group[kept].tolist(),

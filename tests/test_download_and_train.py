@@ -21,7 +21,7 @@ from tasks.predictors import load_predictor
 from tasks.protocol.decisions import decide
 from tasks.protocol.errors import BadInput
 from tasks.protocol.splits import SPLITS
-from tasks.protocol.store import base_folder, downloads_folder, raw_folder, read_base, read_json
+from tasks.protocol.store import base_folder, raw_folder, read_base, read_json
 from tasks.simulation import simulate
 from tests.project_copy import OWN_PAIRS, ROOT, edit_params, write_own_pairs
 
@@ -210,7 +210,7 @@ def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(se
         download.main("scidocs")
     assert "\n" not in str(error.value)
     assert [path.name for path in raw_folder("scidocs").rglob("*")] == ["of_before.csv"]
-    assert not downloads_folder("scidocs").exists()
+    assert not raw_folder(".scidocs.partial").exists()
 
 
 @pytest.mark.parametrize("entry", [SCIDOCS | {"reader": "nowhere"}, OWN_PAIRS | {"path": "nowhere"}])

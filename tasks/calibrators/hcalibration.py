@@ -49,7 +49,9 @@ def fit_hcal(
     The objective as published: the mean absolute moving average of the residuals of all events, sorted by probability,
     of the rows whose label is not k, averaged over the k that leave rows. The window is at most a fifth of the events.
     With K = 2 such rows have one label only, and the loss is flat before calibration is reached: the mapping then
-    corrects too little, as the paper's h-cal does on its binary sets and on no other.
+    corrects too little, as the paper's h-cal does on its binary sets and on no other. Adam moves the logarithms of the
+    factors, from 0. The seed draws the batches, where there are several. The authors' weight of the loss, 1e5, is
+    nothing that Adam would feel.
     """
     settings, labels = settings or HCalibrationSettings(), np.asarray(labels)
     surprise = np.ascontiguousarray(-floored(logits))  # its events are read row by row

@@ -2,8 +2,9 @@
 
 They see each label apart, so they can remove a label-wise residual themselves, at the price of other decisions. A
 weak ridge pulls them towards temperature scaling, where the search starts, so the loss on their rows is never above
-that of temperature scaling. It decides only where the rows are silent: a label that they do not hold gets some 1e-5,
-and not 0. The logits are measured in units of their spread, so their scale does not matter.
+that of temperature scaling. It decides only where the rows are silent: a label that they do not hold gets the small
+probability at which ridge and loss balance (some 1e-5), and not 0. The logits are measured in units of their spread, so
+their scale does not matter.
 """
 
 from typing import Annotated
@@ -41,7 +42,6 @@ def fit_vector(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
 
 
 def _fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, seed: int) -> Matrix:
-    """Fit the bias and the weights that are `free (K, K)` bool; the other weights are 0."""
     unit = typical_spread(logits)
     features = np.vstack([(centred(logits) / unit).T, np.ones(len(labels))])  # the last one for the bias
     same = fit_temperature(logits, labels, seed=seed).beta * unit
@@ -109,6 +109,9 @@ def centred(logits: np.ndarray) -> np.ndarray:
 
 
 def typical_spread(logits: np.ndarray) -> float:
-    """Map logits `(n, K)` to the median over rows of largest minus smallest, > 0; 1 where every row is flat."""
+    """Map logits `(n, K)` to the median over rows of largest minus smallest, > 0; 1 if no row tells its labels apart.
+
+    The median, so that a few saturated rows do not set the scale; rows of equal logits do not count.
+    """
     spread = np.ptp(np.asarray(logits, dtype=np.float64), axis=1)
     return float(np.median(spread[spread > 0])) if spread.any() else 1.0

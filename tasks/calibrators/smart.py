@@ -101,7 +101,7 @@ def _summed_loss(
 
 
 def first_parameters(seed: int) -> np.ndarray:
-    """Return the start that `seed` draws: uniform within 1 / sqrt(inputs of the layer), as PyTorch's."""
+    """Return a start: uniform within 1 / sqrt(inputs of the layer), PyTorch's default, which they used."""
     reach = np.repeat([1.0, 1 / np.sqrt(HIDDEN)], [2 * HIDDEN, HIDDEN**2 + 2 * HIDDEN + 1])
     return np.random.default_rng(seed).uniform(-reach, reach)
 

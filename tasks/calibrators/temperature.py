@@ -27,11 +27,13 @@ class Temperature(Value, kind="temperature"):
 def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Temperature:  # noqa: ARG001 - exact
     """Map logits `(n, K)` and labels `(n,)` 0..K-1 to the beta that minimises the mean log loss on these rows.
 
-    The loss is convex in beta (not in the temperature), so the optimum is the root of its derivative. Gradient steps
-    on the temperature, as first published, stop short of an optimum that is far from their start, and can even end at
-    a negative temperature. Where the derivative has one sign between the bounds, a bound is the answer: the lower one
-    for logits that tell nothing or the contrary, the upper one where every row is right. Logits that are equal within
-    each row say nothing about beta, which is then 1.
+    The loss is convex in beta (not in the temperature), so the optimum is the root of its derivative, and Newton's
+    method, kept within a bracket, reaches it. Gradient steps on the temperature, as first published, stop short of an
+    optimum that is far from their start, and can even end at a negative temperature.
+
+    Where the derivative has one sign between the bounds, that bound is the answer: the lower one for logits that tell
+    nothing or the contrary, the upper one where every row is right. Logits that are equal within each row say
+    nothing about beta, which is then 1.
     """
     logits = np.asarray(logits, dtype=np.float64)
     gaps = logits - np.take_along_axis(logits, np.asarray(labels)[:, None], axis=1)  # to the true label's logit

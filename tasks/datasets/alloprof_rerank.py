@@ -1,6 +1,5 @@
 """Alloprof-Rerank: questions of pupils and pages that may answer them, in French."""
 
-import numpy as np
 import polars as pl
 
 from tasks.datasets import base, raw
@@ -14,9 +13,9 @@ def draw(rows: raw.OpenedRepository) -> dict[str, pl.DataFrame]:
     """Every judged pair that has both texts, 60 / 20 / 20 % by query, the rows of each split in an order of its own."""
     kinds = dict.fromkeys(("query-id", "corpus-id"), "text or number") | {"score": "integer"}
     qrels = rows("test", "default").frame(kinds, LABELS, label="score")
+    parts = base.by_query(base.with_texts(qrels, rows), SEED).items()
     return {
-        split: frame[np.random.default_rng(SEED + place).permutation(len(frame))]
-        for place, (split, frame) in enumerate(base.by_query(base.with_texts(qrels, rows), SEED).items(), start=1)
+        split: base.shuffled(frame, SEED + place, len(frame))[0] for place, (split, frame) in enumerate(parts, start=1)
     }
 
 

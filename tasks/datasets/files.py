@@ -54,7 +54,6 @@ def read_svmlight(path: Path, width: int) -> pl.DataFrame:
 
 
 def _rows(path: Path, lines: pl.DataFrame, width: int) -> pl.DataFrame:
-    """ROW, `label`, `group`, `features` of some lines."""
     tokens = pl.col("tokens").list
     rows = lines.select(ROW, tokens=pl.col("line").str.extract_all(r"\S+")).select(
         ROW, label=tokens.get(0), group=tokens.get(1, null_on_oob=True), feature=tokens.slice(2)

@@ -70,7 +70,6 @@ def read_saved_logits(path: Path) -> tuple[pl.DataFrame, ...]:
 
 
 def _of_arrays(path: Path) -> list[Part]:
-    """The parts of a `.npz` file."""
     if not zipfile.is_zipfile(path):
         raise BadInput(f"{path} is not a whole .npz file (no list of its arrays at its end); {FETCH}")
     try:
@@ -97,7 +96,6 @@ def _of_arrays(path: Path) -> list[Part]:
 
 
 def _of_columns(path: Path) -> list[Part]:
-    """The parts of a parquet file."""
     with parsing(path, PARQUET, FETCH):
         frame = pl.read_parquet(opened(path)).with_row_index(ROW, offset=1)
     require(path, frame.columns, ("split", "label", "logits"))
@@ -158,7 +156,6 @@ def _check(part: Part, beside: Part) -> None:
 
 
 def _frame(part: Part, member: int) -> pl.DataFrame:
-    """The rows of a part with the logits of one member."""
     columns = {
         "group": pl.Series(part.groups.tolist()).cast(pl.String),
         "label": part.labels.astype(np.int8),

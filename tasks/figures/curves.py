@@ -135,7 +135,6 @@ def histogram(confidence: pl.Series, lowest: float) -> Rows:
 
 
 def _headed(label: str, curves: Rows, test_rows: int) -> str:
-    """The heading of a panel, a line for each thing that it says."""
     fit = sorted({curve["rows"] for curve in curves})
     span = f"{fit[0]:,}" if len(fit) == 1 else f"{fit[0]:,} to {fit[-1]:,}"
     kept, fallbacks = "", [curve["fallback"] for curve in curves]

@@ -146,7 +146,7 @@ class Results:
     @cached_property
     def calibrators(self) -> list[str]:
         """Return those that were asked for: neither rivals nor alternatives."""
-        return [str(name) for name in self.scores["calibrator"].unique(maintain_order=True)]
+        return self.scores["calibrator"].unique(maintain_order=True).to_list()
 
     @cached_property
     def calibrator(self) -> str:
@@ -156,7 +156,7 @@ class Results:
     @cached_property
     def seeds(self) -> list[int]:
         """Return the protocol seeds that ran."""
-        return [int(seed) for seed in self.scores["seed"].unique(maintain_order=True)]
+        return self.scores["seed"].unique(maintain_order=True).to_list()
 
     def scored(self, seed: int) -> pl.DataFrame:
         """Return the test rows under `calibrator` and one protocol seed, with `correct`."""

@@ -130,7 +130,6 @@ def _apart(results: Results) -> float:
 
 
 def _of_first_seed(results: Results) -> pl.DataFrame:
-    """The rows of the page's curves, without labels that had no rows to fit."""
     rows = curve_rows(results).drop("panel").filter(pl.col("kind") != "histogram", pl.col("rows").fill_null(1) > 0)
     return rows.filter(pl.col("seed").is_null() | (pl.col("seed") == results.seeds[0]))
 
@@ -142,7 +141,6 @@ def _by_label(results: Results) -> alt.Color:
 
 
 def _identity(results: Results) -> alt.Chart:
-    """The line on which the reliability is the confidence, with the axes."""
     return identity(strokeWidth=0.8).encode(**axes(results.lowest(), "calibrated confidence"))
 
 

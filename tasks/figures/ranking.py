@@ -127,7 +127,6 @@ def _variants(names: list[str]) -> alt.Color:
 
 
 def _line(base: alt.Chart) -> alt.Chart:
-    """A line for each variant, dashed for the confidence."""
     dashed = alt.condition(alt.datum.variant == "confidence", alt.value([5, 4]), alt.value([1, 0]))
     return base.mark_line(strokeWidth=2).encode(strokeDash=dashed)
 

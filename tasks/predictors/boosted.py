@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field
+from sklearn.utils.class_weight import compute_sample_weight
 
 from tasks.predictors.linear import Count
 
@@ -60,7 +61,6 @@ def fit_boosted(
     way of building histograms and the seed are all fixed.
     """
     import lightgbm  # noqa: PLC0415
-    from sklearn.utils.class_weight import compute_sample_weight  # noqa: PLC0415
 
     always = {"objective": "multiclass", "bagging_freq": 1, "deterministic": True, "force_row_wise": True}
     growth = settings.model_dump(exclude={"rounds", "patience"}) | always

@@ -13,6 +13,11 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import polars as pl
 from pydantic import BaseModel, Field
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from tasks.protocol.errors import BadInput
 
@@ -58,7 +63,6 @@ class MultinomialOnText(MultinomialOnFeatures, Terms, frozen=True):
 # is taken apart once, for all of them.
 @lru_cache(maxsize=2)  # validation and test
 def _by_terms(terms: bytes, idf: bytes, texts: tuple[str, ...]) -> Any:
-    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415 (takes a second to import)
 
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, vocabulary=terms.decode().split(BETWEEN))
     vectorizer.idf_ = np.frombuffer(idf)
@@ -68,7 +72,6 @@ def _by_terms(terms: bytes, idf: bytes, texts: tuple[str, ...]) -> Any:
 @lru_cache(maxsize=1)  # train
 def _fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tuple[dict[str, np.ndarray], Any]:
     """The commonest words and word pairs of those in at least `min_rows` of the `n` texts; and the texts by them."""
-    from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415
 
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=min_rows, max_features=max_features, sublinear_tf=True)
     try:
@@ -99,8 +102,6 @@ class Linear:
 
         A text is a row of length 1, or 0 where no term occurs.
         """
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]  # noqa: PLC0415
-
         with threadpool_limits(limits=1):  # the order of a sum must not depend on how many cores there are
             if isinstance(rows, pl.Series):
                 matrix = _by_terms(self.inputs["terms"].tobytes(), self.inputs["idf"].tobytes(), tuple(rows))
@@ -130,23 +131,15 @@ def fit_gradient(
     `rows` are a series of `n` texts or features `(n, F)`; they are fed in an order drawn by `seed`. After few passes
     over few rows the machines are far from their optimum, and another seed gives others: so it is in the paper.
     """
-    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415 (scikit-learn takes a second to import)
-    from sklearn.linear_model import SGDClassifier  # noqa: PLC0415
 
     order = np.random.default_rng(seed).permutation(len(labels))
-    inputs, matrix = _as_inputs(rows, order, settings)
+    stop = {"max_iter": settings.passes, "tol": settings.tolerance}
     classifier = SGDClassifier(
-        loss="log_loss",
-        alpha=settings.alpha,
-        max_iter=settings.passes,
-        tol=settings.tolerance,
-        class_weight=class_weight,
-        random_state=seed,
+        loss="log_loss", alpha=settings.alpha, **stop, class_weight=class_weight, random_state=seed
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        classifier.fit(matrix, labels[order])
-    return _linear(inputs, classifier)
+        return _fitted(classifier, rows, labels, order, settings)
 
 
 def fit_multinomial(
@@ -162,35 +155,29 @@ def fit_multinomial(
     Raises:
         BadInput: the optimum is not reached in `max_iterations`.
     """
-    from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
-    from sklearn.linear_model import LogisticRegression  # noqa: PLC0415
-    from threadpoolctl import threadpool_limits  # noqa: PLC0415
-
-    inputs, matrix = _as_inputs(rows, slice(None), settings)
     steps = settings.max_iterations
     classifier = LogisticRegression(C=settings.inverse_penalty, max_iter=steps, class_weight=class_weight)
-    with threadpool_limits(limits=1), warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        try:
-            classifier.fit(matrix, labels)
+        try:  # the log odds of two labels are the difference of their logits
+            return _fitted(classifier, rows, labels, slice(None), settings, of_two=0.5)
         except ConvergenceWarning:
             raise BadInput(f"multinomial: no optimum after {steps} steps; raise max_iterations") from None
-    return _linear(inputs, classifier, of_two=0.5)  # the log odds of two labels are the difference of their logits
 
 
-def _as_inputs(rows: Any, order: np.ndarray | slice, settings: Any) -> tuple[dict[str, np.ndarray], Any]:
-    """What the rows are read by, and they as that, in this order."""
-    from sklearn.preprocessing import StandardScaler  # noqa: PLC0415
-
+def _fitted(
+    classifier: Any, rows: Any, labels: np.ndarray, order: np.ndarray | slice, settings: Any, of_two: float = 1.0
+) -> Linear:
+    """The classifier on the rows in this order; where scikit-learn keeps one machine for two labels, one for each."""
     if isinstance(rows, pl.Series):
-        inputs, matrix = _fit_tfidf(tuple(rows), settings.max_features, settings.min_rows)
-        return inputs, matrix[order]
-    scaler = StandardScaler().fit(rows[order])
-    return {"mean": scaler.mean_, "scale": scaler.scale_}, scaler.transform(rows[order])
-
-
-def _linear(inputs: Mapping[str, np.ndarray], classifier: Any, of_two: float = 1.0) -> Linear:
-    """Where scikit-learn keeps one machine for two labels, one for each of them."""
+        inputs, every = _fit_tfidf(tuple(rows), settings.max_features, settings.min_rows)
+        matrix = every[order]
+    else:
+        scaler = StandardScaler()
+        matrix = scaler.fit_transform(rows[order])
+        inputs = {"mean": scaler.mean_, "scale": scaler.scale_}
+    with threadpool_limits(limits=1):
+        classifier.fit(matrix, labels[order])
     coefficients, intercept = classifier.coef_, classifier.intercept_
     if len(intercept) == 1:
         coefficients, intercept = (of_two * np.concatenate([-part, part]) for part in (coefficients, intercept))

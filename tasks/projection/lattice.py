@@ -71,7 +71,6 @@ def sort_rows(fits: Sequence[FitRows], n_labels: int, knots: np.ndarray) -> Sort
 
 
 def _sorted(fit: FitRows, n_labels: int, knots: np.ndarray) -> tuple[np.ndarray, ...]:
-    """One fit's part of every array of `SortedRows` but the first."""
     order = np.argsort(fit[0])
     confidence, decision, correct = (np.asarray(part)[order] for part in fit)
     interval, weight = place(confidence, knots)

@@ -153,8 +153,6 @@ class PooledRows:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """What coefficients are fitted on."""
-
     offset: np.ndarray  # (n,)
     features: np.ndarray  # (n, F)
     label: np.ndarray  # (n,) decided, rising
@@ -170,10 +168,7 @@ class _Rows:
         return np.asarray(logit(np.where(rows, mean, q.mean())))
 
     def fit(self, prior: Prior, near: Prior, settled: float = NEARLY_SETTLED) -> Fitted:
-        """By Newton's method, which begins at what is known of `near`.
-
-        A label's own coefficients meet those of others in the shared ones alone: they are eliminated label by label.
-        """
+        """By Newton's method from what is known of `near`; a label's own coefficients are eliminated label by label."""
         n_features = self.features.shape[1]
         of_shared, of_own = prior.deviations(n_features)
         some, each = np.flatnonzero(of_shared > 0), np.flatnonzero(of_own > 0)

@@ -41,28 +41,25 @@ class Variant(NamedTuple):
         return {cast("type", get_args(fit.__annotations__["return"])[0]) for fit in (self.fit, self.pooled) if fit}
 
 
-def unfitted(batch: "Batch") -> list[Confidence]:
-    """No projection at all."""
+def _unfitted(batch: "Batch") -> list[Confidence]:
     return [Confidence() for _ in batch.fit.under]
 
 
-def fit_shared(batch: "Batch") -> list[SharedCurve]:
+def _fit_shared(batch: "Batch") -> list[SharedCurve]:
     """One curve for all labels, however few rows there are; without any it is the identity."""
     rows = np.array([len(batch.fit.decision)])
     return [SharedCurve(with_fallbacks(batch.knots, curve[None], rows, curve, least=1)) for curve in batch.shared]
 
 
-def fit_mrp(batch: "Batch") -> list[Curves]:
-    """MRP as published."""
+def _fit_mrp(batch: "Batch") -> list[Curves]:
     return batch.curves(batch.adam)
 
 
-def fit_optimum(batch: "Batch") -> list[Curves]:
-    """MRP at its convex optimum."""
+def _fit_optimum(batch: "Batch") -> list[Curves]:
     return batch.curves(batch.exact.values)
 
 
-def fit_surface(batch: "Batch") -> list[Surfaces]:
+def _fit_surface(batch: "Batch") -> list[Surfaces]:
     """Reliability as a surface of confidence and gap; a label without rows keeps its start."""
     rows = batch.fit.decision, batch.fit.correct
     return [
@@ -71,7 +68,7 @@ def fit_surface(batch: "Batch") -> list[Surfaces]:
     ]
 
 
-def scores(batch: "Batch") -> list[WholeVector]:
+def _score(batch: "Batch") -> list[WholeVector]:
     """A class-wise recalibration read as a score: the same one whatever the calibrator."""
     logits, label = batch.fit.under[0].logits, batch.fit.label
     if logits is None or label is None:
@@ -101,7 +98,7 @@ def pooled_curves(batch: "Batch") -> list[ShrunkCurves]:
     return [ShrunkCurves(line, Curves(knots, values, batch.rows, own), share) for line, values in fits]
 
 
-def pooled_signals(batch: "Batch") -> list[WithSignals]:
+def _pooled_signals(batch: "Batch") -> list[WithSignals]:
     """Pooled lines, and what signals add to them: for all labels, and for each."""
     free = ("shared", "intercept", "slope", "signals", "signals_by_label")
     rows, at = (batch.fit.decision, batch.fit.correct, batch.n_labels), batch.fit.under
@@ -126,23 +123,23 @@ CURVE_ROWS = 1000.0  # rows of a label at which its curve counts as much as its 
 
 _VARIANTS = (
     Variant(
-        "confidence", "confidence", "paper", unfitted, "the calibrated confidence itself", unfitted, line="confidence"
+        "confidence", "confidence", "paper", _unfitted, "the calibrated confidence itself", _unfitted, line="confidence"
     ),
-    Variant("shared_1d", "shared 1D", "paper", fit_shared, "one curve for all labels", pooled("shared")),
+    Variant("shared_1d", "shared 1D", "paper", _fit_shared, "one curve for all labels", pooled("shared")),
     Variant("label_intercept", "label intercept", "paper", shifts, "a shift for each label", pooled_shifts),
     Variant("label_isotonic", "label isotonic", "paper", steps, "isotonic steps for each label", line="isotonic"),
     Variant("label_platt", "label Platt", "rival", lines, "a Platt line for each label", pooled_lines, line="platt"),
-    Variant("mrp", "MRP", "paper", fit_mrp, "a monotone curve for each label (MRP)", pooled_curves, line="mrp"),
-    Variant("label_2d", "label-wise 2D", "paper", fit_surface),
+    Variant("mrp", "MRP", "paper", _fit_mrp, "a monotone curve for each label (MRP)", pooled_curves, line="mrp"),
+    Variant("label_2d", "label-wise 2D", "paper", _fit_surface),
     Variant(
         "mrp_exact",
         "MRP, optimum",
         "sensitivity",
-        fit_optimum,
+        _fit_optimum,
         "a monotone curve for each label (MRP at its convex optimum)",
     ),
     Variant(
-        "label_vector", "whole vector", "rival", scores, "a score of the whole vector of logits", scores, reads="logits"
+        "label_vector", "whole vector", "rival", _score, "a score of the whole vector of logits", _score, reads="logits"
     ),
     Variant(
         "label_signals",
@@ -150,7 +147,7 @@ _VARIANTS = (
         "rival",
         None,
         "a Platt line for each label, with signals",
-        pooled_signals,
+        _pooled_signals,
         reads="signals",
     ),
 )

@@ -22,24 +22,14 @@ from tasks.protocol.errors import BadInput
 
 DATA = Path("data")
 REPORT = DATA / "report"
+STATE = DATA / ".state"  # locks and records of this machine's runs; no stage reads it
 DISK_FULL = os.strerror(errno.ENOSPC)
 Content = TypeVar("Content")
-STATE = DATA / ".state"  # locks and records of this machine's runs; no stage reads it
-
-
 # Each takes the name of a data set.
 raw_folder = (DATA / "raw").joinpath  # raw files, as downloaded, simulated or linked; nothing changes them afterwards
 base_folder = (DATA / "base").joinpath  # the base predictor, its seed-0 logits, the outline of every judged pair
 runs_folder = (DATA / "runs").joinpath  # metrics, scores, curves and gates
 explored_folder = (DATA / "explored").joinpath  # results of chosen seeds or calibrators only; no stage reads them
-
-
-def downloads_folder(dataset: str) -> Path:
-    """Return the folder in which raw files gather until all are there; a cut download leaves its files here.
-
-    It is beside their place, so that they can be moved there in one step wherever `data/raw` is.
-    """
-    return raw_folder(f".{dataset}.partial")
 
 
 def manifest_file(dataset: str, stage: str) -> Path:
@@ -82,7 +72,7 @@ def temporary_beside(path: Path, made: Callable[[Path], object] = Path.touch, pa
     for left in path.parent.glob(escape(f".{path.name}.") + "[0-9]*.partial"):
         with suppress(PermissionError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB) as ours:
             if ours:  # another user's is theirs to remove
-                _remove(left)
+                remove(left)
     temporary = path.with_name(f".{path.name}.{os.getpid()}{part}.partial")
     while True:
         made(temporary)
@@ -91,7 +81,7 @@ def temporary_beside(path: Path, made: Callable[[Path], object] = Path.touch, pa
                 try:
                     yield temporary
                 finally:
-                    _remove(temporary)
+                    remove(temporary)
                 return
 
 
@@ -109,7 +99,8 @@ def _locked(path: Path, how: int) -> Iterator[bool]:
         yield ours
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, if it is there."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -253,12 +244,5 @@ def read_base(dataset: str, other: str | None = None, kind: str = "sensitivity")
             raise BadInput(f"{path}: {split} row {row} has logits {logits[row].tolist()}; every logit must be finite")
         label, decision = (rows[column].to_numpy().astype(np.int64) for column in ("label", "decision"))
         parts[split] = FixedDecisions(logits, label, decision, rows["group"].to_numpy())
-    return Base(
-        name=dataset,
-        **parts,
-        labels=labels,
-        split_by=facts["split_by"],
-        drawn=tuple(facts["drawn"]),
-        source=facts["source"],
-        seed0_accuracy=facts["accuracy"]["test"],
-    )
+    how = facts["split_by"], tuple(facts["drawn"]), facts["source"]
+    return Base(dataset, parts["validation"], parts["test"], labels, *how, seed0_accuracy=facts["accuracy"]["test"])

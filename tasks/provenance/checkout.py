@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from tasks.protocol.errors import BadInput
 
 NO_CHECKOUT = "none: this is no git checkout"
+CHANGED = ", with changes that are not committed"
 
 
 def now() -> str:
@@ -26,14 +27,7 @@ def now() -> str:
 
 def commit() -> str:
     """The commit of the checkout in the current folder, and whether tracked files differ from it."""
-    if (head := _git("rev-parse", "HEAD")) is None:
-        return NO_CHECKOUT
-    changed = _git("status", "--porcelain", "--untracked-files=no")
-    return f"{head}, with changes that are not committed" if changed else head
-
-
-def _git(*arguments: str) -> str | None:
-    """What git prints; None where it refuses, or is not there."""
-    command = [shutil.which("git") or "false", *arguments]
+    described = "describe", "--always", "--abbrev=40", "--exclude=*", f"--dirty={CHANGED}"
+    command = [shutil.which("git") or "false", *described]
     done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - our own
-    return None if done.returncode else done.stdout.strip()
+    return NO_CHECKOUT if done.returncode else done.stdout.strip()

@@ -50,8 +50,8 @@ def declared(name: str) -> Declared:
     stages, params = _read()
     if kind not in stages or ("foreach" in stages[kind]) != bool(key):
         raise BadInput(f"no stage {name!r} in {DVC_FILE}; it has {', '.join(stage_names())}")
-    if key and key not in params["datasets"]:
-        raise BadInput(f"no data set {key!r} in {PARAMS_FILE}; it has {', '.join(params['datasets'])}")
+    if key:
+        load_params().dataset(key)  # tells those that there are
     values = {"key": key, **{f"item.{field}": value for field, value in params["datasets"].get(key, {}).items()}}
 
     def filled(text: str) -> str:

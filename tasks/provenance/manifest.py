@@ -122,13 +122,11 @@ def _short(text: str) -> str:
 
 
 def _differences(before: Entries, after: Entries, shown: Callable[[str], str] = _short) -> list[str]:
-    """Each entry that differs: its name, what it was, what it is."""
     pairs = {name: (before.get(name, "nothing"), after.get(name, "nothing")) for name in sorted(before | after)}
     return [f"{name}: {shown(was)} → {shown(is_now)}" for name, (was, is_now) in pairs.items() if was != is_now]
 
 
 def _changed_files(*before_and_after: Files) -> list[str]:
-    """Each file that differs: its path, the first digits of its SHA-256 as they were and as they are."""
     before, after = ({path: file.sha256 for path, file in files.items()} for files in before_and_after)
     return _differences(before, after, lambda digits: digits[:8])
 

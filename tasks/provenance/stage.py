@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from tasks.protocol.errors import BadInput, RunFailed, printable
-from tasks.protocol.store import STATE, read_json, write_json
+from tasks.protocol.store import STATE, read_json, remove, write_json
 from tasks.provenance import manifest
 from tasks.provenance.declared import Declared, declared
 from tasks.provenance.lock import locked
@@ -97,17 +96,11 @@ def stage_run(name: str) -> Iterator[Record]:
 
 
 def _remove_outputs(stage: Declared) -> None:
-    """DVC has done so, but a run that it no longer knew of may have ended while this one waited for it.
-
-    What a killed process was writing goes too, also where a new run goes on with what is there.
-    """
+    """What a run that DVC no longer knew of, or that was killed, has left while this one waited for it."""
     torn = [*stage.manifest.parent.glob(f".{stage.manifest.name}.*.partial")]
     torn += [file for folder in stage.lasting for file in folder.rglob(".*.partial")]
     for path in (stage.manifest, *(path for path in stage.outputs if path not in stage.lasting), *torn):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        remove(path)
 
 
 def as_stage(kind: str, work: Callable[[str], str | None]) -> None:

@@ -12,7 +12,7 @@ back only helps to learn the training rows by heart.
 
 import math
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -129,24 +129,20 @@ def made_up(shape: Shape, rows: int, residual: float, generator: np.random.Gener
     return shape.layout(judged, generator)
 
 
-def numbered(parts: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """The rows of all splits, each named `<split>:<row>`, from 1."""
-    return pl.concat(
-        frame.with_columns(pair=pl.format("{}:{}", pl.lit(split), pl.int_range(1, pl.len() + 1)))
-        for split, frame in parts.items()
-    )
+def released(parts: Mapping[str, pl.DataFrame], columns: Mapping[str, Any]) -> tuple[Tables, pl.DataFrame]:
+    """A table with `columns` of each split, and the rows of all, each named `<split>:<row>`, from 1."""
+    pair = {split: pl.format("{}:{}", pl.lit(split), pl.int_range(1, pl.len() + 1)) for split in parts}
+    pairs = pl.concat(frame.with_columns(pair=pair[split]) for split, frame in parts.items())
+    return {("default", split): part.select(**columns) for split, part in parts.items()}, pairs
 
 
 def amazon_esci(rows: pl.DataFrame, _: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
     """`train` and `test` of `query, product_title, text, label`; about half of the products have no text."""
     queries = int(rows["query_number"][-1]) + 1
     tested = pl.col("query_number") >= queries - round(0.302 * queries)
-    parts = {"train": rows.filter(~tested), "test": rows.filter(tested)}
-    text = pl.when(pl.col("candidate_number") % 2 == 0).then("body").alias("text")
-    tables = {
-        ("default", split): part.select("query", text, "label", product_title="title") for split, part in parts.items()
-    }
-    return tables, numbered(parts)
+    text = pl.when(pl.col("candidate_number") % 2 == 0).then("body")
+    columns = {"query": "query", "text": text, "label": "label", "product_title": "title"}
+    return released({"train": rows.filter(~tested), "test": rows.filter(tested)}, columns)
 
 
 def wands(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
@@ -158,7 +154,7 @@ def wands(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables, p
     def but_every(step: int, column: pl.Expr) -> pl.Expr:
         return pl.when(pl.col("candidate_number") % step != 0).then(column)
 
-    columns: dict[str, str | pl.Expr] = {
+    columns = {
         **{"query_id": "query_number", "product_id": "candidate_number", "label": "label", "query": "query"},
         "product_name": "title",
         "product_class": but_every(15, pl.format("{}|{}", "word", pl.col("word").str.to_uppercase())),
@@ -166,7 +162,7 @@ def wands(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables, p
         "product_description": but_every(7, pl.col("body")),
         "product_features": pl.format('width : {}"|colour:{}', pl.col("candidate_number") % 90 + 10, "word"),
     }
-    return {("default", split): part.select(**columns) for split, part in parts.items()}, numbered(parts)
+    return released(parts, columns)
 
 
 def scidocs(rows: pl.DataFrame, generator: np.random.Generator) -> tuple[Tables, pl.DataFrame]:

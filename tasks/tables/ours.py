@@ -46,8 +46,8 @@ def intervals_table(runs: Runs) -> pl.DataFrame:
 def rivals_table(runs: Runs) -> pl.DataFrame:
     """Return a row for each data set, number of rows asked for, and calibrator: means and deviations over seeds.
 
-    `calibrator_fit_rows` and `projection_fit_rows` are the means of what was there; with 0 of the latter MRP has no
-    numbers.
+    `calibrator_fit_rows` and `projection_fit_rows` are the means of what was there. With 0 projection-fit rows the
+    calibrator was given the rows of both parts, and MRP has no numbers.
     """
     columns = compared()
     frame = runs.rivals.with_columns(alone=pl.col("projection_fit_rows") == 0)

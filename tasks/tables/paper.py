@@ -7,19 +7,8 @@ import polars as pl
 
 from tasks.projection.variants import variants_for
 from tasks.protocol.results import AVERAGE, SIMPLEX
-from tasks.tables.runs import (
-    BOLD,
-    BOOSTED,
-    DEVIATION,
-    KEYS,
-    Runs,
-    compared,
-    finished,
-    in_order,
-    joined_sources,
-    table,
-    values,
-)
+from tasks.protocol.splits import SPLITS
+from tasks.tables.runs import BOLD, BOOSTED, DEVIATION, KEYS, Runs, compared, finished, joined_sources, table, values
 
 COVERAGES = (10, 50, 70, 90)  # percent
 OURS = "Variants marked ours are not in the paper."
@@ -30,7 +19,6 @@ LINEAR = "mslr_web10k"
 BASES = {"linear": LINEAR, "lightgbm_balanced": BOOSTED}
 # The paper does not say; an ECE of .292 for the linear base is its main table's uncalibrated row.
 UNCALIBRATED = "uncal"
-SPLITS = ("train", "validation", "test")
 TEXTS = ("dataset", "domain", "n_classes", "labels", "task")
 SCHEMA = pl.Schema(
     dict.fromkeys(TEXTS, pl.String)
@@ -42,9 +30,11 @@ SCHEMA = pl.Schema(
 
 @table("main", "Reliability of fixed decisions: confidence, MRP, and the change.", f"{DEVIATION} {BOLD}")
 def main_table(runs: Runs) -> pl.DataFrame:
-    """Return one row for each data set (one's own come last) and calibrator: accuracy, ECE, and `compared`.
+    """Return one row for each data set (one's own come last) and calibrator; columns are the paper's, and `source`.
 
-    A data set that failed has rows without numbers, with `source` failed.
+    `<metric>_conf` and `<metric>_mrp`, each with its deviation `_std` over the protocol seeds (n - 1), and
+    `<metric>_delta`, MRP minus confidence. The deviation says how much three splits differ; it is no confidence
+    interval. A data set that failed has rows without numbers, with `source` failed.
     """
     columns = {name: values("confidence", name).mean() for name in ("accuracy", "ece")} | compared()
     return finished(runs.cells(columns, own=True), runs, own=True)
@@ -183,11 +173,10 @@ def robustness_table(runs: Runs) -> pl.DataFrame:
 def datasets_table(runs: Runs) -> pl.DataFrame:
     """Return one row for each data set; priors are shares of the true labels, in the order of `labels`."""
     described = pl.DataFrame([_described(fact) for fact in runs.facts if fact["dataset"] != BOOSTED], schema=SCHEMA)
-    return finished(in_order(runs, described, own=True), runs, own=True)
+    return finished(described, runs, own=True)
 
 
 def _described(fact: Mapping[str, Any]) -> dict[str, Any]:
-    """A data set as one row; what its facts do not say stays empty."""
     row = {name: fact.get(name) for name in ("dataset", "domain", "task", "preset", "source")}
     row |= {"n_classes": len(fact["labels"]), "labels": "/".join(fact["labels"])}
     for split in SPLITS:
