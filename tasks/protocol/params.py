@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tasks.protocol.errors import BadInput, mistakes
 
@@ -19,8 +19,10 @@ OWN_READERS = {"files": ("files",), "logits": ("files",), "hub": ("hub",)}  # of
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
-class _Frozen(BaseModel, frozen=True, extra="forbid"):
+class _Frozen(BaseModel):
     """A section of params.yaml: never changed after reading, and no name in it goes unnoticed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class ProtocolParams(_Frozen):
