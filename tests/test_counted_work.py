@@ -13,12 +13,12 @@ from maps import document, predictions
 
 from flows import reliability
 from tasks.calibrate import calibrate, fit_key
-from tasks.calibrators import calibrators_for
+from tasks.calibrators import CALIBRATORS, calibrators_for
 from tasks.maps import reliability_map
 from tasks.maps.apply import apply_map
 from tasks.maps.reliability_map import AT_ONCE
 from tasks.measure import bootstrap_intervals, measure
-from tasks.metrics import resampling
+from tasks.metrics import resampling, spread
 from tasks.predictions import files
 from tasks.project import project
 from tasks.projection import adam_lattice
@@ -61,12 +61,22 @@ def test_the_calibrators_of_a_seed_are_projected_in_one_batch_of_each_kind(monke
     assert optima == [len(calibrated)]
 
 
+def test_a_calibrator_is_fitted_once_on_each_number_of_rows(monkeypatch, parts):
+    diagonal, all_rows = CALIBRATORS["diag"], len(parts.calibrator_fit)
+    fitted = MagicMock(side_effect=diagonal.fit)
+    monkeypatch.setitem(CALIBRATORS, "diag", diagonal._replace(fit=fitted))
+    calibrate.fn(parts, "diag", 1, (100, all_rows, 2 * all_rows))
+    assert sorted(len(call.args[1]) for call in fitted.call_args_list) == [100, all_rows]
+
+
 def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch, decisions, parts, quick_params):
     seeds = []
     for seed in (1, 2):
         calibrated = [calibrate.fn(parts, name, seed) for name in quick_params.calibrators]
         seeds.append(project.fn(calibrated, parts._replace(seed=seed), decisions, quick_params, "cpu"))
+    cut = counted(monkeypatch, spread, "confidence_groups", lambda confidence, _groups: len(confidence))
     measured = [measure.fn(seed, decisions.labels, quick_params.metrics) for seed in seeds]
+    assert cut == [len(decisions)] * 2 * len(quick_params.calibrators)  # for the label spread and its null together
     drawn = counted(monkeypatch, resampling, "_draw", lambda _clusters, resamples, _seed: resamples)
     sorted_once = counted(monkeypatch, resampling, "order_by_risk", lambda logit, _correct: len(logit))
     passes = counted(monkeypatch, resampling.Resamples, "_weighted", lambda _draws, order: order.groups)

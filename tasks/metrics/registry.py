@@ -14,7 +14,7 @@ import numpy as np
 from tasks.metrics import reliability
 from tasks.metrics.probability import brier_of_rows, ece, nll_of_rows, top_of_rows
 from tasks.metrics.resampling import Resamples
-from tasks.metrics.spread import label_spread, label_spread_null
+from tasks.metrics.spread import SortedRows
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
 Value = Any  # a float for all rows, or (R,) float64 for R resamples
@@ -47,7 +47,7 @@ class Probabilities(View):
     log_probabilities: np.ndarray  # (n, K)
     labels: np.ndarray  # (n,) int64, the true ones
 
-    @property
+    @cached_property
     def confidence(self) -> np.ndarray:
         """Return the probability of the decision, `(n,)`."""
         return np.asarray(np.exp(self.log_probabilities[np.arange(len(self.labels)), self.decision]))
@@ -70,12 +70,18 @@ class ByLabel(Probabilities):
 
     seed: int  # of the shuffled labels
 
+    @cached_property
+    def _sorted(self) -> SortedRows:
+        residual = self.correct - self.confidence
+        return SortedRows.of(self.confidence, self.decision, residual, self.params.spread_groups)
+
     def _label_spread(self) -> Value:
-        spread = label_spread if self.draws is None else self.draws.label_spread
-        return spread(self.confidence, self.decision, self.correct, self.params)
+        if self.draws is None:
+            return self._sorted.spread(self.params)
+        return self.draws.label_spread(self.confidence, self.decision, self.correct, self.params)
 
     def _null(self) -> Value:
-        return label_spread_null(self.confidence, self.decision, self.correct, self.params, seed=self.seed)
+        return self._sorted.null(self.params, self.seed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,10 +56,8 @@ class Resamples:
 
     def sums(self, values: np.ndarray, cell: np.ndarray | int = 0, cells: int = 1) -> np.ndarray:
         """The sum of values `(n,)` over the rows of each cell, `(cells, R)`; cell is `(n,)`, 0..cells-1."""
-        of_row, values = (np.broadcast_to(of, len(self.cluster))[self._by_cluster] for of in (cell, values))
-        places = of_row, self.cluster[self._by_cluster]
-        of_cell = csr_array((values.astype(np.float64), places), shape=(cells, self.clusters))
-        return np.concatenate(list(self._summed(of_cell)), axis=1)
+        of_cell = np.bincount(cell * self.clusters + self.cluster, values, cells * self.clusters)
+        return np.concatenate(list(self._summed(csr_array(of_cell.reshape(cells, self.clusters)))), axis=1)
 
     def mean(self, values: np.ndarray) -> np.ndarray:
         """The mean of values `(n,)`: of a loss, or of a bool."""
@@ -97,11 +95,6 @@ class Resamples:
         """`reliability.errors_retained` at coverages `(c,)` in each resample, `(R, c)`."""
         order = order_by_risk(logit, correct).coarse(MOST_GROUPS)
         return np.concatenate([errors_retained(groups, coverage) for groups in self._weighted(order)])
-
-    @cached_property
-    def _by_cluster(self) -> np.ndarray:
-        """The rows in the order of their clusters, `(n,)`, in which a sparse matrix needs no sorting."""
-        return np.argsort(self.cluster, kind="stable")
 
     def _weighted(self, order: RiskOrder) -> Iterator[TieGroups]:
         """The groups of an order under TOGETHER draws or fewer, until there are R."""

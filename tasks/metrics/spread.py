@@ -24,13 +24,30 @@ class LabelCells(NamedTuple):
     residual: np.ndarray  # (..., C) float64, mean over the rows of the cell
 
 
-class _SortedRows(NamedTuple):
+class SortedRows(NamedTuple):
     """Rows by group, label and residual, and where each cell begins."""
 
     group: np.ndarray
     label: np.ndarray
     residual: np.ndarray
     start: np.ndarray  # (C,)
+
+    @classmethod
+    def of(cls, confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, groups: int) -> "SortedRows":
+        """Return rows `(n,)` sorted, cut by their confidence into so many groups.
+
+        Raises:
+            ValueError: a confidence or residual is NaN; the message names the row.
+        """
+        reject_nan(residual, "residual")
+        group = confidence_groups(confidence, groups)
+        decision = np.asarray(decision, dtype=np.int64)
+        order = np.argsort(residual)
+        cell = (group * (decision.max(initial=0) + 1) + decision)[order]
+        order = order[np.argsort(cell.astype(np.min_scalar_type(cell.max(initial=0))), kind="stable")]  # by radix
+        group, label = group[order], decision[order]
+        new_cell = (np.diff(group, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0)
+        return cls(group, label, residual[order], np.flatnonzero(new_cell))
 
     @property
     def counts(self) -> np.ndarray:
@@ -40,6 +57,24 @@ class _SortedRows(NamedTuple):
     def cells(self, sums: np.ndarray) -> LabelCells:
         """The cells, where their residuals sum to `(..., C)`."""
         return LabelCells(self.group[self.start], self.label[self.start], self.counts, sums / self.counts)
+
+    def spread(self, params: MetricParams) -> float:
+        """The paper's label spread, where the residuals are Z - c."""
+        return float(mean_spread(self.means(), params.spread_minimum_cell))
+
+    def null(self, params: MetricParams, seed: int) -> float:
+        """95th percentile of `spread` over `spread_permutations` shuffles of the decided labels inside each group.
+
+        Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is. Nothing is
+        shuffled: how many rows of each bin of residuals fall in each cell is drawn, at a cost that rows do not add to.
+        """
+        deals, generator = params.spread_permutations, np.random.default_rng(seed)
+        sums = _dealt(self, deals, generator) if len(self.start) else np.empty((deals, 0))
+        return float(np.quantile(mean_spread(self.cells(sums), params.spread_minimum_cell), 0.95))
+
+    def means(self) -> LabelCells:
+        """The cells as they are."""
+        return self.cells(np.add.reduceat(self.residual, self.start) if len(self.start) else np.empty(0))
 
 
 def confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
@@ -61,8 +96,7 @@ def label_cells(
 
     The residual is Z - c for the paper's diagnostic, or P(d|x) - c where the truth is known.
     """
-    rows = _sort_rows(confidence, decision, residual, groups)
-    return rows.cells(np.add.reduceat(rows.residual, rows.start) if len(rows.start) else np.empty(0))
+    return SortedRows.of(confidence, decision, residual, groups).means()
 
 
 def mean_spread(cells: LabelCells, minimum_cell: int = METRIC_DEFAULTS.spread_minimum_cell) -> np.ndarray:
@@ -85,8 +119,7 @@ def label_spread(
     confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS
 ) -> float:
     """The paper's label spread: confidence of the fixed decision `(n,)`, decision `(n,)`, correct `(n,)` bool."""
-    cells = label_cells(confidence, decision, correct - confidence, groups=params.spread_groups)
-    return float(mean_spread(cells, params.spread_minimum_cell))
+    return SortedRows.of(confidence, decision, correct - confidence, params.spread_groups).spread(params)
 
 
 def label_spread_null(
@@ -97,21 +130,11 @@ def label_spread_null(
     *,
     seed: int,
 ) -> float:
-    """95th percentile of `label_spread` over `spread_permutations` shuffles of the decided labels inside each group.
-
-    Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is. Nothing is
-    shuffled: how many rows of each bin of residuals fall in each cell is drawn, at a cost that rows do not add to.
-
-    Raises:
-        ValueError: a confidence or residual is NaN; the message names the row.
-    """
-    rows = _sort_rows(confidence, decision, correct - confidence, params.spread_groups)
-    deals, generator = params.spread_permutations, np.random.default_rng(seed)
-    sums = _dealt(rows, deals, generator) if len(rows.start) else np.empty((deals, 0))
-    return float(np.quantile(mean_spread(rows.cells(sums), params.spread_minimum_cell), 0.95))
+    """Return `SortedRows.null` of confidence, decision and correct `(n,)`."""
+    return SortedRows.of(confidence, decision, correct - confidence, params.spread_groups).null(params, seed)
 
 
-def _dealt(rows: _SortedRows, deals: int, generator: np.random.Generator) -> np.ndarray:
+def _dealt(rows: SortedRows, deals: int, generator: np.random.Generator) -> np.ndarray:
     """Sums over the cells, `(deals, C)`, of residuals less their group's mean, dealt at random to a group's cells."""
     _, first, group = np.unique(rows.group, return_index=True, return_inverse=True)
     label = np.unique(rows.label, return_inverse=True)[1]
@@ -140,13 +163,3 @@ def _dealt(rows: _SortedRows, deals: int, generator: np.random.Generator) -> np.
         free[-1] -= left
     dealt[-1] = -dealt.sum(axis=0)
     return dealt.swapaxes(0, 1)[sizes > 0].T
-
-
-def _sort_rows(confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, groups: int) -> _SortedRows:
-    reject_nan(residual, "residual")
-    group = confidence_groups(confidence, groups)
-    decision = np.asarray(decision, dtype=np.int64)
-    order = np.lexsort((residual, decision, group))
-    group, label = group[order], decision[order]
-    new_cell = (np.diff(group, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0)
-    return _SortedRows(group, label, residual[order], np.flatnonzero(new_cell))
