@@ -159,7 +159,7 @@ def test_evaluate_gives_a_verdict_in_words_and_the_metrics_as_json(folder, map_f
     ("options", "note", "left", "guaranteed"),
     [
         ((), "each row is judged by a fit on the other folds", 900, False),
-        (("--hold-out", 0.3), "only the 270 rows are used that were kept aside", 270, True),
+        (("--hold-out", 0.3), "only the 270 rows that no fit has seen are used", 270, True),
         (("--protocol", "paper"), "only the 225 rows that no fit has seen are used", 225, True),
     ],
 )
