@@ -1,5 +1,6 @@
 """What a person types, or what their file holds, that cannot be: told in a sentence with its cause and its remedy."""
 
+import json
 import re
 import runpy
 import shlex
@@ -26,6 +27,12 @@ OF_ONE = TWO.select("label", p=0.4, s=1.5)
 OTHERS = TWO.rename({"decision": "pred", "confidence": "conf", "label": "y_true"})
 SMALL, DRAWN = ROWS.with_columns(pl.col("logits") * 1e-300), ROWS.with_columns(inverse_probability=1.0)
 NUMBER = pl.int_range(300)
+CUTS = {"map_fingerprint": document().fingerprint, "overall": {"cut": None}, "labels": []}
+BAD_CUTS = (  # that apply is to take
+    (CUTS, "bad.json has no cut", "a lower accuracy, or give it more rows"),
+    (CUTS | {"map_fingerprint": "0"}, "the cuts of another map", "make them again"),
+    (CUTS | {"overall": {"cut": 1.5}}, "is not what `thresholds` writes .overall.cut", "make it anew"),
+)
 OWN_FILE = {"reader": "files", "source": "files", "path": "mine.csv"}
 
 
@@ -146,6 +153,8 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("bad.csv", SPLIT.with_columns(route=1, reliability=0.5), "columns? reliability, route already", "drop it or"),
         ("split.csv --out split.csv", None, "a file that is read", "write to another one"),
         *each("split.csv --cut {}", "1.5 nan", "the cut is {}", r"in \[0, 1\]"),
+        ("split.csv --cut 0.5 --cuts bad.json", b"{}", "or a cut or a coverage of your own", "not both"),
+        *(("split.csv --cuts bad.json", json.dumps(bad).encode(), *told) for bad, *told in BAD_CUTS),
         *each("split.csv --coverage {}", "1.01 -0.1 nan 70% 1e-999999999", "the coverage is '{}'", "such as 0.7"),
     ],
     JUDGE: [

@@ -244,22 +244,16 @@ def test_words_and_json_say_it_plainly():
 
 
 @pytest.mark.parametrize(("error", "review", "cut"), [(5, 1, 0.8), (3, 1, 0.6667), (1, 2, 0.0), (1, 1e-5, 0.99999)])
-def test_the_cut_of_least_cost_is_where_a_review_costs_as_much_as_the_errors_and_rows_tell_what_it_costs(
-    error, review, cut
-):
+def test_the_cut_of_least_cost_is_where_a_review_costs_as_much_as_the_errors(error, review, cut):
     reliability, decision, right = levelled(0, 900)
     rows = PredictedRows(None, reliability, decision, np.where(right, decision, decision + 1), None)
     said = Scored(reliability, logit(reliability))
     expected, found = expected_costs(JudgedDecisions.of(rows, said, 200), error, review)
-    assert found.cut == cut
-    used = said.reliability >= cut
-    cost = np.where(used, error * ~right, review)
-    assert expected["cost"]["value"] == pytest.approx(cost.mean())
-    assert expected["cost"]["low"] <= cost.mean() <= expected["cost"]["high"]
-    other = {"reviewing all": review, "reviewing none": error * (~right).mean()}
-    for way, value in (other | {"the same cut on the confidence": cost.mean()}).items():
-        beside = [expected["beside"][way][name]["value"] for name in ("cost", "change")]
-        assert beside == pytest.approx([value, cost.mean() - value])
+    cost = np.where(said.reliability >= cut, error * ~right, review).mean()
+    assert (found.cut, expected["cost"]["value"]) == (cut, pytest.approx(cost))
+    for numbers, value in zip(expected["beside"].values(), (review, error * (~right).mean(), cost), strict=True):
+        beside = [numbers[name]["value"] for name in ("cost", "change")]
+        assert beside == pytest.approx([value, cost - value])
     wrong = expected_costs(JudgedDecisions.of(replace(rows, label=decision + 1), said, 200), 5, 1)
     assert "Beware: reviewing all is clearly cheaper" in in_words(*wrong)[1]
 

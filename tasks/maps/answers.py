@@ -92,20 +92,9 @@ def fit_map(
 ) -> tuple[MapDocument, Recommendation]:
     """The reliability map of labelled predictions, and what it recommends, as `fit` of `flows.rerank` has it.
 
-    Args:
-        file: predictions with their label.
-        calibrator: its key; this and the next ones are as `ReliabilityMap` has them.
-        variant: `auto`, or the key of one.
-        seed: 0 or more.
-        group: the column whose rows go together.
-        names: of the labels, in their order.
-        signals: columns that may say how sure a decision is.
-        hold_out: share of the rows to keep aside.
-        protocol: `own` or `paper`.
-        target: in nats; say how many rows it takes to know the gain to this much log loss.
-
-    Raises:
-        BadInput: what is wrong with the rows, or with what is asked.
+    Settings are as `ReliabilityMap` has them; `names` are those of the labels, `group` is the column whose rows go
+    together, and how many rows it takes to know the gain to `target`, a log loss in nats, is said where it is given.
+    BadInput says what is wrong with the rows, or with what is asked.
     """
     if target is not None and not target >= LEAST_TARGET:
         raise BadInput(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
@@ -204,15 +193,9 @@ class Judged:
     ) -> Cuts:
         """The cut for a target accuracy or a coverage, with its guarantee; on rows of the fit it is an estimate.
 
-        Args:
-            target_accuracy: that automatic rows must have, or
-            coverage: the share of the rows that is to be automatic, as it is typed.
-            confidence: of the guarantee, over draws of such rows.
-            cost_error: or what an automatic decision costs that is wrong,
-            cost_review: and a review, in the same unit: the cut of the least expected cost by the map, no guarantee.
-
-        Raises:
-            BadInput: not just one of the three is given; or one is out of range.
+        `coverage` is as it is typed, and `confidence` that of the guarantee, over draws of such rows. Or the cut of the
+        least expected cost by the map, where an error that is used costs so much, and a review, without a guarantee.
+        BadInput where not just one of the three is asked for, or one is out of range.
         """
         costs = (cost_error, cost_review)
         if [target_accuracy, coverage, None if costs == (None, None) else costs].count(None) != 2:

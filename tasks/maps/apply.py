@@ -118,16 +118,9 @@ def apply_map(
     return _applied(document, file, *asked, out, in_memory, progress, lambda added: write_beside(file, added, out))
 
 
-def apply_to_frame(
-    document: MapDocument,
-    rows: FramePredictions,
-    *,
-    coverage: str | None = None,
-    cut: float | None = None,
-    cuts: Path | Mapping[str, Any] | None = None,
-) -> tuple[pl.DataFrame, Applied]:
-    """The columns that `apply_map` adds to rows that are in memory, and a summary of them; it raises the same."""
-    made, n_rows, asked = [], len(rows.frame), _asked(document, coverage, cut, cuts)
+def apply_to_frame(document: MapDocument, rows: FramePredictions, **given: Any) -> tuple[pl.DataFrame, Applied]:
+    """The columns that `apply_map` adds to rows in memory, `given` its coverage, cut or cuts; it raises the same."""
+    made, n_rows, asked = [], len(rows.frame), _asked(document, **given)
 
     def keep(added: Added) -> None:
         made.append(as_frame(added(0, n_rows), rows.path))
@@ -191,7 +184,10 @@ def _applied(
 
 
 def _asked(
-    document: MapDocument, coverage: str | None, cut: float | None, cuts: Path | Mapping[str, Any] | None
+    document: MapDocument,
+    coverage: str | None = None,
+    cut: float | None = None,
+    cuts: Path | Mapping[str, Any] | None = None,
 ) -> tuple[Fraction, np.ndarray]:
     """The coverage as an exact number, all where there is a cut alone, and the cut of each label `(K,)`."""
     if cuts is not None:

@@ -94,18 +94,15 @@ class _Cut(BaseModel):
     """A cut as it is read: what else is known of it is for people."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
+    label: Count | None = None
     cut: Share | None
-
-
-class _CutOfLabel(_Cut):
-    label: Count
 
 
 class _Cuts(BaseModel):
     map_fingerprint: str
     asked_coverage: str | None = None
     overall: _Cut
-    labels: list[_CutOfLabel] = []
+    labels: list[_Cut]
 
 
 def cuts_by_label(document: MapDocument, cuts: Path | Mapping[str, Any]) -> np.ndarray:
@@ -124,14 +121,9 @@ def cuts_by_label(document: MapDocument, cuts: Path | Mapping[str, Any]) -> np.n
             check_file(cuts)
             cuts = json.loads(cuts.read_text(encoding="utf-8"))
         said = _Cuts.model_validate(cuts)
-    except FileNotFoundError:
-        raise BadInput(f"{where}: there is no such file; `thresholds` writes cuts") from None
-    except ValidationError as error:
-        raise BadInput(
-            f"{where} is not what `thresholds` writes; make it again: {mistakes(error, 'cuts')[0]}"
-        ) from None
-    except (ValueError, RecursionError) as error:  # no UTF-8, or no JSON
-        raise BadInput(f"{where} is not a whole JSON file ({error}); make it again with `thresholds`") from None
+    except (OSError, ValueError, RecursionError) as error:  # there is none, no UTF-8, no JSON, or no cuts
+        why = mistakes(error, "cuts")[0] if isinstance(error, ValidationError) else error
+        raise BadInput(f"{where} is not what `thresholds` writes ({why}); make it anew") from None
     if said.map_fingerprint != document.fingerprint:
         raise BadInput(f"{where} holds the cuts of another map; make them again with `thresholds` and this map")
     own = {each.label: each.cut for each in said.labels if each.cut is not None and said.asked_coverage is None}

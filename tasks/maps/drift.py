@@ -55,10 +55,8 @@ class Drift:
     @property
     def changed(self) -> tuple[CellDrift, ...]:
         """The cells in which the map no longer holds, the clearest first."""
-        clear = [
-            (cell.p, place) for place, cell in enumerate(self.cells) if cell.p is not None and cell.p <= self.level
-        ]
-        return tuple(self.cells[place] for _, place in sorted(clear))
+        clear = [(cell.p, cell) for cell in self.cells if cell.p is not None and cell.p <= self.level]
+        return tuple(cell for _, cell in sorted(clear, key=lambda pair: pair[0]))
 
     @property
     def holds(self) -> bool:

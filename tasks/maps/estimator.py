@@ -136,26 +136,19 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         losses = nll_correct_of_rows(judged.scored.logit, judged.rows.correct)
         return -float(np.average(losses, weights=judged.rows.weight))
 
-    def apply(
-        self,
-        X: Any,
-        *,
-        coverage: float | str | None = None,
-        cut: float | None = None,
-        cuts: Cuts | str | Path | None = None,
-    ) -> Any:
+    def apply(self, X: Any, *, coverage: float | str | None = None, cut: float | None = None, cuts: Any = None) -> Any:
         """Return a frame with decision, confidence, reliability, review_rank and route added; of an array these alone.
 
         Args:
             X: predictions; an array gives a structured array.
             coverage: share of the rows whose route is `automatic`, in [0, 1]; 0.7 without a cut.
             cut: or the least reliability of those.
-            cuts: or what `thresholds` answered or wrote: each label's own cut, or that of all.
+            cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
         share = None if coverage is None else str(coverage)
         found = cuts.to_dict() if isinstance(cuts, Cuts) else None if cuts is None else Path(cuts)
-        rows = apply_to_frame(self._document, self._unlabelled(X), coverage=share, cut=cut, cuts=found)[0]
-        return beside(X, rows)
+        asked = {"coverage": share, "cut": cut, "cuts": found}
+        return beside(X, apply_to_frame(self._document, self._unlabelled(X), **asked)[0])
 
     def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
         """Return a verdict on labelled rows; those of the fit, given as then, are judged by folds without them."""

@@ -129,27 +129,27 @@ def others_judged(document: MapDocument, judged: JudgedDecisions, smallest: floa
     if others is None:
         return {"candidates": None, "recalibrated": None}
 
-    def of(score: np.ndarray) -> np.ndarray:
-        return nll_correct_of_rows(score, rows.correct, smallest)[judged.at]
+    taken, recalibrated, confidence = document.projection.name, None, logit(judged.scored.confidence)
+    seen = Decisions(confidence, rows.decision, None, rows.logits, rows.signals)
+    scores = {"confidence": confidence, taken: judged.scored.logit}
+    scores |= {name: np.asarray(variant(seen)) for name, variant in others.variants.items()}
+    if others.matrix is not None and rows.logits is not None:
+        probabilities = others.matrix(rows.logits)
+        scores["matrix"] = confidence_logit(probabilities, rows.decision)
+    loss = {name: nll_correct_of_rows(of, rows.correct, smallest)[judged.at] for name, of in scores.items()}
 
-    def beside(before: np.ndarray, after: np.ndarray) -> dict[str, float | None]:
-        numbers = judged.mean(after - before)
+    def beside(before: str, after: str) -> dict[str, float | None]:
+        numbers = judged.mean(loss[after] - loss[before])
         return {"change": numbers.pop("value"), **numbers}
 
-    confidence, reliability = of(logit(judged.scored.confidence)), of(judged.scored.logit)
-    seen = Decisions(logit(judged.scored.confidence), rows.decision, None, rows.logits, rows.signals)
-    losses = {"confidence": confidence, document.projection.name: reliability}
-    losses |= {name: of(np.asarray(variant(seen))) for name, variant in others.variants.items()}
-    known = {each.variant: losses[each.variant] for each in document.choice.candidates if each.variant in losses}
+    if "matrix" in scores:
+        moved = float(np.mean((probabilities.argmax(axis=1) != rows.decision)[judged.at]))
+        recalibrated = beside(taken, "matrix") | {"decisions_changed": moved}
+    names = [each.variant for each in document.choice.candidates if each.variant in loss]
     candidates = [
-        {"variant": name, "nll_correct": float(loss.mean())} | beside(confidence, loss) for name, loss in known.items()
+        {"variant": name, "nll_correct": float(loss[name].mean())} | beside("confidence", name) for name in names
     ]
-    if others.matrix is None or rows.logits is None:
-        return {"candidates": candidates, "recalibrated": None}
-    probabilities = others.matrix(rows.logits)
-    recalibrated = beside(reliability, of(confidence_logit(probabilities, rows.decision)))
-    moved = float(np.mean((probabilities.argmax(axis=1) != rows.decision)[judged.at]))
-    return {"candidates": candidates, "recalibrated": recalibrated | {"decisions_changed": moved}}
+    return {"candidates": candidates, "recalibrated": recalibrated}
 
 
 def _compared(name: str, values: Numbers, replicates: Numbers | None) -> dict[str, float | None]:

@@ -151,14 +151,10 @@ def read_to_judge(
     reliability_map, made_of = FittedMap.of(document), f"{predictions} is what the map was fitted on"
     if not _is_fitted_on(document, rows, file, group):
         return rows, reliability_map(rows), "new", notes
-    if not document.folds:
-        rows = rows.take(_unseen_in_the_paper(document, rows))
+    division = division_of(document, rows) if document.folds else None
+    if division is None or source.hold_out:
+        rows = rows.take(division.kept_aside if division else _unseen_in_the_paper(document, rows))
         notes.append(f"{made_of}: only the {len(rows):,} rows that no fit has seen are used.")
-        return rows, reliability_map(rows), "kept_aside", notes
-    division = division_of(document, rows)
-    if source.hold_out:
-        rows = rows.take(division.kept_aside)
-        notes.append(f"{made_of}: only the {len(rows):,} rows are used that were kept aside.")
         return rows, reliability_map(rows), "kept_aside", notes
     notes.append(f"{made_of}: each row is judged by a fit on the other folds, so that none has seen it.")
     return rows, out_of_fold(document, rows, division), "out_of_fold", notes
