@@ -109,7 +109,8 @@ def reliability_by_label(results: Results) -> Drawing:
         line = of_kind(VARIANTS[name].title).mark_line(color=tone(name))
         layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(VARIANTS[name].title, tone(name))]
     rows = pl.concat(frames).drop("seed", "to")
-    return rows, _panels(rows, layers, lowest, results, said="what is said"), "First protocol seed." * (len(results.seeds) > 1)
+    first_seed = "First protocol seed." if len(results.seeds) > 1 else ""
+    return rows, _panels(rows, layers, lowest, results, said="what is said"), first_seed
 
 
 def observed(said: pl.Series, correct: pl.Series) -> Rows:
