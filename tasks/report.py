@@ -130,9 +130,8 @@ def write_page(
         gates = [read_json(contract)] if contract.exists() else []  # of official files
         gates += read_json(store.runs_folder(results.name) / "gates.json")["gates"]
         answers = said.get("advice") or "", said.get("remarks") or "", map_command(results.name, results.labels)
-        data_sets.append(
-            DataSet(results.name, results.shown, gates_of(gates), *answers, facts_in_words(facts), figures)
-        )
+        described = facts_in_words(facts), figures, *answers
+        data_sets.append(DataSet(results.name, results.shown, gates_of(gates), *described))
         simulated += [results.shown] if facts["source"] == "simulated" else []
     for name in runs.missing:
         kept = store.failed_gates_file(name)

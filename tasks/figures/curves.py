@@ -89,10 +89,10 @@ def _drawn(curve: Mapping[str, Any], lowest: float) -> Rows:
 @figure(
     "reliability_by_label",
     "Is the stated probability right, for each predicted label?",
-    "Grey: the calibrated confidence. In colour: the reliability. Test rows in up to eight groups of equal size; "
+    "Grey: the calibrated confidence. In colour: the reliability. Rows in up to eight groups of equal size; "
     "on the dashed line decisions are right as often as is said, below it less often. Confidence that leaves the line "
-    "in different directions for different labels is what calibration on average cannot see. First protocol seed; "
-    "intervals are as if rows were independent.",
+    "in different directions for different labels is what calibration on average cannot see. Intervals are as "
+    "if rows were independent.",
 )
 def reliability_by_label(results: Results) -> Drawing:
     """Return confidence and reliability beside the share of right decisions, for each predicted label."""
@@ -104,12 +104,13 @@ def reliability_by_label(results: Results) -> Drawing:
         mine = first.filter(pl.col("decision") == place)
         few = "\ntoo few to group" if len(mine) < FEWEST_ROWS else ""
         dots = {VARIANTS[name].title: observed(mine[column], mine["correct"]) for name, column in kinds.items()}
-        frames.append(_of_panel(label, f"{_named(label)}\n{len(mine):,} test rows{few}", lowest, dots))
+        frames.append(_of_panel(label, f"{_named(label)}\n{len(mine):,} rows{few}", lowest, dots))
     for name in kinds:
         line = of_kind(VARIANTS[name].title).mark_line(color=tone(name))
         layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(VARIANTS[name].title, tone(name))]
     rows = pl.concat(frames).drop("seed", "to")
-    return rows, _panels(rows, layers, lowest, results, said="what is said"), ""
+    first_seed = "First protocol seed." if len(results.seeds) > 1 else ""
+    return rows, _panels(rows, layers, lowest, results, said="what is said"), first_seed
 
 
 def observed(said: pl.Series, correct: pl.Series) -> Rows:

@@ -110,7 +110,7 @@ def errors_found(results: Results) -> Drawing:
     )
     shown = hover(variant="", reviewed="%", found=".0f", change="+.0f", change_low="+.0f", change_high="+.0f")
     chart = alt.layer(_line(base), base.mark_point(size=120, opacity=0).encode(tooltip=shown))
-    none, some = "There are too few test groups for an interval.", "Hover for the change and its 95% interval."
+    none, some = "There are too few groups for an interval.", "Hover for the change and its 95% interval."
     hint = none if rows["change_low"].is_null().all() else some
     return rows, drawn(chart, subtitle=results.subtitle), f"{hint} {results.averaged}"
 
@@ -140,7 +140,7 @@ def _by_coverage(
     lines = _line(base) if "variant" in rows.columns else base.mark_line(strokeWidth=2)
     layers = [lines.encode(y=axis), base.mark_point(size=120, opacity=0).encode(y=axis.shorthand, tooltip=shown)]
     if rows["low"].is_null().all():
-        none = f"There are fewer than {FEWEST_GROUPS} test groups, too few for a band."
+        none = f"There are fewer than {FEWEST_GROUPS} groups, too few for a band."
         return layers, f"{none} {averaged}"
-    what = f"The band is where 95% of {RESAMPLES} draws of test groups fall, given the fits. {averaged}"
+    what = f"The band is where 95% of {RESAMPLES} draws of groups fall, given the fits. {averaged}"
     return [base.mark_area(opacity=0.18).encode(y="low:Q", y2="high:Q"), *layers], what

@@ -46,11 +46,11 @@ class DataSet(NamedTuple):
     name: str
     shown: str  # `wands (simulated)`
     gates: Sequence[Mapping[str, Any]]  # of `gates_of`
+    facts: Mapping[str, str] = MappingProxyType({})  # what to know before reading on, by what it is
+    figures: Sequence[DrawnFigure] = ()
     advice: str = ""
     remarks: str = ""  # on the advice
     command: str = ""  # that makes a map of its predictions
-    facts: Mapping[str, str] = MappingProxyType({})  # what to know before reading on, by what it is
-    figures: Sequence[DrawnFigure] = ()
     failed: str = ""
 
 
@@ -118,12 +118,12 @@ def _gains(finished: pl.DataFrame) -> list[str]:
     """On how many sets reviews surely find more, where it helps."""
     helped = finished.filter(pl.col("advice").str.starts_with(USE)).drop_nulls("found_per_1000_mrp")
     certain = int((helped["found_per_1000_low"] > 0).sum())
-    said = (
-        f"On {certain} of {len(helped)} of them reviews of the least reliable 30% surely find more errors than by the "
-    )
-    return (
-        [f"{said}confidence; the table says how many. No label and no probability has changed."] if len(helped) else []
-    )
+    if helped.is_empty():
+        return []
+    return [
+        f"On {certain} of these {len(helped)}, 1,000 reviews of the least reliable 30% surely find more errors than by "
+        "the confidence; the table says how many. No label and no probability has changed."
+    ]
 
 
 def map_command(dataset: str, labels: Sequence[str]) -> str:

@@ -47,9 +47,10 @@ COVERS = (
     "overview",
     "Does reranking by reliability help, by how much, and what to do.",
     "Means over calibrators and protocol seeds, with 95% intervals of the changes. Errors are found among the least "
-    "reliable 30% of decisions; the log loss is that of being right (correctness NLL). To rank better is by AUPR-Error or by AURC. Advice rests on 95% intervals and on "
-    "p-values corrected over data sets (Holm). What does as well is, in NLL and in AURC, at most .001 and a tenth of "
-    "MRP's gain behind it; clearly better is what has a 95% interval of the difference in NLL that leaves out 0.",
+    "reliable 30% of decisions; the log loss is that of being right (correctness NLL). To rank better is by AUPR-Error "
+    "or by AURC. Advice rests on 95% intervals and on p-values corrected over data sets (Holm). What does as well is, "
+    "in NLL and in AURC, at most .001 and a tenth of MRP's gain behind it; clearly better is what has an interval of "
+    "the difference in NLL that leaves out 0.",
     place="first",
 )
 def overview_table(runs: Runs) -> pl.DataFrame:
