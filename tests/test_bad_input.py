@@ -33,6 +33,8 @@ BAD_CUTS = (  # that apply is to take
     (CUTS | {"map_fingerprint": "0"}, "the cuts of another map", "make them again"),
     (CUTS | {"overall": {"cut": 1.5}}, "is not what `thresholds` writes .overall.cut", "make it anew"),
 )
+STEERS = 'logits_0,logits_1,logits_2,"x\n\u202e"\n1,2,3,4\n\x1b]0;mine\x07,\x9b2J\n'
+CLAIMS = '"x\nrerank: all is well \u202e\x1b[2J"\n1\n'
 OWN_FILE = {"reader": "files", "source": "files", "path": "mine.csv"}
 
 
@@ -55,7 +57,6 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
     "": [
         ("", None, "Usage", "Commands"),
         ("fitt --out a", None, "No such command 'fitt'", "Did you mean 'fit'"),
-        ("fit", None, "Missing option '--predictions'", "fit -h"),
         ("fit --predictons a.csv", None, "No such option: --predictons", "Possible options: --predictions"),
         ("sql --map gone.json", None, "gone.json: there is no such file", "rerank fit` makes a map"),
         ("sql --map map.json --dialect mysql", None, "no dialect 'mysql'", "duckdb, postgres, postgresql, bigquery"),
@@ -81,10 +82,8 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("bad.csv", names("not ok", "ok"), "is 'not ok'", "--labels 'not ok,ok' .300 of the 300 rows"),
         ("bad.csv", names(-1, 1), "line [0-9]+: .* is '-1'", "--labels -1,1 "),
         ("bad.parquet", LISTS.with_columns(pl.col("label") + 1), "is 3, not one of 0..2", "--labels 1,2,3 "),
-        ("bad.parquet", ROWS.with_columns(label=-1), "label is -1, not one of 0..2", "names of labels by --labels"),
         ("bad.parquet", SAID.with_columns(label=10**8), "a label is 100000000", "names that --labels gives"),
         ("bad.parquet", row_7(ROWS, label=None), "row 7 .*: label is missing", "with --drop-unlabelled"),
-        ("new.parquet", None, NO_TRUTH, "--label COLUMN"),
         ("bad.csv", TWO.rename({"label": "gold"}), NO_TRUTH, "name yours: --label gold"),
         ("rows.parquet --label gold", None, "no column gold, which --label names", "it has logits, label, group"),
         ("bad.csv", OTHERS, "pred, conf, y_true; it needs", "--decision pred --confidence-column conf --label y_true"),
@@ -119,11 +118,8 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("bad.parquet", ROWS.head(59), "59 labelled rows", "label more"),
         ("bad.parquet", ROWS.with_columns(label=1), "every label is 1", "label more"),
         ("rows.parquet --hold-out 0.001", None, "a hold-out of 0.001 .* keeps none aside", "give more"),
-        ("rows.parquet --seed -1", None, "Invalid value for '--seed'", "greater than or equal to 0"),
-        ("rows.parquet --protocol theirs", None, "Invalid value for '--protocol'", "'own', 'paper'"),
         ("rows.parquet --protocol paper --hold-out 0.2", None, "has parts of its own", "leave .* hold-out away"),
         ("rows.parquet --target 0", None, "--target is 0", "give a log loss of 1e-05 or more"),
-        ("rows.parquet --calibrator platt", None, "no calibrator 'platt'", "there are uncal, ts"),
         ("bad.parquet --calibrator matrix", predictions(300, 60), "too long for 60 labels", "ts is for any number"),
         ("bad.parquet --calibrator vector", SMALL, "beyond what a map holds", "scale them, or take the calibrator ts"),
         ("rows.parquet --variant label_2d", None, "'label_2d', which reads the runner-up", "it can hold auto"),
@@ -148,6 +144,8 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("split.csv --map said.csv", None, "said.csv is not a whole JSON file", "fit the map again"),
         ("said.csv", None, f"it needs logits .*{LIKE_FIT}", "name yours with --probabilities"),
         ("bad.csv", SPLIT.drop("logits_2"), "2 logits a row, where there are 3 labels", "give one number for each"),
+        ("bad.csv", STEERS.encode(), r"Row #3: Expected 4 .*\\u001b", ANEW),
+        ("bad.csv", CLAIMS.encode(), r"has the columns x\\n?.*all is well .*\\u202e\\u001b", "it needs logits"),
         ("rows.parquet", None, "logits is large_list.*, which a .csv file cannot hold", "write a .parquet file"),
         ("split.csv --out o.xlsx", None, "o.xlsx: predictions are written as", "name the file so"),
         ("bad.csv", SPLIT.with_columns(route=1, reliability=0.5), "columns? reliability, route already", "drop it or"),
@@ -160,7 +158,6 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
     JUDGE: [
         ("new.parquet", None, NO_TRUTH, "--label COLUMN"),
         ("split.csv --unlabelled bad.parquet", ROWS.clear(), "bad.parquet has no rows", "--unlabelled names the file"),
-        ("split.csv --unlabelled new.parquet --out new.parquet", None, "a file that is read", "write to another one"),
     ],
     CUT: [
         ("split.csv", None, "give a target", "or the costs"),
@@ -170,11 +167,9 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         *each("split.csv --target-accuracy {}", "0.0 1.0 -0.1 nan 95.0", "an accuracy of {}", "such as 0.95"),
         *each("split.csv --coverage '{}'", "0.0 1.1 -0.5 70%  nan 1e-9 .", "no coverage of '{}'", "such as 0.7"),
         *each("split.csv --coverage 1 --confidence {}", "0.0 1.0 nan", "a confidence of {}", "such as 0.95"),
-        ("split.csv --coverage 0.001", None, "less than one of 300", "ask for more, or add rows"),
     ],
     LABEL: [
         ("split.csv", None, "has the column label already", "give the rows without labels"),
-        ("new.parquet --rows 0", None, "Invalid value for '--rows'", "greater than or equal to 1"),
         ("new.parquet --rows 301", None, "--rows is 301, and .* has 300 rows", "ask for 1 to as many"),
         ("bad.parquet", LISTS.drop("label").with_columns(x=[1]), "a .csv file cannot hold", "write a .parquet file"),
     ],
@@ -230,7 +225,7 @@ def test_what_cannot_be_is_told_with_its_cause_and_remedy_and_nothing_is_written
     status, printed = ended.value.code, "".join(capsys.readouterr())
     said = status if isinstance(status, str) else re.sub(r"[\s│╭╮╰╯─]+", " ", printed)
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
-    assert status == 2 or said.count("\n") == isinstance(content, dict)  # a sentence; of params.yaml for each mistake
+    assert status == 2 or said.isprintable() or isinstance(content, dict)  # which has a line for each mistake
     assert "Traceback" not in printed
     assert re.search(cause, said, re.DOTALL), said
     assert re.search(remedy, said, re.DOTALL), said

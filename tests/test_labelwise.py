@@ -170,13 +170,12 @@ def test_what_is_wrong_is_said_in_a_sentence():
         "label 1 has the line -1.0 l + 0.0",
         "label 2 has the line inf l + 0.0",
     ]
-    isotonic = Isotonic(([0.2, 0.4], [0.4, 0.2], [0.5], []), ([0.6, 0.5], [0.5, 1.5], [0.1, 0.2], []))
+    isotonic = Isotonic(([0.2, 0.4], [0.4, 0.2], []), ([0.6, 0.5], [0.5, 1.5], []))
     assert isotonic.violations() == [
         "the reliability of label 0 falls: [0.6, 0.5]",
         "label 1 has a value outside [0, 1]: [0.5, 1.5]",
         "the thresholds of label 1 do not rise: [0.4, 0.2]",
-        "label 2 has 1 thresholds and 2 values",
-        "label 3 has 0 thresholds and 0 values",
+        "label 2 has 0 thresholds and 0 values",
     ]
 
 

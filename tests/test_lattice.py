@@ -56,6 +56,11 @@ def test_reliability_never_falls_with_confidence_to_the_last_bit(steps, base, lo
     assert (reliability_logit[[0, -1]] <= ends).all()
 
 
+def test_rounding_lifts_no_curve_above_its_last_value():
+    curves = curves_of(np.sort(np.random.default_rng(0).normal(size=(2000, 2)), axis=1))
+    assert (curves(seen(np.full(2000, 40.0), np.arange(2000))) <= curves.values[:, -1]).all()
+
+
 def test_violations_name_what_is_broken():
     sound = np.tile(np.linspace(-1, 1, 8), (3, 1))
     assert curves_of(sound).violations() == []

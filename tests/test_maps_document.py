@@ -73,9 +73,9 @@ def test_a_map_is_readable_with_a_curve_on_one_line_and_names_in_any_script(save
 
 
 CALIBRATOR, PROJECTION = ("calibrator", "fitted"), ("projection", "fitted")
+CELL = {"label": 3, "half": "upper", "rows": 9, "mean_reliability": 0.5, "mean_residual": 0.0, "variance": 0.1}
 NETWORK = {"kind": "smart", "mean": 0.0, "deviation": 1.0, "parameters": [0.0] * 7}
-CUBIC = [[0.0] * 4]
-SPLINE = {"kind": "spline", "knots": [0.5, 0.6], "coefficients": CUBIC}
+SPLINE = {"kind": "spline", "knots": [0.5, 0.6], "coefficients": [[0.0] * 4]}
 SHIFTS = {"kind": "intercepts", "alpha": [0.0, 13.0, 0.0]}
 CURVE = {"kind": "lattice", "knots": [0.0, 1.0], "values": [[0.0, 1.0]], "rows": [9], "fallback": ["none"]}
 SHARED = {"kind": "shared", "curves": CURVE}
@@ -88,8 +88,6 @@ REFUSED = {
     "an unknown field": ((*PROJECTION, "surprise"), 1, "lattice.surprise"),
     "a shift too far": (PROJECTION, BESIDE | {"own": SHIFTS}, "alpha.1"),
     "steps without their reliability": (PROJECTION, BESIDE | {"own": STEPS}, "label 1 has 1 thresholds and 2 values"),
-    "factors of other labels": (CALIBRATOR, {"kind": "diagonal", "factors": [1.0] * 3}, "(3,), where (2,) is due"),
-    "a spline with a cubic too many": (CALIBRATOR, SPLINE | {"coefficients": CUBIC * 2}, "(2, 4), where (1, 4) is due"),
     "a spline of equal confidences": (CALIBRATOR, SPLINE | {"knots": [0.5, 0.5]}, "do not rise"),
     "a name twice": (("label_names",), ["a", "a", "b"], "2 differ"),
     "another number of labels": (("n_labels",), 4, "than 0..3"),
@@ -100,6 +98,7 @@ REFUSED = {
     "logits that are not there": (("input",), "confidence_only", "has no logits"),
     "quantiles that fall": (("held_out", "quantiles", 50), 0.0, "quantiles fall"),
     "halves of other labels": (("held_out", "halves"), [0.5], "other labels"),
+    "a cell of no label": (("held_out", "cells"), [CELL], "other labels"),
     "a network cut off": (CALIBRATOR, NETWORK, "7 parameters, which is not H^2 + 4 H + 1"),
 }
 

@@ -120,8 +120,6 @@ NOT_FITTED = {  # name, form, what is asked for, what is said
     "an unknown predictor": ("deep", "features", {}, "'deep' does not read features; those that do: linear"),
     **{f"an unknown setting of {n} {f}": (n, f, {"depth": 3}, f"of {n} in params.yaml: depth") for n, f in EVERY},
     "a penalty of zero": ("linear", "features", {"alpha": 0}, r"alpha: .*\(found 0\)"),
-    "no step": ("multinomial", "features", {"max_iterations": 0}, r"max_iterations: .*\(found 0\)"),
-    "a word for a number": ("boosted", "features", {"rounds": "many"}, r"rounds: .*\(found 'many'\)"),
     "an unknown class weight": ("linear", "text", {"class_weight": "Balanced"}, "'Balanced'"),
     "too few steps": ("multinomial", "features", {"max_iterations": 1}, "no optimum after 1 steps"),
 }

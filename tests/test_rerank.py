@@ -1,7 +1,6 @@
 """`python -m flows.rerank`: from files to a map, scored rows, a verdict, a cut and SQL; and what is wrong, in words."""
 
 import json
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from maps import run
 
-from flows import rerank
 from flows.console import show
 from tasks.maps.labelled import divide
 from tasks.predictions.files import columns_of, opened
@@ -145,16 +143,6 @@ def test_signals_of_whole_groups_and_drawn_rows_do_not_go_together(tmp_path):
         run("evaluate", *files, maps.write(drawn, tmp_path / "drawn.csv"))
 
 
-@pytest.mark.parametrize(("map_file", "test"), [("map.json", "test.parquet"), ("stated.json", "test.csv")])
-def test_evaluate_gives_a_verdict_in_words_and_the_metrics_as_json(folder, map_file, test, capsys):
-    run("evaluate", "--map", folder / map_file, "--predictions", folder / test)
-    printed = capsys.readouterr()
-    assert json.loads(printed.out)["drift"]
-    assert "Use the reliability: " in printed.err
-    assert ("Rows of one group go together" in printed.err) == (map_file == "map.json")  # which was fitted by group
-    assert "map still holds" in printed.err
-
-
 @pytest.mark.parametrize(
     ("options", "note", "left", "guaranteed"),
     [
@@ -252,24 +240,6 @@ def test_the_map_has_the_date_of_the_source_date_epoch(tmp_path, monkeypatch):
     once, again = (fit(maps.confidence_only(300), tmp_path, "--variant", "confidence") for _ in range(2))
     assert json.dumps(once) == json.dumps(again)
     assert once["source"]["at"] == "1970-01-02T00:00:00+00:00"
-
-
-STEERS = 'logits_0,logits_1,logits_2,"x\n\u202e"\n1,2,3,4\n\x1b]0;mine\x07,\x9b2J\n'
-CLAIMS = '"x\nrerank: all is well \u202e\x1b[2J"\n1\n'
-
-
-@pytest.mark.parametrize("content", [None, STEERS, CLAIMS])
-def test_a_mistake_is_one_line_that_cannot_steer_the_terminal(content, folder, tmp_path, monkeypatch):
-    if content is not None:
-        (tmp_path / "new.csv").write_text(content)
-    before = list(tmp_path.iterdir())
-    typed = "apply", "--map", str(folder / "map.json"), "--predictions", "new.csv", "--out", "out.csv"
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.argv", ["rerank", *typed])
-    with pytest.raises(SystemExit, match=r"rerank: .*\\u001b" if content else r"rerank: new\.csv") as ended:
-        runpy.run_path(rerank.__file__, run_name="__main__")
-    assert ended.value.code.isprintable()
-    assert list(tmp_path.iterdir()) == before
 
 
 def test_json_that_is_printed_is_printable_and_means_the_same(capsys):

@@ -1,8 +1,7 @@
 """The six walks that people take, as they type them: each begins with their own file and ends with what comes back.
 
-Two stand where the rest of their kind does: a notebook with NumPy, pandas and Polars in test_reliability_object
-(`test_frames_of_each_kind_…`), a csv of one's own in params.yaml in test_end_to_end (`test_an_own_csv_goes_…`). What
-Chromium makes of the page is in system/test_report_page.
+Two stand elsewhere: a notebook in test_reliability_object (`test_frames_of_each_kind_…`), a csv of one's own in
+params.yaml in test_end_to_end (`test_an_own_csv_goes_…`); Chromium opens the page in system/test_report_page.
 """
 
 import re

