@@ -41,15 +41,16 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
 def of_others(evaluation: dict[str, Any], document: MapDocument, where: str) -> list[str]:
     """What the other candidates of the fit, and recalibrating, do on rows that are enough to say so."""
     candidates, known = evaluation["candidates"], {each.variant for each in document.choice.candidates}
-    if not known - {"confidence", document.projection.name} or _too_few(evaluation):
-        lines = []
-    elif candidates is None:
-        lines = ["What the other candidates of the fit gain here is not known: this map does not hold them. Fit again."]
-    else:
-        lines = of_candidates(candidates, document, where)
-        if missing := sorted(known - {each["variant"] for each in candidates}):
-            lines.append(f"Not among them, since the map does not hold it: {', '.join(missing)}.")
-    return [*lines, *of_recalibration(evaluation["recalibrated"], document)]
+    if _too_few(evaluation):
+        return []
+    lines = of_recalibration(evaluation["recalibrated"], document)
+    if not known - {"confidence", document.projection.name}:
+        return lines
+    if candidates is None:
+        return ["What the other candidates of the fit gain here is not known: this map does not hold them. Fit again."]
+    missing = sorted(known - {each["variant"] for each in candidates})
+    unheld = [f"    {name:<16} is not held by the map" for name in missing]
+    return [*of_candidates(candidates, document, where), *unheld, *lines]
 
 
 def of_candidates(candidates: list[dict[str, Any]], document: MapDocument, where: str) -> list[str]:
