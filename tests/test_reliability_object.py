@@ -19,7 +19,7 @@ from flows import rerank
 from flows.rerank import ReliabilityMap
 from tasks.protocol.errors import BadInput
 
-ROWS, NEW = maps.predictions(600), maps.predictions(200, seed=1)
+ROWS, NEW = maps.predictions(600), maps.predictions(1000, seed=1)
 LOGITS, LABEL, GROUP = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy(), ROWS["group"].to_numpy()
 KINDS = {
     "polars": lambda frame: frame,
