@@ -182,7 +182,7 @@ def test_a_stage_repeats_only_a_fit_that_rotted_to_the_same_bytes_and_a_choice_i
 
 def test_what_is_up_to_date_runs_nothing_and_a_push_takes_results_along_and_no_raw_file(project, tmp_path):
     """Also after the test before this one, which ran a stage without DVC, and another choice beside it."""
-    parts = (["repro"], ["repro", "reliability@wands"], ["repro", "--downstream", "train@wands"])
+    parts = (["repro"], ["repro", "reliability@wands"], ["repro", "--downstream", "train@wands"], ["metrics", "show"])
     remote = (["remote", "add", "--default", "others", str(tmp_path)], ["push"], ["remote", "remove", "others"])
     in_one_process = "import json, sys; from dvc.cli import main; sys.exit(any([*map(main, json.loads(sys.argv[1]))]))"
     assert stages_run(run(project, "-c", in_one_process, json.dumps([*parts, *remote]))) == set()

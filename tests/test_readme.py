@@ -139,6 +139,8 @@ TYPED = {  # each command of the README that is none of `flows.rerank`: what a t
     "python -m flows.serve": ("system/served.py", '"flows.serve"'),
     "python -m flows.refresh": ("test_end_to_end.py", '"flows.refresh"'),
     "python -m flows.reliability wands --seed 2 --calibrator smart": (ON_DASK, '"flows.reliability", "wands"'),
+    "python -m flows.report --only my_products": ("test_end_to_end.py", "report.main(['mine'])"),
+    "dvc metrics show": ("test_end_to_end.py", '["metrics", "show"]'),
     "python -m flows.verify": ("test_end_to_end.py", '"flows.verify"'),
 }
 

@@ -63,7 +63,7 @@ def declared_set(name: str, entry: DatasetParams) -> Dataset:
     for wanted in [path / file for file in dataset.files or (path.name,)] if path.is_dir() else [path]:
         if not wanted.is_file():
             folder = next(above for above in wanted.absolute().parents if above.is_dir())
-            there = sorted(beside.name for beside in folder.iterdir())
+            there = sorted(beside.name for beside in folder.iterdir() if not beside.name.startswith("."))
             more = f" and {len(there) - MOST_LISTED} more" if len(there) > MOST_LISTED else ""
             raise BadInput(
                 f"{name}: {wanted} is not there; mend its path in params.yaml, or put the file in that place. "

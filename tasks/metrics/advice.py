@@ -106,7 +106,7 @@ def in_words(row: Mapping[str, Any], intervals: pl.DataFrame) -> list[str]:
     if row["nll_correct_delta"] is not None:
         change = f"the log loss of being right changes by {row['nll_correct_delta']:+.3f}"
         said.append(f"As a probability, {change}{_between(row['low'], row['high'], '+.3f')}.")
-    return said
+    return [*said, "The report of several data sets also corrects for their number."]
 
 
 def _between(low: float | None, high: float | None, how: str) -> str:

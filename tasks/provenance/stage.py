@@ -104,10 +104,7 @@ def _remove_outputs(stage: Declared) -> None:
 
 
 def as_stage(kind: str, work: Callable[[str], str | None]) -> None:
-    """Run `work` on the data set that the command line names, as the stage `kind` of DVC; ends as `command` does.
-
-    What `work` returns is said, and stands behind why it ran.
-    """
+    """Run `work` on the data set that the command line names, as the stage `kind` of DVC, and say what it returns."""
 
     def stage(dataset: Annotated[str, typer.Argument(help="A key of `datasets` in params.yaml.")]) -> None:
         with stage_run(f"{kind}@{dataset}") as record:
