@@ -90,12 +90,6 @@ def test_a_worker_that_holds_the_code_of_yesterday_says_so(worker, tmp_path, mon
     assert worker() == ["it started before a change of flows/engine.py, flows/reliability.py"]
 
 
-def test_a_worker_that_cannot_say_how_it_is_is_told_with_the_reason():
-    (sentence,) = engine.in_words(ModuleNotFoundError("No module named 'flows'"))
-    assert "project's folder" in sentence
-    assert "No module named 'flows'" in sentence
-
-
 def ended(made: Any) -> Any:
     """A future that has ended with `made`, unless it is asked to raise."""
     return SimpleNamespace(task_run_id="1234", result=lambda *, raise_on_failure: raise_on_failure or made)
