@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows import engine
 from flows.engine import outcome
@@ -43,10 +42,6 @@ def worker(monkeypatch):
     return lambda code=(), versions=(): engine.unlike(
         engine.code() | dict(code), engine.versions() | dict(versions), SERVER
     )
-
-
-def test_threads_are_what_params_yaml_says():
-    assert isinstance(engine.task_runner(with_engine()), ThreadPoolTaskRunner)
 
 
 def test_without_dask_or_a_server_for_it_it_is_said_what_to_do(monkeypatch, dask):

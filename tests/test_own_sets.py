@@ -92,7 +92,6 @@ def test_every_format_gives_the_same_pairs(tmp_path, name):
     ("reader", "options", "source"),
     [
         ("files", pairs({"drawn": ["x/a.csv", "b.csv"], "test": "c.csv"}), ("x/a.csv", "b.csv", "c.csv")),
-        ("files", pairs("a.csv", query="q", queries=LOOKUP), ("a.csv", "q.csv")),
         ("files", {"labels": LABELS, "features": {"path": "a.txt", "width": 3}}, ("a.txt",)),
         ("hub", hub_options(), Repository("shop/judged", COMMIT)),
         ("hub", hub_options(files=["en/*"], revision=None), Repository("shop/judged", None, ("en/*",))),
