@@ -167,7 +167,6 @@ REFUSED = {  # file, its bytes or what makes it, what is said
     "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), "is a pipe or a device"),
     "a name that is not UTF-8": ("p\udcff.csv", b"a,b\n", "has a name that is not UTF-8"),
     "a blank file": ("p.csv", b" \n\n", "p.csv is empty"),
-    "a page": ("p.jsonl", b"\n<HTML><title>Sign in</title>", "p.jsonl is a web page"),
     "parquet that is cut off": ("p.parquet", WHOLE[: len(WHOLE) // 2], "p.parquet is not a whole parquet file"),
     "spoilt parquet": ("p.parquet", WHOLE[:40] + b"\xff" * 160 + WHOLE[200:], "is not a whole parquet file"),
     "two columns of one name": ("p.csv", b"a,b,a\n1,2,3\n", "p.csv has more than one column named a"),
