@@ -55,10 +55,16 @@ def each(typed: str, given: str, cause: str, remedy: str) -> list[tuple[str, Non
 ANEW, NO_TRUTH, LIKE_FIT = "write the predictions anew", "no column label, and it holds the truth", "as the rows had"
 TYPED = {  # the command -> what is typed behind it, what the file `bad` holds or params.yaml has, cause, remedy
     "": [
-        ("", None, "Usage", "Commands"),
         ("fitt --out a", None, "No such command 'fitt'", "Did you mean 'fit'"),
         ("fit --predictons a.csv", None, "No such option: --predictons", "Possible options: --predictions"),
         ("sql --map gone.json", None, "gone.json: there is no such file", "rerank fit` makes a map"),
+        (f"{REPORT} rows.parquet --out r.pdf", None, "r.pdf is to be a page", "ends in .html"),
+        (f"{REPORT} split.csv --group query", None, "no column query, and it is to hold", "it has label, group"),
+        (f"{JUDGE} new.parquet", None, NO_TRUTH, "--label COLUMN"),
+        (f"{JUDGE} split.csv --unlabelled bad.parquet", ROWS.clear(), "has no rows", "--unlabelled names the file"),
+        (f"{LABEL} split.csv", None, "has the column label already", "give the rows without labels"),
+        (f"{LABEL} new.parquet --rows 301", None, "--rows is 301, and .* has 300 rows", "ask for 1 to as many"),
+        (f"{LABEL} bad.parquet", LISTS.drop("label").with_columns(x=[1]), "csv file cannot hold", "a .parquet file"),
         ("sql --map map.json --dialect mysql", None, "no dialect 'mysql'", "duckdb, postgres, postgresql, bigquery"),
     ],
     FIT: [
@@ -136,10 +142,6 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("rows.parquet --out rows.parquet", None, "a file that is read", "write to another one"),
         ("rows.parquet --out said.csv/map.json", None, "no folder that you may write to", "write elsewhere"),
     ],
-    REPORT: [
-        ("rows.parquet --out r.pdf", None, "r.pdf is to be a page", "ends in .html"),
-        ("split.csv --group query", None, "no column query, and it is to hold the groups", "it has label, group"),
-    ],
     APPLY: [
         ("split.csv --map said.csv", None, "said.csv is not a whole JSON file", "fit the map again"),
         ("said.csv", None, f"it needs logits .*{LIKE_FIT}", "name yours with --probabilities"),
@@ -155,10 +157,6 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         *(("split.csv --cuts bad.json", json.dumps(bad).encode(), *told) for bad, *told in BAD_CUTS),
         *each("split.csv --coverage {}", "1.01 -0.1 nan 70% 1e-999999999", "the coverage is '{}'", "such as 0.7"),
     ],
-    JUDGE: [
-        ("new.parquet", None, NO_TRUTH, "--label COLUMN"),
-        ("split.csv --unlabelled bad.parquet", ROWS.clear(), "bad.parquet has no rows", "--unlabelled names the file"),
-    ],
     CUT: [
         ("split.csv", None, "give a target", "or the costs"),
         ("split.csv --coverage 1 --target-accuracy 0.9", None, "give a target", "or the costs"),
@@ -168,11 +166,6 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         *each("split.csv --coverage '{}'", "0.0 1.1 -0.5 70%  nan 1e-9 .", "no coverage of '{}'", "such as 0.7"),
         *each("split.csv --coverage 1 --confidence {}", "0.0 1.0 nan", "a confidence of {}", "such as 0.95"),
     ],
-    LABEL: [
-        ("split.csv", None, "has the column label already", "give the rows without labels"),
-        ("new.parquet --rows 301", None, "--rows is 301, and .* has 300 rows", "ask for 1 to as many"),
-        ("bad.parquet", LISTS.drop("label").with_columns(x=[1]), "a .csv file cannot hold", "write a .parquet file"),
-    ],
     "flows.reliability": [
         ("", None, "Missing argument", "--help"),
         ("unknown", None, "no data set 'unknown' in params.yaml", "it has .*wands"),
@@ -181,7 +174,6 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("wands", {"projection.knotz": 8}, r"projection\.knotz", "correct it, or take it out"),
         ("wands", {"engine": "ray"}, "engine: .* .found 'ray'", "'thread' or 'dask'"),
         ("wands", {"protocol.parts": [0.5, 0.25, 0.2]}, "the parts sum to 0.95", "not to 1"),
-        ("wands", {"datasets.wands.preset": "clean"}, r"datasets\.wands\.preset.* .found 'clean'", "should be 'paper'"),
         ("wands", {"datasets.mine": OWN_FILE}, r"datasets\.mine", "give `split`"),
     ],
     "flows.refresh": [("nostage", None, "no stage 'nostage'", "wands"), ("train@wand", None, "no data set", "wands")],

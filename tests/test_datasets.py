@@ -128,7 +128,6 @@ shorter = frames(lambda frame: frame.with_columns(pl.col("features").list.eval(p
 BAD = {  # set, file, change, what is said
     "a missing column": ("wands", "data/train", no_query, ": split train cannot be read: .*cast"),
     "a label too many": ("wands", "data/test", put("label", 3), f"/test, row 2, column 'label': found 3; .* {NAMES}"),
-    "no label": ("amazon_esci", "data/test", put("label", None), "/test, row 2, column 'label': found None"),
     "a score of two": ("alloprof_rerank", "data/test", put("score", 2), "/default/test, row 2, .*'score': found 2"),
     "an id twice": ("esci_rerank_us", "us-queries/test", repeated, "/us-queries/test, row 1, column '_id'"),
     "a grade of five": ("mslr_web10k", "data/train", graded, r"/train, row \d+, .*'labels': found 5 .*; .* 0, 1, 2"),

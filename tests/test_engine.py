@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import yaml
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows import engine
 from flows.engine import outcome
@@ -43,10 +42,6 @@ def worker(monkeypatch):
     return lambda code=(), versions=(): engine.unlike(
         engine.code() | dict(code), engine.versions() | dict(versions), SERVER
     )
-
-
-def test_threads_are_what_params_yaml_says():
-    assert isinstance(engine.task_runner(with_engine()), ThreadPoolTaskRunner)
 
 
 def test_without_dask_or_a_server_for_it_it_is_said_what_to_do(monkeypatch, dask):
@@ -88,12 +83,6 @@ def test_a_worker_that_holds_the_code_of_yesterday_says_so(worker, tmp_path, mon
     monkeypatch.setattr(engine.psutil, "Process", lambda: SimpleNamespace(create_time=lambda: time.time() - 60))
     os.utime("flows/engine.py", (0, 0))  # as a copy that keeps its date
     assert worker() == ["it started before a change of flows/engine.py, flows/reliability.py"]
-
-
-def test_a_worker_that_cannot_say_how_it_is_is_told_with_the_reason():
-    (sentence,) = engine.in_words(ModuleNotFoundError("No module named 'flows'"))
-    assert "project's folder" in sentence
-    assert "No module named 'flows'" in sentence
 
 
 def ended(made: Any) -> Any:

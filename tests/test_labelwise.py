@@ -155,15 +155,6 @@ def test_neither_the_order_of_the_rows_nor_other_labels_matter(fit):
         np.testing.assert_array_equal(alone(seen(at, label)), fitted(seen(at, label)))
 
 
-@every_fit
-def test_without_rows_every_label_has_a_harmless_value(fit):
-    nothing = np.empty(0, dtype=int)
-    at, decision = np.linspace(-3, 3, 9), np.arange(9) % LABELS
-    for fitted in fit(batch((np.empty((2, 0)), nothing, nothing), LABELS)):
-        np.testing.assert_allclose(fitted(Decisions(at, decision)), at, atol=1e-12)
-        assert fitted.violations() == []
-
-
 def test_what_is_wrong_is_said_in_a_sentence():
     assert Intercepts([0.0, np.nan, 13]).violations() == ["label 1 is shifted by nan", "label 2 is shifted by 13.0"]
     assert Lines([1, -1, np.inf], [0, 0, 0]).violations() == [

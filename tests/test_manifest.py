@@ -167,13 +167,6 @@ def test_a_parameter_is_named_with_what_it_was_and_is(manifest):
     }
 
 
-def test_a_calibrator_more_is_named_however_long_their_list_is(manifest):
-    first = run("report")
-    edit_params(lambda params: params["calibrators"].append(params["rivals"]["calibrators"].pop(0)))
-    (change,) = changes(first, manifest_now(declared("report")))
-    assert "vector" in change
-
-
 def test_files_commands_and_versions_are_named_and_outputs_are_no_reason(manifest):
     path = "data/raw/wands/rows.csv"
     Path(path).write_text("other\n")

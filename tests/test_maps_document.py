@@ -91,7 +91,6 @@ REFUSED = {
     "a spline of equal confidences": (CALIBRATOR, SPLINE | {"knots": [0.5, 0.5]}, "do not rise"),
     "a name twice": (("label_names",), ["a", "a", "b"], "2 differ"),
     "another number of labels": (("n_labels",), 4, "than 0..3"),
-    "a name of two lines": (("label_names", 1), "a\nb", "cannot be shown"),
     "a group that steers the terminal": (("source", "group"), "\x9b2J", "source.group"),
     "another format": (("format",), "pmml", "no reliability map"),
     "an older version": (("version",), 1, "version 1 of the map format, and this program reads version 3; fit"),

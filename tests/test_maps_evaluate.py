@@ -194,13 +194,6 @@ def test_a_map_that_keeps_the_confidence_changes_nothing(confidence_only):
         assert compared["p"] == 1
 
 
-def test_the_order_of_grouped_rows_does_not_matter(helpful, grouped):
-    order = np.random.default_rng(0).permutation(len(grouped))
-    in_order, shuffled = (evaluated(helpful, rows) for rows in (grouped, grouped.take(order)))
-    for first, second in zip(flat(in_order), flat(shuffled), strict=True):
-        assert first == second or first == pytest.approx(second, rel=1e-9, abs=1e-12)
-
-
 def flat(value: object) -> list:
     """The plain values within a JSON value, in their order."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None

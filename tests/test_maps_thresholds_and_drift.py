@@ -397,19 +397,6 @@ def test_what_could_not_be_tested_is_said():
             assert "at most 1% of evaluations" in words[-1]
 
 
-def test_every_label_changed_still_takes_ten_lines_or_fewer():
-    generator = np.random.default_rng(9)
-    r, d, z, _ = drawn(generator, 3000)
-    drifted = drift(fitted_on((r, d, z, None)), r, d, ~z, None)
-    lines = drifted.in_words()
-    assert len(drifted.changed) == 6
-    assert len(lines) <= 10
-    assert any("Nor for 1 more" in line for line in lines)
-    plain = json.loads(json.dumps(drifted.as_json(), allow_nan=False))
-    assert plain["holds"] is False
-    assert [cell["label"] for cell in plain["cells"]] == [0, 0, 1, 1, 2, 2]
-
-
 ASKED = {"target": 0.9}, {"target": 0.9, "confidence": 1.0}, {"coverage": "1"}, {"level": 0.01}
 REFUSED = [
     *((1, {"level": level}, r"such as 0\.01") for level in (0.0, 1.0, 5.0, np.nan)),

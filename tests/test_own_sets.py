@@ -92,7 +92,6 @@ def test_every_format_gives_the_same_pairs(tmp_path, name):
     ("reader", "options", "source"),
     [
         ("files", pairs({"drawn": ["x/a.csv", "b.csv"], "test": "c.csv"}), ("x/a.csv", "b.csv", "c.csv")),
-        ("files", pairs("a.csv", query="q", queries=LOOKUP), ("a.csv", "q.csv")),
         ("files", {"labels": LABELS, "features": {"path": "a.txt", "width": 3}}, ("a.txt",)),
         ("hub", hub_options(), Repository("shop/judged", COMMIT)),
         ("hub", hub_options(files=["en/*"], revision=None), Repository("shop/judged", None, ("en/*",))),
@@ -199,6 +198,7 @@ def test_a_bad_table_of_queries_is_named(tmp_path, rows, message):
 FEATURES = {"path": "a.txt", "width": 2}
 BAD_LINES = {
     "a NaN": ("0 qid:1 1:nan 2:1", r"'feature': found '1:nan'; its value must be a finite number"),
+    "a feature counted from 0": ("0 qid:1 0:1", r"'feature': found '0:1'; .*1\.\.2"),
     "a feature too many": ("0 qid:1 3:1", r"'feature': found '3:1'; .*1\.\.2"),
     "a word alone": ("0 qid:1 1:1 two", r"'feature': found 'two'; .*<place>:<number>"),
     "another word for the group": ("0 query:1 1:1 2:1", r"'group': found 'query:1'; there must be `qid:<group>`"),
@@ -229,6 +229,7 @@ BAD_OPTIONS = {  # reader, options, what is said
     "two ways to split": ("files", pairs({"train": "a.csv"}, split="part"), "not both"),
     "two columns of ids": ("files", pairs("a.csv", candidates=LOOKUP), "`candidate` must name one column"),
     "a branch": ("hub", hub_options(revision="main"), r"revision: .*40 hex.*`History`.*found 'main'"),
+    "a short commit": ("hub", hub_options(revision=COMMIT[:7]), r"40 hexadecimal digits"),
     "an address for an id": ("hub", hub_options(id="https://huggingface.co/datasets/a/b"), r"id: String should match"),
     "no splits": ("hub", hub_options(splits={}), r"splits: "),
 }

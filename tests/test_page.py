@@ -19,7 +19,6 @@ import vl_convert
 import yaml
 from dvc_render.vega import VegaRenderer
 
-from tasks.figures.figure import DARK, LIGHT
 from tasks.page.page import gates_of
 from tasks.protocol.store import REPORT
 from tasks.tables import TABLES
@@ -160,13 +159,6 @@ def test_the_page_is_one_of_its_language_for_every_reader(page):
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len({*ids}) == len(ids)
     assert {label["aria-labelledby"] for _, label in page.tags if "aria-labelledby" in label} <= {*ids}
-
-
-def test_every_colour_that_the_page_names_is_set_in_both_themes(page):
-    (style,) = page.raw["style"]
-    assert set(re.findall(r"var\(--([\w-]+)\)", style)) <= {*LIGHT, "font"}
-    for theme in (LIGHT, DARK):
-        assert all(f"--{name}: {value};" in style for name, value in theme.items())
 
 
 def test_the_same_runs_give_the_same_page_but_for_the_commit_and_it_reads_without_any_interval(tmp_path, monkeypatch):

@@ -6,9 +6,7 @@ import gzip
 import io
 import json
 import os
-import re
 from itertools import product
-from math import nan
 from pathlib import Path
 
 import numpy as np
@@ -99,15 +97,6 @@ def test_columns_are_read_as_what_they_say():
 
 
 HALVES, SURE = [[0.5, 0.5]], {"decision": [1], "confidence": [1.0]}
-REFUSED_ROWS = {  # columns, of which the last row is wrong; what is known; what is said
-    "a row without logits": ({"logits": [[0.0, 1.0], None]}, {}, "row 41 (from 0): logits is missing"),
-    "many labels further off than few": ({"probabilities": [[1.1 / 40] * 40]}, {}, "sum to 1.1;"),
-    "a decision outside K": (SURE | {"decision": [3]}, {"n_labels": 3}, "decision is 3, not one of 0..2"),
-    "a number that is no name": ({"logits": HALVES, "label": ["1"]}, {"names": ("7", "8")}, "row 40 (from 0): label"),
-    "no predictions": ({"score": [1.0]}, {}, "it needs logits or probabilities"),
-    "a group that is NaN": ({"logits": HALVES * 2, "site": [1.0, nan]}, {"group": "site"}, "41 (from 0): site is miss"),
-    "a group of the truth": ({"logits": HALVES}, {"group": "label"}, "to be in label, which"),
-}
 
 
 def rows_of(frame: pl.DataFrame, group=None, reads=None, **known) -> PredictedRows:
@@ -116,12 +105,11 @@ def rows_of(frame: pl.DataFrame, group=None, reads=None, **known) -> PredictedRo
     return checked_rows(frame, layout, FileRows("file", 40), **known)
 
 
-@pytest.mark.parametrize(("columns", "known", "message"), REFUSED_ROWS.values(), ids=REFUSED_ROWS)
-def test_rows_that_cannot_be_are_refused_by_file_row_and_column(columns, known, message):
-    label = {"label": [0] * len(next(iter(columns.values())))}
-    frame = pl.DataFrame({name: values for name, values in (label | columns).items() if values}, strict=False)
-    with pytest.raises(BadInput, match=re.escape(message)):
-        rows_of(frame, **known)
+def test_a_row_that_cannot_be_is_told_by_its_number_and_many_labels_may_be_no_further_off_than_few():
+    with pytest.raises(BadInput, match=r"file, row 41 \(from 0\): .* sum to 1\.1;"):
+        rows_of(pl.DataFrame({"probabilities": [[1 / 40] * 40, [1.1 / 40] * 40], "label": [0, 0]}))
+    with pytest.raises(BadInput, match=r"row 40 \(from 0\): label is '1'; the labels are 7, 8"):
+        rows_of(pl.DataFrame({"logits": [[0.5, 0.5]], "label": ["1"]}), names=("7", "8"))
 
 
 def test_types_of_json_lines_are_those_of_all_lines(tmp_path, monkeypatch):
@@ -179,7 +167,6 @@ REFUSED = {  # file, its bytes or what makes it, what is said
     "a device": ("p.jsonl", lambda path: path.symlink_to("/dev/zero"), "is a pipe or a device"),
     "a name that is not UTF-8": ("p\udcff.csv", b"a,b\n", "has a name that is not UTF-8"),
     "a blank file": ("p.csv", b" \n\n", "p.csv is empty"),
-    "a page": ("p.jsonl", b"\n<HTML><title>Sign in</title>", "p.jsonl is a web page"),
     "parquet that is cut off": ("p.parquet", WHOLE[: len(WHOLE) // 2], "p.parquet is not a whole parquet file"),
     "spoilt parquet": ("p.parquet", WHOLE[:40] + b"\xff" * 160 + WHOLE[200:], "is not a whole parquet file"),
     "two columns of one name": ("p.csv", b"a,b,a\n1,2,3\n", "p.csv has more than one column named a"),

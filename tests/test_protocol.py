@@ -162,7 +162,6 @@ def cut(path: Path) -> None:
     [
         ("logits.parquet", Path.unlink, "is missing; `dvc repro` makes it"),
         ("logits.parquet", cut, "is not a whole parquet file"),
-        ("base.json", Path.unlink, "is missing; `dvc repro` makes it"),
         ("base.json", cut, "is not whole JSON"),
         ("base.json", lambda path: path.write_text("[]"), "holds list, not an object"),
         ("logits.parquet", first_logits(0.0, np.nan, 1.0), ": validation row 0 has logits"),

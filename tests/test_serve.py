@@ -40,7 +40,6 @@ def test_the_forms_know_every_name_that_the_commands_know():
         (serve.reliabilities, {"datasets": ["wands"], "calibrators": ["platt"]}),
         (serve.refresh, {"targets": ["wands"]}),
         (serve.rerank_fit, {"predictions": "a", "out": "b", "calibrator": "platt"}),
-        (serve.rerank_fit, {"predictions": "a", "out": "b", "protocol": "theirs"}),
         (serve.rerank_apply, {"map_file": "a", "predictions": "b", "out": "c", "coverage": 70}),
         (serve.rerank_sql, {"map_file": "a", "dialect": "oracle"}),
     ],

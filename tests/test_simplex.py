@@ -126,15 +126,3 @@ def test_gaps_of_eighteen_orders_of_magnitude_are_solved(K, seed):
     log_rest = logsumexp(moved.log_probabilities[:, 1:], axis=1) - moved.log_probabilities[:, 0]
     # a log-probability near -1e6 has itself lost the tenth digit behind the point
     np.testing.assert_allclose(log_rest[met], -np.minimum(target, HIGHEST_LOGIT)[met], rtol=0, atol=1e-7)
-
-
-def test_what_cannot_be_moved_is_named():
-    rows, decision, reliability_logit = simulated(3, 3)
-    for bad, value in ((np.nan, "the log-probability of row 1 is NaN"), (-np.inf, "row 1 has no finite")):
-        spoiled = rows.copy()
-        spoiled[1] = bad
-        with pytest.raises(ValueError, match=value):
-            project_simplex(spoiled, decision, reliability_logit)
-    reliability_logit[2] = np.nan
-    with pytest.raises(ValueError, match="reliability of row 2 is NaN"):
-        project_simplex(rows, decision, reliability_logit)

@@ -1,11 +1,20 @@
-"""A new calibrator, variant, metric, table or figure takes one new file and its line in one registry: no other edit."""
+"""A copy of the project: one with an addition, one that is read-only, and one of another user.
+
+A new calibrator, variant, metric, table or figure takes one new file and its line in one registry: no other edit. Where
+a checkout cannot be written to, what must write says so in a sentence, and the rest works.
+"""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import maps
+import pytest
+
+from tasks.maps.document import save_map
 from tests.project_copy import ROOT, copy_project, environment
 
 NEW = (  # the file of what is added, what stands in it, the registry, the line behind which it stands, its own line
@@ -99,3 +108,75 @@ def test_what_is_new_is_in_the_report_the_help_and_the_forms_is_bounded_and_has_
     assert "errors_left" in seen["bounded"]
     for file, suffixes in {"rows_measured": {".csv", ".md", ".tex"}, "figures/all_scores": {".csv"}}.items():
         assert {path.suffix for path in folder.glob(f"{file}.*")} == suffixes
+
+
+NOBODY = 65534
+# root may do everything, unless its process has laid that down
+BOUND = ["setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner"] if os.geteuid() == 0 else []
+
+
+def copied(folder: Path) -> Path:
+    """A copy of this project, and the folder that a run would write to."""
+    copy_project(folder)
+    (folder / "data").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def read_only(tmp_path_factory):
+    folder = copied(tmp_path_factory.mktemp("read_only"))
+    modes = {path: path.stat().st_mode for path in (folder, *folder.rglob("*"))}
+    for path, mode in modes.items():
+        path.chmod(mode & ~0o222)
+    yield folder
+    for path, mode in modes.items():
+        path.chmod(mode)
+
+
+@pytest.fixture(scope="module")
+def another_users(tmp_path_factory) -> Path:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    folder = copied(tmp_path_factory.mktemp("foreign"))
+    folder.chmod(0o755)
+    (folder / ".prefect").mkdir(mode=0o700)
+    (folder / "data/.state/locks").mkdir(parents=True)
+    (folder / "data/.state/server.json").write_text('{"api_url": "http://127.0.0.1:9/api"}')
+    (folder / "data/.state/locks/serve.lock").touch(mode=0o600)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+    return folder
+
+
+def ran(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """`python -m` of a module of the copy, as a user who may no more than the modes say."""
+    command = [*BOUND, sys.executable, "-m", *map(str, arguments)]
+    return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("which", "module"), [("read_only", "flows.serve"), ("read_only", "flows.demo"), ("another_users", "flows.serve")]
+)
+def test_what_must_write_says_in_a_sentence_that_it_may_not(which, module, request):
+    done = ran(request.getfixturevalue(which), module)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"{module.partition('.')[2]}: ")
+    assert "Permission denied" in done.stderr or "not permitted" in done.stderr
+    assert "a checkout that belongs to you" in done.stderr
+
+
+@pytest.mark.parametrize(("which", "module"), [("another_users", "flows.refresh"), ("read_only", "flows.demo")])
+def test_help_needs_nothing_and_runs_nothing(which, module, request):
+    done = ran(request.getfixturevalue(which), module, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip().startswith("Usage: ")
+
+
+def test_rerank_works_on_files_elsewhere(read_only, tmp_path):
+    save_map(maps.document(), tmp_path / "map.json")
+    maps.predictions(90).write_parquet(tmp_path / "new.parquet")
+    files = "--map", tmp_path / "map.json", "--predictions", tmp_path / "new.parquet", "--out", tmp_path / "out.parquet"
+    done = ran(read_only, "flows.rerank", "apply", *files)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out.parquet").exists()
