@@ -72,7 +72,7 @@ def fit(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
-    from tasks.maps.document import save_map
+    from tasks.maps.map_file import save_map
 
     check_place(out, predictions)
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
@@ -105,7 +105,7 @@ def report(
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
     document, recommended = _fitted(file := opened(predictions, reading), labels, signals, **asked)
     from tasks.maps.answers import Judged
-    from tasks.maps.document import save_map
+    from tasks.maps.map_file import save_map
     from tasks.maps.page import page
 
     text = page(Judged.read(document, file), recommended, map_file, reading)
@@ -162,7 +162,7 @@ def evaluate(
     map_file: MapFile,
     predictions: Labelled,
     group: Group = None,
-    unlabelled: Annotated[Path | None, typer.Option(help="What the rows were drawn from: is all of it right?")] = None,
+    unlabelled: Annotated[Path | None, typer.Option(help="The file that the labelled rows were drawn from.")] = None,
     out: Out = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
@@ -237,7 +237,7 @@ def _fitted(file: Any, labels: str | None, signals: str | None, **asked: Any) ->
 
 
 def _loaded(map_file: Path) -> Any:
-    from tasks.maps.document import load_map
+    from tasks.maps.map_file import load_map
 
     return load_map(map_file)
 

@@ -7,9 +7,9 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 
-from tasks.maps.document import load_map
 from tasks.maps.drift import drift
 from tasks.maps.labelled import read_to_judge
+from tasks.maps.map_file import load_map
 from tasks.predictions.files import opened
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import WatchedMap

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from maps import confidence_only, document, predictions, write
 
-from tasks.maps.document import save_map
+from tasks.maps.map_file import save_map
 from tests.project_copy import ROOT, write_params
 
 FIT, REPORT = (f"{name} --predictions" for name in ("fit --out new.json", "report --out new.html"))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tasks.calibrators import CALIBRATORS
 from tasks.calibrators.temperature import Temperature
-from tasks.maps.document import SCHEMA_FILE, json_schema, load_map, save_map
+from tasks.maps.map_file import SCHEMA_FILE, json_schema, load_map, save_map
 from tasks.maps.reliability_map import FittedMap
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput

@@ -14,7 +14,7 @@ from pathlib import Path
 import maps
 import pytest
 
-from tasks.maps.document import save_map
+from tasks.maps.map_file import save_map
 from tests.project_copy import ROOT, copy_project, environment
 
 NEW = (  # the file of what is added, what stands in it, the registry, the line behind which it stands, its own line

@@ -1,18 +1,15 @@
 """`map.json`: everything that applying a reliability map needs, readable, and no code.
 
-A fitted calibrator and a fitted variant stand in it as the values that they are. The JSON Schema of version 3 is
-`map.schema.json` beside this file. What the schema cannot say is checked when a map is made or read: shapes are those
-of K labels, knots rise from 0 to 1, no curve falls.
+A fitted calibrator and a fitted variant stand in it as the values that they are. What its schema cannot say is checked
+when a map is made or read: shapes are those of K labels, knots rise from 0 to 1, no curve falls.
 """
 
 import hashlib
-import json
 from itertools import chain
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tasks.calibrators import CALIBRATORS
 from tasks.calibrators.identity import Identity
@@ -24,17 +21,11 @@ from tasks.projection.labelwise import Lines
 from tasks.projection.pooling import ShrunkCurves, WithSignals
 from tasks.projection.variants import DEPLOYABLE, VARIANTS
 from tasks.projection.whole_vector import WholeVector
-from tasks.protocol.errors import BadInput, mistakes
 from tasks.protocol.params import ProtocolParams
-from tasks.protocol.store import check_file, write_whole
 from tasks.protocol.values import Count, Share
 
-FORMAT = "mrp-reliability-map"
-VERSION = 3
 MOST_FOLDS = 50
 FEW_ROWS = 20  # behind a label, which then leans on the others so much that it is said
-SCHEMA_FILE = Path(__file__).with_name("map.schema.json")
-LARGEST_FILE = 64 * 2**20  # bytes; a map of 8,000 thresholds for each of 100 labels is smaller
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Half = Literal["lower", "upper"]
@@ -268,55 +259,3 @@ class MapDocument(Part):
         if wrong:
             raise ValueError("; ".join(wrong))
         return self
-
-
-def json_schema() -> dict[str, Any]:
-    """The JSON Schema of a map, as `map.schema.json` holds it."""
-    draft = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"{FORMAT}, version {VERSION}"}
-    return draft | {key: value for key, value in MapDocument.model_json_schema().items() if key != "title"}
-
-
-def save_map(document: MapDocument, path: Path) -> None:
-    """Write a map: an entry a line, lists of numbers on one; it appears whole or not at all."""
-    text = _readable(document.model_dump(mode="json")) + "\n"
-    write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
-
-
-def _readable(content: Any, indent: str = "") -> str:
-    """JSON with a line for each entry, except that a list of plain values stands on one line."""
-    deeper = indent + "  "
-    if isinstance(content, dict) and content:
-        inner = [f"{deeper}{json.dumps(key)}: {_readable(value, deeper)}" for key, value in content.items()]
-        return "{\n" + ",\n".join(inner) + f"\n{indent}}}"
-    if isinstance(content, list) and any(isinstance(value, dict | list) for value in content):
-        return "[\n" + ",\n".join(f"{deeper}{_readable(value, deeper)}" for value in content) + f"\n{indent}]"
-    return json.dumps(content, ensure_ascii=False, allow_nan=False)
-
-
-def load_map(path: Path) -> MapDocument:
-    """Read a map and check all of it.
-
-    Raises:
-        BadInput: no such file, no file, not JSON, another format or version, or what is wrong with it, by its place.
-    """
-    check_file(path)
-    try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise BadInput(f"{path} has {path.stat().st_size:,} bytes; a reliability map is far smaller")
-        text = path.read_text(encoding="utf-8")
-        content = json.loads(text)
-    except (FileNotFoundError, NotADirectoryError):
-        raise BadInput(f"{path}: there is no such file; `python -m flows.rerank fit` makes a map") from None
-    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, or a number of thousands of digits
-        raise BadInput(f"{path} is not a whole JSON file ({error}); fit the map again") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise BadInput(f"{path} is no reliability map: it does not say format {FORMAT!r}")
-    if (version := content.get("version")) != VERSION:
-        known = f"of the map format, and this program reads version {VERSION}"
-        raise BadInput(f"{path} has version {version!r} {known}; fit the map again, or take the program that wrote it")
-    try:
-        return MapDocument.model_validate_json(text)
-    except ValidationError as error:
-        raise BadInput(
-            f"{path} is no sound reliability map; fit it again: {'; '.join(mistakes(error, 'map'))}"
-        ) from None
