@@ -15,7 +15,7 @@ from scipy.stats import binomtest
 
 from tasks.figures import FIGURES, drawn_for
 from tasks.figures.curves import BARS, FEWEST_ROWS, GROUPS, histogram, observed
-from tasks.figures.figure import DARK, LIGHT, DrawnFigure, Results, pdf, svg, written_out
+from tasks.figures.figure import DARK, LIGHT, DrawnFigure, Results, colour, pdf, svg, written_out
 from tasks.figures.ranking import band, retained
 from tasks.projection.variants import VARIANTS
 from tests.report_data import KNOTS, contrast, curve, made
@@ -223,6 +223,13 @@ def test_spreads_are_in_percentage_points_by_calibrator_and_what_is_measured_und
     other = whole.metrics.with_columns(calibrator=pl.lit("matrix"), value=pl.lit(99.0))
     for figure in drawn_for("data set", replace(whole, metrics=pl.concat([whole.metrics, other]))):
         assert figure.rows.equals(figures("three labels")[figure.key].rows), figure.key
+
+
+def test_probability_vectors_that_can_follow_are_blue_and_those_that_cannot_orange():
+    figure = figures("three labels")["simplex_feasibility"]
+    assert figure.rows.select("solved", "infeasible").unique().rows() == [(0.9, 0.08)]
+    tones = {layer["encoding"]["x"]["field"]: layer["mark"]["color"] for layer in figure.spec["layer"]}
+    assert tones == {"solved": colour("mrp"), "infeasible": colour("fifth")}
 
 
 def test_the_ablation_is_a_mean_over_seeds_then_over_calibrators():

@@ -266,6 +266,11 @@ def test_the_headline_sentence_counts_data_sets_and_says_what_they_are_and_what_
     assert "no number" in headline_sentence(as_runs())
 
 
+def test_own_sets_that_failed_stand_last_and_known_rivals_before_other_calibrators():
+    runs = as_runs(("wands", "tickets"), ("ts", "beta", "matrix", "vector"), missing=("bills",))
+    assert (runs.own(), runs.others()) == (["tickets", "bills"], ["vector", "matrix", "beta"])
+
+
 def test_a_data_set_that_failed_is_a_marked_hole_in_its_place():
     without = tuple(name for name in PAPER_DATASETS if name != "scidocs")
     runs = as_runs(without, ("uncal", "ts"), missing=("scidocs", "tickets"))
