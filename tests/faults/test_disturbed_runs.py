@@ -62,6 +62,26 @@ def test_what_a_kill_leaves_of_dvc_s_own_files_costs_no_fit(finished_project, fi
     assert finished_project.kept_fits() == kept
 
 
+def test_of_two_runs_at_once_the_second_says_who_runs_and_waits(project, finished, tmp_path):
+    go_on = tmp_path / "go on"
+    first = project.paused("flows.refresh", at="data/base/wands/logits.parquet", until=go_on)
+    second = project.start("flows.refresh")
+    eventually(lambda: f"process {first.process.pid} has been running it" in second.printed())
+    go_on.touch()
+    first.ended()
+    assert "Running stage" not in second.ended()
+    assert project.results() == finished.results()
+
+
+def test_what_outlives_a_killed_run_is_ended_by_the_next(project, finished, tmp_path):
+    first = project.paused("flows.refresh", at="data/base/wands/logits.parquet", until=tmp_path / "never")
+    (stage,) = [process for process in first.processes() if {"tasks.train", "wands"} <= set(process.cmdline())]
+    first.kill_command()
+    assert "Traceback" not in project.run("flows.refresh")
+    assert not stage.is_running()
+    assert project.results() == finished.results()
+
+
 def test_a_server_that_dies_is_named_and_the_same_command_goes_on_without_it(finished_project, finished):
     for made in ("data/runs/wands", ".prefect/storage"):
         shutil.rmtree(finished_project.folder / made)

@@ -3,9 +3,11 @@
 import re
 import signal
 
+import pytest
 import yaml
 
 from tests.faults.small_project import killed
+from tests.system.browser import eventually
 
 TRAIN = ("dvc", "repro", "train@mine")
 
@@ -21,4 +23,20 @@ def test_a_stage_that_dies_and_one_whose_raw_file_is_edited_end_with_the_same_by
     assert "Traceback" not in printed
     assert yaml.safe_load((young_project.folder / "dvc.lock").read_text())["stages"].keys() == {"download@mine"}
     young_project.run(*TRAIN)
+    assert young_project.results() == trained.results()
+
+
+@pytest.mark.faults
+def test_a_second_dvc_names_the_first_and_waits_for_a_stage_that_outlives_it(young_project, trained, tmp_path):
+    go_on = tmp_path / "go on"
+    first = young_project.paused(*TRAIN, at="data/base/mine/logits.parquet", until=go_on)
+    printed = young_project.run(*TRAIN, status=255)
+    assert f"(PID {first.process.pid})" in printed
+    assert "Traceback" not in printed
+    (stage,) = [process for process in first.processes() if "tasks.train" in process.cmdline()]
+    first.kill_command()
+    third = young_project.start(*TRAIN)
+    eventually(lambda: f"process {stage.pid} has been running it" in third.printed())
+    go_on.touch()
+    third.ended()
     assert young_project.results() == trained.results()

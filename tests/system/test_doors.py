@@ -128,6 +128,17 @@ def test_a_page_of_another_origin_learns_nothing_and_runs_nothing(browser, hosti
     assert not any(served.runs(name) for name, *_ in before)
 
 
+def test_a_name_that_was_rebound_to_this_machine_reads_nothing(browser, served):
+    browser.get(f"http://evil.test:{served.port}/api/health")  # its own page there makes its scripts of that origin
+    status, text = browser.execute_async_script(
+        """const done = arguments[0];
+        fetch("/api/deployments/filter", {method: "POST", body: "{}", headers: {"content-type": "application/json"}})
+            .then(async answer => done([answer.status, await answer.text()]))"""
+    )
+    assert status == 403, f"the page reads {text[:300]}"
+    assert "deployment" not in text
+
+
 def as_nobody(code: str) -> str:
     assert os.geteuid() == 0, "only root can act as another user; run this file as root"
     python = Path("/usr/bin/python3")  # the environment's own may be in a folder that is shut to others

@@ -117,6 +117,23 @@ def test_the_page_asks_its_own_port_alone_and_shows_every_deployment(page, serve
     assert hosts == {urllib.parse.urlsplit(served.address).netloc}
 
 
+def test_the_schedule_makes_runs(served):
+    def due() -> list[str]:
+        runs = served.ask("flow_runs", deployments={"name": {"any_": ["refresh"]}})
+        return [run["expected_start_time"] for run in runs if run["auto_scheduled"]]
+
+    assert all(at[11:16] == "05:00" for at in eventually(due))
+
+
+def test_the_form_refuses_a_wrong_calibrator_before_a_run_exists(page, served):
+    wrong = urllib.parse.quote(json.dumps({"datasets": ["wands"], "calibrators": ["platt"]}))
+    page.open(f"/v2/deployments/deployment/{served.deployment('reliability')}/run?parameters={wrong}")
+    before = served.runs("reliability")
+    page.click("Submit")
+    eventually(lambda: "'platt' is not one of" in page.text)
+    assert served.runs("reliability") == before
+
+
 def test_a_run_started_from_the_form_finishes_and_shows_its_table(page, served, project):
     page.open(f"/v2/deployments/deployment/{served.deployment('reliability')}/run")
     assert page.choose(0, "wands") == ["wands", "scidocs"]
