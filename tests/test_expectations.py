@@ -3,6 +3,8 @@
 import json
 import logging
 import pickle
+import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,7 +25,7 @@ from tasks import write
 from tasks.expectations import check, invariants
 from tasks.expectations.check import Check, GateFailed, expect, expect_numbers, pass_gate, violated
 from tasks.expectations.docs import build_docs
-from tasks.expectations.invariants import Outgoing, check_unchanged
+from tasks.expectations.invariants import Outgoing, check_unchanged, measured_run
 from tasks.expectations.pairs import check_contract, check_pairs, class_mix, outline
 from tasks.metrics.probability import accuracy
 from tasks.protocol.decisions import decide
@@ -445,3 +447,18 @@ def test_data_docs_are_made_of_the_contract_and_of_the_gates_of_the_last_run(tmp
     assert docs.recorded("wands") == [{"gate": "contract"}, {"gate": "pairs"}]
     write_json(failed_gates_file("wands"), {"gates": [{"gate": "unchanged"}]})
     assert docs.recorded("wands") == [{"gate": "contract"}, {"gate": "unchanged"}]
+
+
+def test_each_side_is_measured_on_its_own_arrays():
+    (first, labels), (other, _) = outgoing(), outgoing(seed=4)
+    mixed = first._replace(after=other.after)
+    measured, of_first, of_other = (measured_run(rows, labels, 0.5, 15) for rows in (mixed, first, other))
+    for metric in ("accuracy", "ece"):
+        assert measured[f"{metric}_before"] == of_first[f"{metric}_before"]
+        assert measured[f"{metric}_after"] == of_other[f"{metric}_before"] != of_first[f"{metric}_before"]
+
+
+def test_great_expectations_is_imported_by_the_first_check_only():
+    code = "import sys, tasks.expectations.invariants as i, tasks.expectations.pairs as p; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert {name.split(".")[0] for name in ran.stdout.split()} & {"polars", "great_expectations"} == {"polars"}

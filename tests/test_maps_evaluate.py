@@ -439,3 +439,10 @@ def test_a_map_that_tells_nothing_leaves_the_accuracy_as_it_was():
     known = AllRows.of(np.arange(3000) % 3, np.zeros(3000), 3)
     helped, alone = (agreed_on(rows, flat, all_rows)["accuracy"] for all_rows in (known, None))
     assert helped == pytest.approx(alone)
+
+
+def test_the_order_of_grouped_rows_does_not_matter(helpful, grouped):
+    order = np.random.default_rng(0).permutation(len(grouped))
+    in_order, shuffled = (evaluated(helpful, rows) for rows in (grouped, grouped.take(order)))
+    for first, second in zip(flat(in_order), flat(shuffled), strict=True):
+        assert first == second or first == pytest.approx(second, rel=1e-9, abs=1e-12)

@@ -247,3 +247,8 @@ def test_weights_move_the_choice_as_repeated_rows_would():
     weighted = learned(checked(frame.with_columns(inverse_probability=weight))).document.choice.candidates
     gain, more = (next(each.change for each in all_ if each.variant == "label_platt") for all_ in (plain, weighted))
     assert more < 1.5 * gain < 0
+
+
+def test_the_same_rows_give_the_same_map():
+    rows = checked(predictions(600), "group")
+    assert learned(rows).document.model_dump_json() == learned(rows).document.model_dump_json()

@@ -411,3 +411,17 @@ def test_what_neither_a_cut_nor_a_test_can_be_made_of_is_refused(rows, asked, me
     assert rows or reference(*some, None, 3) == ((0.5, 0.5, 0.5), ())
     with pytest.raises(BadInput, match=message):
         judge[next(iter(asked))](*some, **asked)
+
+
+@pytest.mark.parametrize("per_group", [1, 10])
+def test_neither_the_order_of_rows_nor_the_names_of_groups_matter(per_group):
+    generator = np.random.default_rng(6)
+    rows = r, d, z, group = drawn(generator, 1500, per_group=per_group)
+    order = generator.permutation(1500)
+    again = tuple(None if column is None else column[order] for column in rows)
+    assert reference(*rows, 3) == reference(*again, 3)
+    doc = fitted_on(drawn(generator, 800, per_group=per_group))
+    assert drift(doc, *rows) == drift(doc, *again)
+    names = None if group is None else np.array([f"q{number}" for number in group])
+    before, after = ([cell.p for cell in drift(doc, r, d, z, each).cells] for each in (group, names))
+    assert before == pytest.approx(after)

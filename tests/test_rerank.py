@@ -286,3 +286,9 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
     if not stated and rows:
         logits = scored.select(pl.col(names).cast(pl.String).str.strip_chars().cast(pl.Float64)).to_numpy()
         assert scored["decision"].cast(pl.Int64).to_list() == logits.argmax(axis=1).tolist()
+
+
+def test_where_too_few_decisions_are_wrong_to_choose_by_the_confidence_is_kept(tmp_path, capsys):
+    sure = maps.predictions(900).with_columns(label=pl.col("logits").list.arg_max())
+    assert fit(sure, tmp_path)["projection"]["name"] == "confidence"
+    assert "keep your confidence, calibrated by ts: 0 of 900" in capsys.readouterr().err

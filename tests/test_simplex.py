@@ -1,11 +1,14 @@
 """MRC: the reliability as the top of a row on its power path, and what happens where the path does not reach it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, logit, logsumexp
 
+from tasks.metrics.probability import ece
 from tasks.projection.simplex import HIGHEST_LOGIT, LARGEST_ALPHA, LEAST_ABOVE, project_simplex
 from tasks.protocol.decisions import confidence_logit, decide
 
@@ -126,3 +129,38 @@ def test_gaps_of_eighteen_orders_of_magnitude_are_solved(K, seed):
     log_rest = logsumexp(moved.log_probabilities[:, 1:], axis=1) - moved.log_probabilities[:, 0]
     # a log-probability near -1e6 has itself lost the tenth digit behind the point
     np.testing.assert_allclose(log_rest[met], -np.minimum(target, HIGHEST_LOGIT)[met], rtol=0, atol=1e-7)
+
+
+def test_what_cannot_be_moved_is_named():
+    rows, decision, reliability_logit = simulated(3, 3)
+    for bad, value in ((np.nan, "the log-probability of row 1 is NaN"), (-np.inf, "row 1 has no finite")):
+        spoiled = rows.copy()
+        spoiled[1] = bad
+        with pytest.raises(ValueError, match=value):
+            project_simplex(spoiled, decision, reliability_logit)
+    reliability_logit[2] = np.nan
+    with pytest.raises(ValueError, match="reliability of row 2 is NaN"):
+        project_simplex(rows, decision, reliability_logit)
+
+
+def test_nothing_is_written_to():
+    frozen = simulated(20, 4)
+    for array in frozen:
+        array.flags.writeable = False
+    moved = project_simplex(*frozen)
+    for field in dataclasses.fields(moved):
+        assert not any(np.shares_memory(getattr(moved, field.name), array) for array in frozen)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        moved.alpha = moved.alpha
+    assert project_simplex(frozen[0][:0], frozen[1][:0], frozen[2][:0]).log_probabilities.shape == (0, 4)
+
+
+@pytest.mark.parametrize("K", [3, 5])
+def test_a_uniform_row_lies_in_the_bin_that_its_edge_closes(K):
+    rows, decision, reliability_logit = simulated(2, K)
+    decision = (decision + 1) % K  # not on top
+    moved = project_simplex(rows, decision, reliability_logit, off_top_alpha=0.0)
+    uniform = chosen(moved.log_probabilities, decision)[0]
+    # one right, one wrong row: in one bin they cancel in part, in two bins they would not
+    above = 1 / K + 0.01
+    assert ece(np.array([uniform, above]), np.array([True, False])) == pytest.approx(abs(uniform + above - 1) / 2)

@@ -732,3 +732,14 @@ def test_what_was_inferred_from_the_paper_is_named_where_it_bears_and_nowhere_el
     assert set(verdicts.filter(bears)["chosen_to_match"]) == {"ts: solved to the optimum"}
     assert set(verdicts.filter(~bears)["chosen_to_match"]) == {""}
     assert "two places" in verdict_table.note  # where the release differs from the text
+
+
+def test_the_order_of_rows_changes_nothing(hub, verdicts):
+    shuffled = {name: getattr(hub, name).sample(fraction=1, shuffle=True, seed=0) for name in ("metrics", "intervals")}
+    assert verdict_table(replace(hub, **shuffled)).equals(verdicts)
+
+
+@pytest.mark.parametrize("changes", [WORSE, {}], ids=["worse", "no interval"])
+def test_a_verdict_claims_nothing_where_nothing_is_better(changes):
+    text = " ".join(words(with_changes(changes)))
+    assert not any(part in text for part in (USE, "Rerank by the reliability", "1,000 reviews"))

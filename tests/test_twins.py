@@ -395,3 +395,11 @@ def test_nor_are_intervals_more_often_wholly_better_than_the_change_that_the_tru
 def test_where_labels_differ_it_is_claimed_nearly_always():
     claimed = claims(projected_twins((2, 1000, 1000), 1.0, 20))
     assert min(claimed.values()) >= 18, claimed
+
+
+def test_twins_of_logits_are_right_as_often_as_their_truth_says_at_every_confidence_of_every_label():
+    _, test, truth = twin_of_logits(0, 3, 300, 40_000)
+    confidence = expit(confidence_logit(test.logits / 1.6, test.decision))
+    np.testing.assert_allclose(confidence, truth, atol=1e-12)
+    seen = label_cells(confidence, test.decision, test.correct - truth)
+    assert np.abs(seen.residual).max() < 5 * 0.5 / np.sqrt(seen.rows.min())

@@ -16,7 +16,7 @@ from scipy.special import expit, logit
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from tasks.calibrators.identity import Identity
-from tasks.projection.batch import Batch, project_together
+from tasks.projection.batch import Batch, optimality, project_together
 from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.lattice import first_curve
 from tasks.projection.surface import Surfaces, fit_surfaces
@@ -194,3 +194,11 @@ def test_fitted_surfaces_fall_nowhere_are_found_again_and_do_not_feel_the_order(
     order = rng.permutation(1000)
     again = fit_surfaces(*(part[order] for part in rows), n_labels=3, settings=ProjectionParams())
     assert (again.values == fitted.values).all()
+
+
+def test_adam_never_ends_below_the_optimum_and_not_far_above_it():
+    confidence, decision, correct = fits.simulated(2, 600, LABELS)
+    excess, kkt = optimality(batch((logit(confidence), decision, correct), ProjectionParams()))
+    assert (kkt <= 1e-8).all()
+    assert (excess > -1e-9).all()
+    assert (excess < 3e-3).all()
