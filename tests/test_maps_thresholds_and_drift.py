@@ -243,7 +243,10 @@ def test_words_and_json_say_it_plainly():
         assert [cut["label"] for cut in plain["labels"]] == list(range(9))
 
 
-@pytest.mark.parametrize(("error", "review", "cut"), [(5, 1, 0.8), (3, 1, 0.6667), (1, 2, 0.0), (1, 1e-5, 0.99999)])
+@pytest.mark.parametrize(
+    ("error", "review", "cut"),
+    [(5, 1, 0.8), (3, 1, 0.6667), (1, 2, 0.0), (1, 1e-5, 0.99999), (9, 0, 1.0), (1e12, 1, 1.0)],
+)
 def test_the_cut_of_least_cost_is_where_a_review_costs_as_much_as_the_errors(error, review, cut):
     reliability, decision, right = levelled(0, 900)
     rows = PredictedRows(None, reliability, decision, np.where(right, decision, decision + 1), None)
@@ -251,6 +254,7 @@ def test_the_cut_of_least_cost_is_where_a_review_costs_as_much_as_the_errors(err
     expected, found = expected_costs(JudgedDecisions.of(rows, said, 200), error, review)
     cost = np.where(said.reliability >= cut, error * ~right, review).mean()
     assert (found.cut, expected["cost"]["value"]) == (cut, pytest.approx(cost))
+    assert in_words(expected, found)[0].startswith("Use" if found.automatic else "Review all: none of 900 labelled")
     for numbers, value in zip(expected["beside"].values(), (review, error * (~right).mean(), cost), strict=True):
         beside = [numbers[name]["value"] for name in ("cost", "change")]
         assert beside == pytest.approx([value, cost - value])

@@ -80,6 +80,9 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
         route = pl.Series(saved.apply(NEW, cuts=answer)["route"])
         assert (route == "automatic").to_list() == (saved.reliability(NEW) >= answer.cut).to_list()
     assert of_least_cost.cut == 0.8
+    assert saved.apply(NEW, cuts=cuts.to_dict()).equals(saved.apply(NEW, cuts=cuts))
+    with pytest.raises(BadInput, match="give what `thresholds` answered, or its file"):
+        saved.apply(NEW, cuts=0.8)
     with pytest.raises(BadInput, match="give a target accuracy, a coverage, or the costs"):
         saved.thresholds(NEW, coverage=0.5, cost_review=1)
     vector, path = clone(SHIFTS).set_params(variant="label_vector").fit(LOGITS, LABEL), tmp_path / "vector.json"

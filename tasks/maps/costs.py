@@ -4,7 +4,6 @@ A decision goes to review where (1 - reliability) times the cost of an error is 
 less the second over the first, whatever the rows. They tell what it costs, a review being taken to end in the truth.
 """
 
-import math
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +14,8 @@ from tasks.maps.evaluate import JudgedDecisions
 from tasks.metrics.intervals import BETTER, WORSE, sign_of
 from tasks.protocol.errors import BadInput
 
+ROUNDING = 1e-12  # 1 - 1/5 is not to be just above 0.8
+HIGHEST = 1e100  # cost, whose square is still finite
 SIGNS = {BETTER: "clearly dearer", WORSE: "clearly cheaper"}  # a way, where the change from it to the cut is such
 
 
@@ -24,12 +25,14 @@ def expected_costs(judged: JudgedDecisions, error: float | None, review: float |
     Intervals are of the bootstrap over groups, given the map; rows that stand for others count as often.
 
     Raises:
-        BadInput: a cost is missing, infinite, or below 0; or an error costs nothing.
+        BadInput: a cost is missing, above HIGHEST, or below 0; or an error costs nothing.
     """
-    if error is None or review is None or not (0 < error < math.inf and 0 <= review < math.inf):
+    if error is None or review is None or not (0 < error <= HIGHEST and 0 <= review <= HIGHEST):
         given = f"the cost of an error is {error}, and that of a review is {review}"
-        raise BadInput(f"{given}; give both, an error above 0 and a review of 0 or more, such as 5 and 1")
-    cut = rounded_cut(1 - review / error - 2 * NEAR, np.empty(0), up=True) if review < error else 0.0
+        limits = f"an error above 0 and a review of 0 or more, {HIGHEST:g} at most"
+        raise BadInput(f"{given}; give both, {limits}, such as 5 and 1")
+    exact = 1 - review / error - ROUNDING
+    cut = rounded_cut(exact - NEAR, np.empty(0), up=True) if review < error else 0.0
     used = judged.scored.reliability >= cut
     reviewed = {
         "reviewing all": np.ones(len(judged), dtype=bool),
@@ -48,9 +51,9 @@ def expected_costs(judged: JudgedDecisions, error: float | None, review: float |
 
 def in_words(costs: dict[str, Any], cut: Cut) -> list[str]:
     """What to use, what that costs, and what the other ways do, a line each."""
-    used = f"Use {cut.coverage:.1%} of decisions as they are: those {cut.place}. Review the rest."
-    if not cut.automatic:
-        used = f"Review all: none of {cut.rows:,} labelled rows has a reliability of {cut.cut} or more."
+    used = f"Review all: none of {cut.rows:,} labelled rows has a reliability of {cut.cut} or more."
+    if cut.automatic:
+        used = f"Use {cut.coverage:.1%} of decisions as they are: those {cut.place}. Review the rest."
     each = f"where an error costs {costs['cost_error']:g} and a review {costs['cost_review']:g}"
     lines, beware = [f"A row then costs {_shown(costs['cost'])} on the average, {each}. Other ways:"], []
     for way, numbers in costs["beside"].items():

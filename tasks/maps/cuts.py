@@ -73,7 +73,9 @@ class Thresholds:
                 "are like these and drawn independently.",
             ]
         which = "That cut" if self.target is None else "Or a cut of its own"
-        lines.append(f"{which} for each label; {surely} all of it holds:")
+        takes_own = self.target is not None and _takes_own(overall.cut, [cut.cut for cut in self.labels])
+        taken = ", which `apply` takes where it is given these cuts" if takes_own else ""
+        lines.append(f"{which} for each label{taken}; {surely} all of it holds:")
         shown = sorted(sorted(self.labels, key=lambda cut: -cut.rows)[:SHOWN], key=lambda cut: cut.label or 0)
         lines += [f"  {names[cut.label or 0] if names else cut.label}: {self._of_label(cut)}" for cut in shown]
         left = len(self.labels) - len(shown)
@@ -113,7 +115,7 @@ def cuts_by_label(document: MapDocument, cuts: Path | Mapping[str, Any]) -> np.n
     coverage and for costs.
 
     Raises:
-        BadInput: no such cuts, those of another map, or none at all.
+        BadInput: no such cuts, those of another map or of labels that it has not, or none at all.
     """
     where = str(cuts) if isinstance(cuts, Path) else "the value of cuts"
     try:
@@ -126,11 +128,21 @@ def cuts_by_label(document: MapDocument, cuts: Path | Mapping[str, Any]) -> np.n
         raise BadInput(f"{where} is not what `thresholds` writes ({why}); make it anew") from None
     if said.map_fingerprint != document.fingerprint:
         raise BadInput(f"{where} holds the cuts of another map; make them again with `thresholds` and this map")
-    own = {each.label: each.cut for each in said.labels if each.cut is not None and said.asked_coverage is None}
-    if not own and said.overall.cut is None:
+    labels, n_labels = [each.label for each in said.labels], document.n_labels
+    if not {*labels} <= {*range(n_labels)} or len({*labels}) < len(labels):
+        raise BadInput(f"{where} is of the labels {labels}; the map's are 0 to {n_labels - 1}, each once; make it anew")
+    own = {} if said.asked_coverage is not None else {each.label: each.cut for each in said.labels}
+    if said.overall.cut is None and not any(cut is not None for cut in own.values()):
         raise BadInput(f"{where} has no cut; ask `thresholds` for a lower accuracy, or give it more rows")
-    by_label = said.overall.cut is None or 0 < len(own) == len(said.labels)
-    return np.array([own.get(k, math.inf) if by_label else said.overall.cut for k in range(document.n_labels)])
+    if not _takes_own(said.overall.cut, [*own.values()]):
+        return np.full(n_labels, said.overall.cut)
+    cuts_of = (own.get(label) for label in range(n_labels))
+    return np.array([math.inf if cut is None else cut for cut in cuts_of])
+
+
+def _takes_own(overall: float | None, own: Sequence[float | None]) -> bool:
+    """Whether labels go by cuts of their own: all that were decided have one, or some, where there is none for all."""
+    return any(cut is not None for cut in own) and (overall is None or None not in own)
 
 
 def rounded_cut(beside: float, seen: np.ndarray, *, up: bool = False) -> float:

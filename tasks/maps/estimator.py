@@ -1,7 +1,7 @@
 """A reliability map as an estimator of scikit-learn, on arrays and frames; only it needs that library."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
@@ -147,7 +147,9 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
         share = None if coverage is None else str(coverage)
-        found = cuts.to_dict() if isinstance(cuts, Cuts) else None if cuts is None else Path(cuts)
+        found = Path(cuts) if isinstance(cuts, str) else cuts.numbers if isinstance(cuts, Cuts) else cuts
+        if not (found is None or isinstance(found, Path | Mapping)):
+            raise BadInput(f"cuts is {cuts!r:.80}; give what `thresholds` answered, or its file; a number is the cut")
         asked = {"coverage": share, "cut": cut, "cuts": found}
         return beside(X, apply_to_frame(self._document, self._unlabelled(X), **asked)[0])
 
