@@ -267,6 +267,8 @@ def test_an_array_is_not_compared_with_itself_nor_with_one_of_another_shape_and_
             gate_unchanged(made, **{what: getattr(made, what)[:]})
     with pytest.raises(ValueError, match=r"\(400, 3\) before and \(400, 1\) after"):
         gate_unchanged(log_probabilities=np.zeros((400, 1)))
+    with pytest.raises(pl.exceptions.ShapeError, match="reliability"):
+        gate_unchanged(reliability_logits={"mrp": np.zeros(1)})
     with pytest.raises(ValueError, match="no calibrator to check"):
         check_unchanged([], labels=np.zeros(3, dtype=int), seed0_accuracy=1.0, ece_bins=15, coordinates={})
 

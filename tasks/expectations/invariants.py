@@ -98,16 +98,15 @@ def _rows(rows: Outgoing) -> pl.DataFrame:
     reliability = expit(rows.after.reliability_logits["mrp"])
     sound = (rows.decision == rows.after.decision) & (difference == 0) & (reliability >= 0) & (reliability <= 1)
     sound[[of.argmax() for of in (difference, reliability, -reliability) if len(of)]] = False
-    at = np.flatnonzero(~sound)
-    columns = {
-        "decision_before": rows.decision[at],
-        "decision_after": rows.after.decision[at],
-        "largest_difference": difference[at],
-        "reliability": reliability[at],
-        "row": at,
+    columns = {  # whole, so that one of another length is seen
+        "decision_before": rows.decision,
+        "decision_after": rows.after.decision,
+        "largest_difference": difference,
+        "reliability": reliability,
+        "row": np.arange(len(difference)),
     }
-    calibrator = pl.lit(rows.after.calibrator)
-    return pl.DataFrame(columns).with_columns(row=pl.format("{} of {}", "row", calibrator), calibrator=calibrator)
+    calibrator, kept = pl.lit(rows.after.calibrator), pl.DataFrame(columns).filter(~sound)
+    return kept.with_columns(row=pl.format("{} of {}", "row", calibrator), calibrator=calibrator)
 
 
 def measured_run(rows: Outgoing, labels: np.ndarray, seed0_accuracy: float, ece_bins: int) -> dict[str, object]:
