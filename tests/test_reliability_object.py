@@ -75,11 +75,12 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
     rerank.thresholds(tmp_path / "map.json", tmp_path / "new.parquet", coverage="0.5")
     cuts = saved.thresholds(NEW, coverage=0.5)
     assert cuts.to_dict().items() <= json.loads(capsys.readouterr().out).items()
-    of_least_cost = saved.thresholds(NEW, cost_error=5, cost_review=1)
+    of_least_cost = saved.thresholds(NEW, cost_error=np.float32(5), cost_review=1)
     for answer in (cuts, of_least_cost):
         route = pl.Series(saved.apply(NEW, cuts=answer)["route"])
         assert (route == "automatic").to_list() == (saved.reliability(NEW) >= answer.cut).to_list()
     assert of_least_cost.cut == 0.8
+    assert json.dumps(of_least_cost.to_dict())
     assert saved.apply(NEW, cuts=cuts.to_dict()).equals(saved.apply(NEW, cuts=cuts))
     with pytest.raises(BadInput, match="give what `thresholds` answered, or its file"):
         saved.apply(NEW, cuts=0.8)

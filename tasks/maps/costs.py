@@ -44,7 +44,7 @@ def expected_costs(judged: JudgedDecisions, error: float | None, review: float |
     beside = {way: {"cost": judged.mean(cost), "change": judged.mean(own - cost)} for way, cost in costs.items()}
     accuracy = float(judged.rows.correct[used].mean()) if used.any() else None
     found = Cut(label=None, cut=cut, rows=len(used), automatic=int(used.sum()), accuracy=accuracy)
-    facts = {"cost_error": error, "cost_review": review, "cost": judged.mean(own), "beside": beside}
+    facts = {"cost_error": float(error), "cost_review": float(review), "cost": judged.mean(own), "beside": beside}
     overall = asdict(found) | {"coverage": found.coverage}
     return {"guaranteed": False} | facts | {"overall": overall, "labels": []}, found
 
