@@ -15,7 +15,7 @@ from tasks.metrics.intervals import BETTER, WORSE, sign_of
 from tasks.protocol.errors import BadInput
 
 ROUNDING = 1e-12  # 1 - 1/5 is not to be just above 0.8
-HIGHEST = 1e100  # cost, whose square is still finite
+HIGHEST = 1e30  # cost, whose sums are still finite
 SIGNS = {BETTER: "clearly dearer", WORSE: "clearly cheaper"}  # a way, where the change from it to the cut is such
 
 
