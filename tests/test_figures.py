@@ -16,6 +16,7 @@ from scipy.stats import binomtest
 from tasks.figures import FIGURES, drawn_for
 from tasks.figures.curves import BARS, FEWEST_ROWS, GROUPS, histogram, observed
 from tasks.figures.figure import DARK, LIGHT, DrawnFigure, Results, colour, pdf, svg, written_out
+from tasks.figures.overview import picture
 from tasks.figures.ranking import band, retained
 from tasks.projection.variants import VARIANTS
 from tests.report_data import KNOTS, contrast, curve, made
@@ -263,6 +264,8 @@ def test_the_overview_leaves_out_what_failed_and_keeps_the_order():
     assert bounded == [("b", 0.1, 0.0, 0.2), ("a", -0.1, None, None)]
     assert '"sort": ["b", "a"]' in json.dumps(figure.spec)
     assert drawn_for("all data sets", table[1:2]) == []
+    errors = picture(table)["hconcat"][1]["layer"]  # a line between the two ways, and a dot for each
+    assert [layer["encoding"]["x"]["field"] for layer in errors] == ["found_conf", "found_conf", "found_mrp"]
 
 
 PAGE, COLUMN = 504, 252  # points, of a page of two columns
