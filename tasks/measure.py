@@ -103,7 +103,7 @@ def _refitted(parts: ValidationRows, base: Base, params: Params, device: str) ->
     names, settings, fits = params.sensitivity.calibrators, params.projection, {}
     for option, alternative in params.sensitivity.alternatives.items():
         other_base = alternative.base and base_folder(base.name, "sensitivity", f"{alternative.base}.parquet").exists()
-        if not (other_base or alternative.protocol):
+        if not names or not (other_base or alternative.protocol):
             continue
         other = read_base(base.name, alternative.base) if other_base else base
         cut = validation_rows(other.validation, parts.seed, params.with_alternative(option).protocol)

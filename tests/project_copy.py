@@ -15,6 +15,7 @@ import polars as pl
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+ALTERNATIVES = {"ece_25_bins": {"metrics": {"ece_bins": 25}}, "by_group": {"protocol": {"split": "group"}}}
 OWN_PAIRS = {  # an entry of `datasets` for what `write_own_pairs` writes into mine.csv
     "reader": "files",
     "source": "files",
@@ -46,7 +47,7 @@ def small(params: dict[str, Any], rows: int = 3000) -> None:
         "seeds": [1, 2],
         "calibrators": ["uncal", "ts"],
         "rivals": {"calibrators": ["vector"], "rows": [100]},
-        "sensitivity": {"calibrators": [], "alternatives": {"ece_25_bins": {"metrics": {"ece_bins": 25}}}},
+        "sensitivity": {"calibrators": [], "alternatives": ALTERNATIVES},
         "projection": params["projection"] | {"epochs": 100},
         "metrics": params["metrics"] | {"spread_permutations": 20, "resamples": 300},
         "datasets": {"wands": params["datasets"]["wands"] | {"rows": rows}, "mine": OWN_PAIRS},

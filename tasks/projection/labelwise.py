@@ -152,7 +152,9 @@ def fit_isotonic(batch: "Batch") -> list[Isotonic]:
     A label of one confidence gets the mean of its rows, a label without rows the line from (0, 0) to (1, 1). The
     order of the rows does not matter.
     """
-    fits = ([_thresholds(expit(z), correct) for z, correct in rows] for rows in batch.by_label)
+    rows = [np.flatnonzero(batch.fit.decision == label) for label in range(batch.n_labels)]
+    z, correct = [under.confidence_logit for under in batch.fit.under], batch.fit.correct != 0
+    fits = ([_thresholds(expit(of_fit[mine]), correct[mine]) for mine in rows] for of_fit in z)
     return [Isotonic(*zip(*labels, strict=True)) for labels in fits]
 
 

@@ -27,6 +27,7 @@ def fit(frame: pl.DataFrame) -> Predictor:
     return fit_predictor("linear", frame, frame, n_labels=K, class_weight="balanced", seed=0, settings={})
 
 
+@pytest.mark.filterwarnings("ignore:Maximum number of iteration")  # on both sides: made-up texts tell little
 def test_texts_to_a_classifier(race, rows):
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import SGDClassifier
