@@ -56,10 +56,8 @@ COVERS = (
 def overview_table(runs: Runs) -> pl.DataFrame:
     """Return a row for each data set: means over calibrators and seeds, the interval of the change, and advice.
 
-    `found_per_1000_conf` and `found_per_1000_mrp` are the wrong decisions among 1,000 reviewed, where all are but the
-    most reliable 70%; `_low` and `_high` bound their difference. `low` and `high` bound `nll_correct_delta`, both at
-    95% and not corrected over data sets, as the advice is. The label spread stands beside the 95th percentile of
-    shuffled labels, in percentage points.
+    Numbers are those of `advice.numbers`; their intervals are not corrected over data sets, as the advice is. The label
+    spread stands beside the 95th percentile of shuffled labels, in percentage points.
     """
     rows = numbers(runs.rows(own=True), runs.intervals, runs.facts)
     advice, as_well = _advice(runs)
