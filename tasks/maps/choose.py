@@ -1,11 +1,11 @@
 """Which variant of a map to deploy: the one of the lowest log loss out of fold, the simpler of two equal ones.
 
-Within a standard error of the lowest the whole vector is taken, if it beats the confidence too: on real sets it is the
-best of them, and where the rows do not speak for it it is temperature scaling. The fits shrink by themselves, so
-nothing is added for being complex; how sure the gain is beside the confidence stands in an interval, and does not
-choose. Where rows were drawn with known probabilities, losses are those of all rows: each counts by the inverse. Curves
-take no weights: how often a decision is right at a confidence and a label does not depend on how many rows were drawn
-there, and what is one for all labels loses where it would.
+The whole vector is taken instead, unless it is behind by more than two standard errors: on real sets it is the best of
+them, and where the rows do not speak for it it is temperature scaling, which chance must not be let to reject. The fits
+shrink by themselves, so nothing is added for being complex; how sure the gain is beside the confidence stands in an
+interval, and does not choose. Where rows were drawn with known probabilities, losses are those of all rows: each counts
+by the inverse. Curves take no weights: how often a decision is right at a confidence and a label does not depend on how
+many rows were drawn there, and what is one for all labels loses where it would.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,6 +30,7 @@ WHOLE_VECTOR = "label_vector"
 FEWEST_ERRORS = 10  # or correct decisions
 MOST_LABELS_CLASSWISE = 50  # for a class-wise calibrator
 LEVEL = 0.95  # of intervals
+CLEARLY = 2  # standard errors; measured at 100 to 3,000 rows
 WIDER = 1.3  # than for one fit: the fits of the folds share rows, and one of several candidates is chosen; measured
 
 
@@ -115,12 +116,11 @@ def best_of(judged: Sequence[Candidate]) -> Candidate:
 
 
 def to_deploy(judged: Sequence[Candidate], losses: Mapping[str, np.ndarray], rows: PredictedRows) -> Candidate:
-    """The best candidate, or the whole vector, where that is within a standard error of it and beats the confidence."""
+    """The whole vector, or the best candidate where that is clearly better, or there is no whole vector."""
     best = best_of(judged)
     vector = next((candidate for candidate in judged if candidate.variant == WHOLE_VECTOR), best)
     behind = Difference.of(losses[vector.variant] - losses[best.variant], rows.group, rows.weight)
-    near = best.variant != "confidence" and vector.change < 0 and behind.mean <= behind.standard_error
-    return vector if near else best
+    return vector if behind.mean <= CLEARLY * behind.standard_error else best
 
 
 def gains_shown(chosen: str, judged: Sequence[Candidate]) -> str | None:
@@ -142,7 +142,7 @@ def reason(chosen: Candidate, best: Candidate, rows: int, calibrator: str) -> st
     """Why `chosen` was chosen on so many rows under `calibrator`, in a sentence."""
     lowest = "has the lowest log loss"
     if chosen is not best:
-        lowest = f"is within a standard error of the lowest log loss ({VARIANTS[best.variant].title})"
+        lowest = f"is within two standard errors of the lowest log loss ({VARIANTS[best.variant].title})"
     own = VARIANTS[chosen.variant].in_words
     why = f"{own} {lowest} on {rows:,} rows that the fit had not seen ({chosen.nll_correct:.4f})"
     if chosen.variant != "confidence":
