@@ -40,12 +40,8 @@ def _named(section: Mapping[str, Any], prefix: str) -> dict[str, str]:
     return settings
 
 
-def prefect_settings() -> dict[str, str]:
-    """Those of pyproject.toml, by the names of their environment variables."""
-    return _named(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["prefect"], "PREFECT")
-
-
-for _name, _value in (prefect_settings() | SETTINGS).items():
+OF_PREFECT = _named(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["prefect"], "PREFECT")
+for _name, _value in (OF_PREFECT | SETTINGS).items():
     os.environ.setdefault(_name, _value)
 # Prefect and Great Expectations make millions of objects at import that stay: looking for garbage among them takes
 # a sixth of the time.

@@ -85,8 +85,9 @@ def _check_workers(address: str, server: str) -> None:
         answers_of = client.run(unlike, code(), versions(), server, on_error="return")
     if not answers_of:
         raise BadInput(f"the Dask scheduler at {address} has no worker; start one: `python -m dask worker {address}`")
-    wrong = [f"{worker}: {sentence}" for worker, answer in answers_of.items() for sentence in in_words(answer)]
-    if wrong:
+    unable = "it was not started in the project's folder, or has not what it needs ({!r})"
+    said = {who: [unable.format(of)] if isinstance(of, Exception) else of for who, of in answers_of.items()}
+    if wrong := [f"{worker}: {sentence}" for worker, sentences in said.items() for sentence in sentences]:
         raise BadInput("\n  ".join([f"workers of {address} are not like this process, start them anew:", *wrong]))
 
 
@@ -97,13 +98,6 @@ async def _answered(address: str) -> None:
     async with asyncio.timeout(PATIENCE):
         connection = await connect(address, timeout=PATIENCE, **Security().get_connection_args("client"))
     await connection.close()
-
-
-def in_words(answer: list[str] | Exception) -> list[str]:
-    """What a worker says of itself, or the error for which it could not."""
-    if isinstance(answer, Exception):
-        return [f"it was not started in the project's folder, or has not what it needs ({answer!r})"]
-    return answer
 
 
 def code() -> dict[str, str]:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ DVC = (sys.executable, "-m", "flows.processes", "--wait-for-lock")
 LOCK_FILE = Path("dvc.lock")
 BUSY_FILE = Path(".dvc/tmp/rwlock")  # which process of DVC reads or writes what
 WRITTEN_IN = 0.5  # seconds, and more than it takes
-GRACE = 5.0  # seconds that a process group has to end by itself
+GRACE = 5.0  # seconds that processes have to end by themselves
 OWNER = "MRP_REFRESH_OF"  # tells all that a refresh starts, by the project's folder in their environment
 
 LANE = "--lane"
@@ -77,39 +77,29 @@ def finish(processes: list[Process]) -> int:
 
 def end(processes: list[Process]) -> None:
     """End their process groups, since a DVC that was killed leaves its stage running, and forget their numbers."""
-    _end_groups({process.pid for process in processes}, processes)
-    processes.clear()  # they may be those of others from now on
+    groups = {process.pid for process in processes}
+    _end(lambda process: os.getpgid(process.pid) in groups)
+    for process in processes:
+        process.poll()
+    processes.clear()  # their numbers may be those of others from now on
 
 
 def end_left_behind() -> None:
     """End what a refresh of this folder had started that was killed itself."""
-    left = set()
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):  # it has just ended, or is not ours to look at
-            if process.environ().get(OWNER) == str(Path.cwd()):
-                left.add(os.getpgid(process.pid))
-    _end_groups(left - {os.getpgrp()})
+    here, ours = str(Path.cwd()), os.getpgrp()
+    _end(lambda process: process.environ().get(OWNER) == here and os.getpgid(process.pid) != ours)
 
 
-def _end_groups(groups: set[int], children: Sequence[Process] = ()) -> None:
-    """Ask process groups to end, and end those that do not; `children` are those that we have to wait for ourselves."""
+def _end(is_meant: Callable[[psutil.Process], bool]) -> None:
+    """Ask the processes that are meant to end, and end those that do not."""
     for how in (signal.SIGTERM, signal.SIGKILL):
-        living = [group for group in groups if _signalled(group, how)]
-        until = time.monotonic() + GRACE
-        while living and time.monotonic() < until:
-            for child in children:
-                child.poll()  # one that nobody has waited for is still there
-            living = [group for group in living if _signalled(group, 0)]
-            time.sleep(0.05)
-
-
-def _signalled(group: int, how: int) -> bool:
-    """Send a signal to a process group; returns whether anybody is in it."""
-    try:
-        os.killpg(group, how)
-    except (ProcessLookupError, PermissionError):
-        return False  # nobody, or nobody of ours
-    return True
+        living = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):  # it has just ended, or is not ours to look at
+                if is_meant(process):
+                    process.send_signal(how)
+                    living.append(process)
+        psutil.wait_procs(living, GRACE)
 
 
 def quarantine_corrupt_dvc_files() -> None:

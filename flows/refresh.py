@@ -22,19 +22,10 @@ from flows.processes import Process
 from flows.server import server_needed
 from tasks.datasets import declared_set
 from tasks.expectations.check import violated
+from tasks.protocol import store
 from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import Params, load_params
 from tasks.protocol.results import display_name
-from tasks.protocol.store import (
-    REPORT,
-    STATE,
-    failed_gates_file,
-    manifest_file,
-    read_csv,
-    read_json,
-    read_text,
-    write_json,
-)
 from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.lock import locked
@@ -45,7 +36,7 @@ from tasks.tables.paper import main_table
 from tasks.watch import watched
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
-LAST = STATE / "last_result.json"  # the headline numbers of the last whole report, whatever made it
+LAST = store.STATE / "last_result.json"  # the headline numbers of the last whole report, whatever made it
 
 
 def _checked(targets: list[str]) -> Params:
@@ -64,13 +55,13 @@ def clear_away(since: datetime) -> None:
 
     Headline numbers that are there are kept, unless some are holes: DVC removes them before it makes the report.
     """
-    if manifest_file("", "report").exists():
+    if store.manifest_file("", "report").exists():
         with suppress(BadInput):  # they are gone, or spoilt
-            write_json(LAST, read_json(REPORT / "metrics.json"))
+            store.write_json(LAST, store.read_json(store.REPORT / "metrics.json"))
     processes.end_left_behind()
     processes.quarantine_corrupt_dvc_files()
     processes.remove_empty_runs()
-    for kept in failed_gates_file("").parent.glob("*.json"):
+    for kept in store.failed_gates_file("").parent.glob("*.json"):
         if kept.stat().st_mtime < since.timestamp():
             kept.unlink(missing_ok=True)
 
@@ -153,7 +144,7 @@ def _show_stages(stages: list[Happened]) -> None:
 def show_failed_gates(datasets: list[str]) -> None:
     """What the gates found that closed, as an artifact: of each data set that one has stopped; else nothing."""
     rows = list[dict[str, Any]]()
-    for run in (read_json(path) for path in map(failed_gates_file, datasets) if path.exists()):
+    for run in (store.read_json(path) for path in map(store.failed_gates_file, datasets) if path.exists()):
         rows += [row | {"dataset": display_name(run["dataset"], run["source"])} for row in violated(run["gates"])]
     if rows:
         create_table_artifact(rows, key="refresh-gates", description="Gates that are closed: what failed, and where.")
@@ -162,12 +153,12 @@ def show_failed_gates(datasets: list[str]) -> None:
 def _show_headline() -> None:
     """How the headline numbers changed against the last result, as an artifact and in words."""
     try:
-        before = dict(leaves(read_json(LAST)))
+        before = dict(leaves(store.read_json(LAST)))
     except BadInput:  # there was none, or it is spoilt
         before = {}
     rows = [
         {"number": name, "before": before[name], "now": value, "change": value - before[name]}
-        for name, value in leaves(read_json(REPORT / "metrics.json"))
+        for name, value in leaves(store.read_json(store.REPORT / "metrics.json"))
         if isinstance(value, int | float) and isinstance(before.get(name), int | float)
     ]
     changed = [row for row in rows if row["change"]]
@@ -180,7 +171,7 @@ def _show_headline() -> None:
 
 def _show_report() -> None:
     """Print the main table of the report and the headline, and say where its page is, here and as an artifact."""
-    paper = shown(main_table, read_csv(REPORT / "main.csv"))
+    paper = shown(main_table, store.read_csv(store.REPORT / "main.csv"))
     heads = [name.replace("nll_correct", "nll").replace("_", " ") for name in paper.columns]
     columns = [Column(head, no_wrap=place < 2) for place, head in enumerate(heads)]
     table = Table(*columns, title="The same fixed decisions, ranked by confidence and by MRP (± in the CSV)")
@@ -188,8 +179,8 @@ def _show_report() -> None:
         table.add_row(*(text.split(" ± ")[0] for text in row))
     console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table)
-    console.print(read_text(REPORT / "headline.txt").strip(), highlight=False)
-    page = (REPORT / "index.html").resolve()
+    console.print(store.read_text(store.REPORT / "headline.txt").strip(), highlight=False)
+    page = (store.REPORT / "index.html").resolve()
     create_link_artifact(page.as_uri(), link_text=str(page), key="refresh-report", description=f"report: {page}")
     print(f"report: {page}")
 

@@ -1,7 +1,7 @@
 """Your own predictions in, a reliability map out: `python -m flows.rerank --help`.
 
 What people read goes to the terminal's error stream, what programs read to its output or a file. Nothing here knows
-an orchestrator, and each command imports what it alone needs: only `fit` needs torch.
+an orchestrator, and what takes long to import is imported where it is needed: only `fit` needs torch.
 """
 
 import sys
@@ -12,6 +12,10 @@ import typer
 
 from flows.console import progress, say, show, with_options
 from tasks.calibrators import CALIBRATORS
+from tasks.maps.answers import AllRows, Judged, fit_map
+from tasks.maps.apply import apply_map
+from tasks.maps.label import label_next
+from tasks.maps.map_file import load_map, save_map
 from tasks.predictions.files import opened
 from tasks.predictions.reading import AS_NAMED, Reading, listed_names
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE
@@ -72,8 +76,6 @@ def fit(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
-    from tasks.maps.map_file import save_map
-
     check_place(out, predictions)
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
     asked |= {"protocol": protocol, "target": target}
@@ -104,8 +106,6 @@ def report(
         raise BadInput(f"{out} is to be a page; name it so that it ends in .html")
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
     document, recommended = _fitted(file := opened(predictions, reading), labels, signals, **asked)
-    from tasks.maps.answers import Judged
-    from tasks.maps.map_file import save_map
     from tasks.maps.page import page
 
     text = page(Judged.read(document, file), recommended, map_file, reading)
@@ -126,10 +126,8 @@ def apply(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Add decision, confidence, reliability, review_rank and route to every row."""
-    from tasks.maps.apply import apply_map
-
     check_place(out, map_file, predictions, *filter(None, [cuts]))
-    document = _loaded(map_file)
+    document = load_map(map_file)
     asked: Any = {"coverage": coverage, "cut": cut, "cuts": cuts, "reading": reading}
     with progress() as advance:
         applied = apply_map(document, predictions, out, progress=advance, **asked)
@@ -147,10 +145,8 @@ def label(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Draw the rows to label next: more where the map is unsure and where labels are rare, with known probabilities."""
-    from tasks.maps.label import label_next
-
     check_place(out, map_file, predictions)
-    document = _loaded(map_file)
+    document = load_map(map_file)
     with progress() as advance:
         drawn = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading)
     return say([*drawn.in_words(document.shown_names), f"{out}: {rows:,} rows."])
@@ -167,10 +163,8 @@ def evaluate(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Hold the reliability against the confidence on labelled rows: a verdict, what others gain, JSON, and drift."""
-    from tasks.maps.answers import AllRows, Judged
-
     check_place(out, map_file, predictions, *filter(None, [unlabelled]))
-    judged, everything = Judged.read(document := _loaded(map_file), opened(predictions, reading), group), None
+    judged, everything = Judged.read(document := load_map(map_file), opened(predictions, reading), group), None
     if unlabelled is not None:
         with progress() as advance:
             everything = AllRows.read(document, opened(unlabelled, reading), advance)
@@ -194,10 +188,8 @@ def thresholds(
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """The cut on reliability for a target accuracy or a coverage, with a guarantee, or of the least expected cost."""
-    from tasks.maps.answers import Judged
-
     check_place(out, map_file, predictions)
-    judged = Judged.read(_loaded(map_file), opened(predictions, reading), group)
+    judged = Judged.read(load_map(map_file), opened(predictions, reading), group)
     asked: Any = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
     answer = judged.cuts(**asked, cost_error=cost_error, cost_review=cost_review)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
@@ -212,7 +204,7 @@ def sql(
     """One SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i, that gives the reliability."""
     from tasks.maps.sql import said_of_logits, sql_expression
 
-    print(expression := sql_expression(document := _loaded(map_file), dialect))
+    print(expression := sql_expression(document := load_map(map_file), dialect))
     say(said_of_logits(document))
     return expression
 
@@ -227,19 +219,11 @@ def __getattr__(name: str) -> Any:
 
 
 def _fitted(file: Any, labels: str | None, signals: str | None, **asked: Any) -> Any:
-    from tasks.maps.answers import fit_map
-
     asked["names"] = listed_names("--labels", labels, "bad,fair,good", 2)
     asked["signals"] = listed_names("--signals", signals, "length,source") or ()
     if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings:
         say([f"Fitting the calibrator {key}, which with many labels or rows may take a minute or more."])
     return fit_map(file, **asked)
-
-
-def _loaded(map_file: Path) -> Any:
-    from tasks.maps.map_file import load_map
-
-    return load_map(map_file)
 
 
 if __name__ == "__main__":

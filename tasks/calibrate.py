@@ -1,20 +1,21 @@
 """Prefect task: one calibrator, one protocol seed. A finished fit is kept, and found again under what it depends on."""
 
-import hashlib
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from prefect import task
 from prefect.context import TaskRunContext
-from prefect.serializers import PickleSerializer
+from prefect.serializers import CompressedPickleSerializer
 
 from tasks.calibrators import CALIBRATORS, fit_on_first
 from tasks.protocol import results, splits
 from tasks.provenance.hashing import code_fingerprint, imports, reached_files, sha256_of_arrays
 
+# its checksum tells a kept fit that rotted, which is fitted again, not believed: a pickle may be read as another one
+WITH_CHECKSUM = CompressedPickleSerializer(compressionlib="gzip")
 LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}  # that a calibrator may compute with
 
 
@@ -43,33 +44,11 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
     )
 
 
-class SealedPickle(PickleSerializer[Any]):
-    """A pickle behind its SHA-256, so that a kept fit that rotted is fitted again, not believed."""
-
-    type: Literal["sealed_pickle"] = "sealed_pickle"
-
-    def dumps(self, obj: Any) -> bytes:
-        """Return the seal, a line end, and the pickle."""
-        blob = super().dumps(obj)
-        return hashlib.sha256(blob).hexdigest().encode() + b"\n" + blob
-
-    def loads(self, blob: bytes) -> Any:
-        """Return what was dumped.
-
-        Raises:
-            ValueError: it is not whole, which Prefect takes for nothing kept.
-        """
-        seal, _, rest = blob.partition(b"\n")
-        if hashlib.sha256(rest).hexdigest().encode() != seal:
-            raise ValueError("a kept fit is not as it was written")
-        return super().loads(rest)
-
-
 @task(
     task_run_name="calibrate/{calibrator}/{seed}",
     cache_key_fn=fit_key,
     persist_result=True,
-    result_serializer=SealedPickle(),
+    result_serializer=WITH_CHECKSUM,
 )
 def calibrate(
     parts: splits.ValidationRows,

@@ -13,16 +13,7 @@ from tasks.calibrators import DRAWN_IN_THE_PAPER
 from tasks.figures import drawn_for
 from tasks.figures.figure import DrawnFigure, Results, pdf, svg
 from tasks.figures.overview import picture
-from tasks.page.page import (
-    DataSet,
-    dvc_plots_page,
-    facts_in_words,
-    gates_of,
-    html,
-    map_command,
-    provenance_in_words,
-    verdict_in_words,
-)
+from tasks.page import page
 from tasks.protocol import store
 from tasks.protocol.params import Params
 from tasks.protocol.results import FAILED, display_name
@@ -92,7 +83,7 @@ def write_figures(drawn: Drawn, folder: Path = REPORT) -> None:
         mine = [(shown, figure.rows) for shown, figure in every if figure.key == key]
         named = [rows.select(pl.lit(shown).alias("dataset"), pl.all()) for shown, rows in mine]
         write_whole(folder / f"figures/{key}.csv", pl.concat(named).write_csv)
-    write_text(folder / "figures/dvc_plots.html", dvc_plots_page())
+    write_text(folder / "figures/dvc_plots.html", page.dvc_plots_page())
 
 
 @task(cache_policy=NO_CACHE)
@@ -129,21 +120,21 @@ def write_page(
         said, contract = words.get(results.shown, {}), store.base_folder(results.name) / "contract.json"
         gates = [read_json(contract)] if contract.exists() else []  # of official files
         gates += read_json(store.runs_folder(results.name) / "gates.json")["gates"]
-        answers = said.get("advice") or "", said.get("remarks") or "", map_command(results.name, results.labels)
-        described = facts_in_words(facts), figures, *answers
-        data_sets.append(DataSet(results.name, results.shown, gates_of(gates), *described))
+        answers = said.get("advice") or "", said.get("remarks") or "", page.map_command(results.name, results.labels)
+        described = page.facts_in_words(facts), figures, *answers
+        data_sets.append(page.DataSet(results.name, results.shown, page.gates_of(gates), *described))
         simulated += [results.shown] if facts["source"] == "simulated" else []
     for name in runs.missing:
         kept = store.failed_gates_file(name)
-        gates = read_json(kept)["gates"] if kept.exists() else []
-        data_sets.append(DataSet(name, display_name(name, FAILED), gates_of(gates), failed=reasons.get(name, "")))
-    text = html(
+        gates = page.gates_of(read_json(kept)["gates"] if kept.exists() else [])
+        data_sets.append(page.DataSet(name, display_name(name, FAILED), gates, failed=reasons.get(name, "")))
+    text = page.html(
         tables,
         data_sets,
         headline=headline_figures,
-        verdict=verdict_in_words(first, sentence),
+        verdict=page.verdict_in_words(first, sentence),
         simulated=simulated,
-        provenance=provenance_in_words(runs.facts, commit=checkout.commit(), versions=manifest.versions()),
+        provenance=page.provenance_in_words(runs.facts, commit=checkout.commit(), versions=manifest.versions()),
     )
     place = folder / "index.html"
     write_text(place, text)

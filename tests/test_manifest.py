@@ -20,7 +20,7 @@ from tasks.provenance.declared import declared
 from tasks.provenance.hashing import code_fingerprint, reached_files, sha256_of_arrays
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.manifest import MOST_NAMED, changes, manifest_now, read_manifest, why
-from tasks.provenance.stage import last_manifest_file, read_record, record_file, stage_run
+from tasks.provenance.stage import LAST_MANIFESTS, RECORDS, read_record, stage_run
 from tests.tiny_project import edit_params, run
 
 NAME = "train@wands"
@@ -244,7 +244,7 @@ def test_a_stage_that_failed_or_was_killed_says_its_reason_and_why_it_ran(manife
     assert of(NAME, happened(since, {NAME})) == ("failed", "wands: no descent (why it ran: train.seed: 0 → 7)")
     assert ended(["wands", "scidocs"], since) == {"wands"}
     assert ended(["wands", "scidocs"], now()) == set()  # it is not this run's
-    write_json(record_file(NAME), read_json(record_file(NAME)) | {"outcome": "running", "reason": None})
+    write_json(record := RECORDS / f"{NAME}.json", read_json(record) | {"outcome": "running", "reason": None})
     how, reason = of(NAME, happened(since, {NAME}))
     assert how == "failed"
     assert reason.startswith("its process ended without a word: it was killed")
@@ -263,9 +263,9 @@ def test_one_that_was_not_reached_is_no_run_and_one_that_dvc_could_not_keep_has_
 @pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[]", b'{"started": "x", "outcome": "finished"}', b"\xff{"])
 def test_a_spoilt_record_or_memory_of_the_last_run_is_none_and_ends_no_run(manifest, content):
     since = now()
-    record_file(NAME).write_bytes(content)
+    (RECORDS / f"{NAME}.json").write_bytes(content)
     assert of(NAME, happened(since))[0] == "skipped"
-    last_manifest_file(NAME).write_bytes(content)
+    (LAST_MANIFESTS / f"{NAME}.json").write_bytes(content)
     run(NAME)
     assert read_record(NAME).why == FIRST
 

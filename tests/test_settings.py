@@ -19,7 +19,7 @@ from filelock import FileLock
 from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, Settings, temporary_settings
 
-from flows import SETTINGS, prefect_settings, server
+from flows import OF_PREFECT, SETTINGS, server
 from tasks.protocol.errors import RunFailed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,12 +43,11 @@ def test_nothing_is_told_to_anybody_and_all_state_is_the_projects_own_unless_a_p
 
 
 def test_prefect_reads_every_setting_of_pyproject_under_its_name(monkeypatch):
-    ours = prefect_settings()
-    for name, value in ours.items():
+    for name, value in OF_PREFECT.items():
         monkeypatch.setenv(name, value)
     # Prefect 3.8.8 cuts the interval to an int; at 0 its server loops without a pause
-    assert int(float(ours["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
-    assert ours.keys() <= Settings().to_environment_variables(exclude_unset=True).keys()
+    assert int(float(OF_PREFECT["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
+    assert OF_PREFECT.keys() <= Settings().to_environment_variables(exclude_unset=True).keys()
 
 
 def test_importing_sets_defaults_and_does_nothing_else(tmp_path):

@@ -17,7 +17,7 @@ from tasks.protocol.store import STATE, read_json, write_whole
 from tasks.provenance.declared import declared
 from tasks.provenance.lock import is_held, locked
 from tasks.provenance.manifest import read_manifest
-from tasks.provenance.stage import as_stage, record_file, stage_run
+from tasks.provenance.stage import RECORDS, as_stage, stage_run
 from tests.tiny_project import ROOT, edit_params, lay_out, run, work
 
 NAME = "train@wands"
@@ -30,7 +30,7 @@ def _project(tmp_path, monkeypatch):
 
 
 def record() -> dict:
-    return read_json(record_file(NAME))
+    return read_json(RECORDS / f"{NAME}.json")
 
 
 def ends(error: BaseException) -> None:

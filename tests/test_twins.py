@@ -6,7 +6,6 @@ twins. That is counted on twins of logits, whose truth is exact: on a twin of ra
 can leave a small residual of its own.
 """
 
-import itertools
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,14 +121,16 @@ def test_titles_and_queries_differ_whatever_they_say_and_a_body_says_the_evidenc
     for tongue, syllables in texts.SYLLABLES.items():  # words can be read in one way only
         count = len(syllables.split()) ** 3
         assert len(set(texts.draw_words(tongue, count, generator))) == count
-    language = texts.make_language("fr", 2000, generator)
-    assert len(set(texts.title_texts(np.zeros((2000, 6), dtype=int), language))) == 2000
-    assert len(set(texts.query_texts(np.zeros(2000, dtype=int), language))) == 2000
-    choice, topic = generator.integers(6, size=(10, 6)), generator.integers(12, size=10)
-    for text, chosen, about in zip(texts.body_texts(choice, topic, language, generator), choice, topic, strict=True):
-        evidence = " ".join(language.evidence[slot, place] for slot, place in enumerate(chosen))
-        stock = language.stock[about]
-        assert text in {f"{evidence} {a} {b}" for a, b in itertools.product(stock, stock)}
+    shape = texts.SHAPES["alloprof_rerank"]._replace(layout=lambda rows, _: (rows, rows))
+    rows, _ = texts.made_up(shape, 3000, 1.0, generator)
+    assert rows["title"].str.extract(r"^(\S+ \S+)").n_unique() == rows["candidate_number"].n_unique()
+    assert rows["query"].str.extract(r"(\S+ \S+)$").n_unique() == rows["query_number"].n_unique()
+    evidence, stock = rows["title"].str.split(" ").list.slice(2), rows["body"].str.split(" ").list.slice(18)
+    assert rows["body"].str.split(" ").list.head(18).equals(evidence)
+    assert [evidence.list.slice(3 * slot, 3).n_unique() for slot in range(6)] == [6] * 6
+    phrases = pl.concat([stock.list.head(3), stock.list.slice(3)]).list.join(" ")
+    of_topics = pl.DataFrame({"topic": pl.concat([rows["word"]] * 2), "phrase": phrases}).group_by("topic")
+    assert of_topics.agg(pl.col("phrase").n_unique())["phrase"].is_between(30, 60).all()
 
 
 def test_ranks_follow_the_law_of_zipf():

@@ -63,7 +63,6 @@ class MultinomialOnText(MultinomialOnFeatures, Terms, frozen=True):
 # is taken apart once, for all of them.
 @lru_cache(maxsize=2)  # validation and test
 def _by_terms(terms: bytes, idf: bytes, texts: tuple[str, ...]) -> Any:
-
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, vocabulary=terms.decode().split(BETWEEN))
     vectorizer.idf_ = np.frombuffer(idf)
     return vectorizer.transform(texts)
@@ -72,7 +71,6 @@ def _by_terms(terms: bytes, idf: bytes, texts: tuple[str, ...]) -> Any:
 @lru_cache(maxsize=1)  # train
 def _fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tuple[dict[str, np.ndarray], Any]:
     """The commonest words and word pairs of those in at least `min_rows` of the `n` texts; and the texts by them."""
-
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=min_rows, max_features=max_features, sublinear_tf=True)
     try:
         rows = vectorizer.fit_transform(texts)
@@ -131,7 +129,6 @@ def fit_gradient(
     `rows` are a series of `n` texts or features `(n, F)`; they are fed in an order drawn by `seed`. After few passes
     over few rows the machines are far from their optimum, and another seed gives others: so it is in the paper.
     """
-
     order = np.random.default_rng(seed).permutation(len(labels))
     stop = {"max_iter": settings.passes, "tol": settings.tolerance}
     classifier = SGDClassifier(

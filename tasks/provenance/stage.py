@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -18,18 +17,10 @@ from tasks.provenance import manifest
 from tasks.provenance.declared import Declared, declared
 from tasks.provenance.lock import locked
 
+RECORDS = STATE / "stages"  # how the last run of each stage on this machine went
+LAST_MANIFESTS = STATE / "manifests"  # of the last run of each that finished here: DVC removes the stage's own
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
-
-
-def record_file(stage: str) -> Path:
-    """Where the record of the last run of a stage on this machine is."""
-    return STATE / "stages" / f"{stage}.json"
-
-
-def last_manifest_file(stage: str) -> Path:
-    """Where the manifest of the last run of a stage that finished on this machine is kept: DVC removes the stage's."""
-    return STATE / "manifests" / f"{stage}.json"
 
 
 class Record(BaseModel):
@@ -45,13 +36,13 @@ class Record(BaseModel):
 
     def write(self) -> None:
         """Write it into its file."""
-        write_json(record_file(self.stage), self.model_dump(mode="json"))
+        write_json(RECORDS / f"{self.stage}.json", self.model_dump(mode="json"))
 
 
 def read_record(stage: str) -> Record | None:
     """The record of a stage; None where it has none, or none that is whole."""
     try:
-        return Record.model_validate(read_json(record_file(stage)))
+        return Record.model_validate(read_json(RECORDS / f"{stage}.json"))
     except (BadInput, ValidationError):
         return None
 
@@ -76,7 +67,7 @@ def stage_run(name: str) -> Iterator[Record]:
             before = manifest.manifest_of(stage, manifest.hashed(stage.inputs), code, {})
             last: manifest.Manifest | None = None
             with suppress(BadInput):  # there was none, or it is spoilt
-                last = manifest.read_manifest(last_manifest_file(name))
+                last = manifest.read_manifest(LAST_MANIFESTS / f"{name}.json")
             record.why = manifest.why(last, before)
             record.write()
             yield record
@@ -84,7 +75,7 @@ def stage_run(name: str) -> Iterator[Record]:
             if changed := "; ".join(manifest.changes(before, made)):
                 what = f"{changed}: that, of its files and params.yaml, changed while {name} was running"
                 raise BadInput(f"{what}, so what it made is of neither version; run it again")
-            manifest.write_manifest(made, stage.manifest, last_manifest_file(name))
+            manifest.write_manifest(made, stage.manifest, LAST_MANIFESTS / f"{name}.json")
             record.outcome = "finished"
         finally:
             error = sys.exception()

@@ -14,7 +14,6 @@ typical g of the label, so that a linear model finds no constant to absorb.
 from typing import NamedTuple
 
 import numpy as np
-import polars as pl
 from scipy.special import expit
 
 from tasks.protocol.decisions import decide
@@ -84,11 +83,6 @@ def draw_labels(probabilities: np.ndarray, generator: np.random.Generator) -> np
     """Probabilities `(n, K)` to one label each, `(n,)` int64, independent given their row."""
     drawn = generator.random((len(probabilities), 1))
     return np.asarray((np.cumsum(probabilities[:, :-1], axis=1) < drawn).sum(axis=1))
-
-
-def probability_lists(probabilities: np.ndarray) -> pl.Series:
-    """`(n, K)` to a series of `n` lists of K."""
-    return pl.Series("probabilities", probabilities, dtype=pl.Array(pl.Float64, probabilities.shape[1])).arr.to_list()
 
 
 class Judgements(NamedTuple):

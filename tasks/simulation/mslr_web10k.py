@@ -7,7 +7,7 @@ of what it says with others, and some of it with the other documents of its quer
 import numpy as np
 import polars as pl
 
-from tasks.simulation.judgements import draw_labels, draw_queries, probability_lists, solve_relevance
+from tasks.simulation.judgements import draw_labels, draw_queries, solve_relevance
 
 FEATURES = 136
 FACTORS = 16  # what features have in common
@@ -37,7 +37,7 @@ def mslr_web10k(
             "query": 3 * query + 1,
             "labels": draw_labels(probabilities, generator),
             "features": pl.Series(features).arr.to_list(),
-            "probabilities": probability_lists(probabilities),
+            "probabilities": pl.Series(probabilities).arr.to_list(),
         }
     )
     tables, truths = {}, []

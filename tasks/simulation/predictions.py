@@ -24,7 +24,7 @@ def simulate_predictions(rows: int, *, residual: float = 1.0, seed: int = 0) -> 
     return pl.DataFrame(
         {
             "query": [f"query {row // PER_QUERY}" for row in range(rows)],
-            "logits": pl.Series(logits, dtype=pl.Array(pl.Float64, len(LABELS))).arr.to_list(),
+            "logits": pl.Series(logits).arr.to_list(),
             "label": np.array(LABELS)[label].tolist(),
         }
     )

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from tasks.simulation.judgements import CHOICES, SLOTS, draw_queries, judge, probability_lists
+from tasks.simulation.judgements import CHOICES, SLOTS, draw_queries, judge
 
 PHRASE = 3  # words in each
 TOPICS = 12
@@ -80,23 +80,6 @@ def zipf(count: int, shape: tuple[int, ...], generator: np.random.Generator) -> 
     return np.searchsorted(weight / weight[-1], generator.random(shape), side="right")
 
 
-def title_texts(choice: np.ndarray, language: Language) -> np.ndarray:
-    """A title for each candidate, no two alike: its names and its evidence, `choice (m, SLOTS)` of 0..CHOICES-1."""
-    evidence = language.evidence[np.arange(SLOTS), choice]
-    return joined(np.column_stack([name_texts(len(choice), language), evidence]))
-
-
-def body_texts(choice: np.ndarray, topic: np.ndarray, language: Language, generator: np.random.Generator) -> np.ndarray:
-    """A text for each candidate: its evidence `(m, SLOTS)` once more, and two stock phrases of its topic `(m,)`."""
-    stock = language.stock[topic[:, None], zipf(STOCK, (len(topic), 2), generator)]
-    return joined(np.column_stack([language.evidence[np.arange(SLOTS), choice], stock]))
-
-
-def query_texts(topic: np.ndarray, language: Language) -> np.ndarray:
-    """One text for each query `(q,)`, no two alike: its topic's word and its names."""
-    return joined(np.column_stack([language.topics[topic], name_texts(len(topic), language)]))
-
-
 def name_texts(count: int, language: Language) -> np.ndarray:
     """So many texts of two names, no two alike."""
     first, second = np.divmod(np.arange(count), base := math.isqrt(count) + 1)
@@ -104,26 +87,32 @@ def name_texts(count: int, language: Language) -> np.ndarray:
 
 
 def made_up(shape: Shape, rows: int, residual: float, generator: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
-    """The tables of a twin, and its rows, each with its `pair` and `probabilities`, the truth."""
+    """The tables of a twin, and its rows, each with its `pair` and `probabilities`, the truth.
+
+    A title and a query are told apart by their names; a body says the evidence of its title once more.
+    """
     judgements = judge(rows, shape.mix, residual, generator)
     both = judgements.label if len(shape.mix) == 2 else None
     query = draw_queries(rows, shape.sizes(rows), generator, both)
     language = make_language(shape.tongue, len(judgements.choice), generator)
     topic = generator.integers(TOPICS, size=int(query[-1]) + 1)
     about = topic[query[judgements.first]]
+    evidence = language.evidence[np.arange(SLOTS), judgements.choice]
+    stock = language.stock[about[:, None], zipf(STOCK, (len(about), 2), generator)]
     candidates = {
-        "title": title_texts(judgements.choice, language),
-        "body": body_texts(judgements.choice, about, language, generator),
+        "title": joined(np.column_stack([name_texts(len(about), language), evidence])),
+        "body": joined(np.column_stack([evidence, stock])),
         "word": language.topics[about],
     }
+    queries = joined(np.column_stack([language.topics[topic], name_texts(len(topic), language)]))
     judged = pl.DataFrame(
         {
             **{name: texts[judgements.candidate] for name, texts in candidates.items()},
             "query_number": query,
-            "query": query_texts(topic, language)[query],
+            "query": queries[query],
             "candidate_number": judgements.candidate,
             "label": judgements.label,
-            "probabilities": probability_lists(judgements.probabilities),
+            "probabilities": pl.Series(judgements.probabilities).arr.to_list(),
         }
     )
     return shape.layout(judged, generator)
