@@ -20,7 +20,7 @@ from tasks.metrics.probability import ece
 from tasks.metrics.registry import Reliability, metrics_of, of_reliability
 from tasks.metrics.reliability import nll_correct_of_rows, rows_kept
 from tasks.metrics.resampling import FEWEST_GROUPS, Resamples, resample
-from tasks.metrics.spread import label_spread, label_spread_null
+from tasks.metrics.spread import LabelCells
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.decisions import Decisions
 from tasks.protocol.decisions import confidence_logit
@@ -212,8 +212,8 @@ def spread_and_shuffled(
     confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams, seed: int
 ) -> tuple[float | None, float | None]:
     """The label spread of rows `(n,)`, and the 95th percentile of it over shuffled labels; None where undefined."""
-    rows = confidence, decision, correct, params
-    return plain(label_spread(*rows)), plain(label_spread_null(*rows, seed=seed))
+    cells = LabelCells.of(confidence, decision, correct, params)
+    return plain(cells.spread()), plain(cells.null(seed))
 
 
 def plain(number: float) -> float | None:
