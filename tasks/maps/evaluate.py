@@ -14,7 +14,7 @@ from scipy.special import logit, ndtri
 
 from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import Scored
-from tasks.metrics.intervals import Comparison, Estimate, found_per_1000
+from tasks.metrics.intervals import Estimate, found_per_1000
 from tasks.metrics.measured import SEED
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import Reliability, metrics_of, of_reliability
@@ -154,9 +154,9 @@ def others_judged(document: MapDocument, judged: JudgedDecisions, smallest: floa
 
 def _compared(name: str, values: Numbers, replicates: Numbers | None) -> dict[str, float | None]:
     drawn = {} if replicates is None else {by: replicates[by][name] for by in VIEWS}
-    pair = Comparison(*(Estimate(values[by][name], drawn.get(by)) for by in VIEWS))
-    change, where = pair.change, pair.change.interval
-    numbers = {"confidence": pair.before.value, "reliability": pair.after.value, "change": change.value}
+    before, after = (Estimate(values[by][name], drawn.get(by)) for by in VIEWS)
+    change, where = after - before, (after - before).interval
+    numbers = {"confidence": before.value, "reliability": after.value, "change": change.value}
     numbers |= {"low": where.low, "high": where.high, "p": change.p}
     return {name: plain(number) for name, number in numbers.items()}
 
