@@ -14,7 +14,8 @@ from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Proje
 from tasks.maps.learn import Learned, learn_map
 from tasks.predictions import files
 from tasks.predictions.columns import FileRows
-from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
+from tasks.predictions.reading import find_layout
+from tasks.predictions.rows import PredictedRows, checked_rows
 from tasks.projection.curves import Confidence, Curves, SharedCurve
 from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks

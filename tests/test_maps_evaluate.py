@@ -26,7 +26,7 @@ from tasks.metrics.intervals import interval, two_sided_p
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import resample
-from tasks.metrics.spread import label_spread, label_spread_null
+from tasks.metrics.spread import LabelCells
 from tasks.predictions.rows import PredictedRows
 from tests import maps
 
@@ -87,8 +87,8 @@ def test_metrics_are_those_of_the_whole_set(views, grouped, helps):
     assert (helps["rows"], helps["groups"]) == (3000, 300)
     assert helps["accuracy"]["value"] == grouped.correct.mean()
     assert helps["errors"] == (~grouped.correct).sum()
-    rows = views["confidence"][1], grouped.decision, grouped.correct
-    assert helps["label_spread"] == {"value": label_spread(*rows), "shuffled_p95": label_spread_null(*rows, seed=0)}
+    cells = LabelCells.of(views["confidence"][1], grouped.decision, grouped.correct)
+    assert helps["label_spread"] == {"value": cells.spread(), "shuffled_p95": cells.null(0)}
     for compared in helps["metrics"].values():
         assert compared["change"] == compared["reliability"] - compared["confidence"]
         assert compared["low"] < compared["change"] < compared["high"]

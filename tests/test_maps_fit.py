@@ -19,7 +19,7 @@ from tasks.maps.document import Candidate
 from tasks.maps.labelled import divide, division_of, out_of_fold
 from tasks.maps.reliability_map import FittedMap
 from tasks.metrics.reliability import nll_correct_of_rows
-from tasks.metrics.spread import label_spread
+from tasks.metrics.spread import LabelCells
 from tasks.predictions.rows import PredictedRows
 from tasks.project import project
 from tasks.protocol.decisions import FixedDecisions
@@ -119,7 +119,7 @@ def test_what_judges_a_row_has_not_seen_its_group():
     assert same == [False, False, True, False, False]
     scored = out_of_fold(document, rows, division)
     assert document.held_out.quantiles[50] == pytest.approx(np.median(expit(scored.logit)))
-    spread = label_spread(scored.confidence, rows.decision, rows.correct)
+    spread = LabelCells.of(scored.confidence, rows.decision, rows.correct).spread()
     assert document.held_out.label_spread == pytest.approx(spread)
     apart = FittedMap(document.folds[2].calibrator, document.folds[2].projection)
     np.testing.assert_array_equal(scored.logit[division.folds[2]], apart(rows.take(division.folds[2])).logit)

@@ -16,7 +16,7 @@ from tasks.metrics.probability import accuracy, brier_of_rows, confidence_bins, 
 from tasks.metrics.registry import Probabilities, Reliability, metrics_of, of_reliability
 from tasks.metrics.reliability import errors_retained, nll_correct_of_rows, tie_groups
 from tasks.metrics.resampling import resample
-from tasks.metrics.spread import label_cells, label_spread
+from tasks.metrics.spread import LabelCells
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
 
@@ -75,8 +75,8 @@ RIGHT, LABELS = np.ones(4, dtype=bool), np.zeros(4, dtype=int)
 DRAWS = resample(LABELS, resamples=2, seed=0)
 NAMED: list[tuple[str, Callable[[np.ndarray], object]]] = [
     ("confidence", lambda values: ece(values, RIGHT)),
-    ("confidence", lambda values: label_cells(values, LABELS, np.zeros(4))),
-    ("residual", lambda values: label_spread(values, LABELS, RIGHT)),
+    ("confidence", lambda values: LabelCells.of(values, LABELS, RIGHT)),
+    ("residual", lambda values: LabelCells.of(np.zeros(4), LABELS, values)),
     ("reliability logit", lambda values: of_reliability(values, RIGHT)),
     ("reliability logit", lambda values: of_reliability(values, RIGHT, draws=DRAWS)),
     ("log-probability", lambda values: top_of_rows(values[:, None], LABELS)),

@@ -21,7 +21,8 @@ from tasks.predictions import files
 from tasks.predictions.columns import FileRows, labels_in, numbers
 from tasks.predictions.files import columns_of, opened
 from tasks.predictions.output import in_order, write_beside
-from tasks.predictions.rows import PredictedRows, checked_rows, find_layout
+from tasks.predictions.reading import find_layout
+from tasks.predictions.rows import PredictedRows, checked_rows
 from tasks.protocol.errors import BadInput
 from tests.maps import WRITE, small_pieces, write
 

@@ -82,10 +82,14 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
     assert of_least_cost.cut == 0.8
     assert json.dumps(of_least_cost.to_dict())
     assert saved.apply(NEW, cuts=cuts.to_dict()).equals(saved.apply(NEW, cuts=cuts))
-    with pytest.raises(BadInput, match="give what `thresholds` answered, or its file"):
-        saved.apply(NEW, cuts=0.8)
-    with pytest.raises(BadInput, match="give a target accuracy, a coverage, or the costs"):
-        saved.thresholds(NEW, coverage=0.5, cost_review=1)
+    for ask, asked, why in (
+        (saved.apply, {"cuts": 0.8}, "give what `thresholds` answered, or its file"),
+        (saved.apply, {"cut": "0.8"}, "cut is '0.8'; give a number"),
+        (saved.thresholds, {"coverage": 0.5, "cost_review": 1}, "give a target accuracy, a coverage, or the costs"),
+        (saved.thresholds, {"target_accuracy": "0.9"}, "target_accuracy is '0.9'; give a number"),
+    ):
+        with pytest.raises(BadInput, match=why):
+            ask(NEW, **asked)
     vector, path = clone(SHIFTS).set_params(variant="label_vector").fit(LOGITS, LABEL), tmp_path / "vector.json"
     vector.save(path)
     assert (text := rerank.sql(path)) == vector.sql()

@@ -24,7 +24,7 @@ from tasks.metrics.intervals import interval
 from tasks.metrics.registry import of_reliability
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.metrics.resampling import resample
-from tasks.metrics.spread import label_cells, label_spread, label_spread_null, mean_spread
+from tasks.metrics.spread import LabelCells
 from tasks.predictors import fit_predictor
 from tasks.projection.batch import Batch, project_together
 from tasks.projection.decisions import Decisions
@@ -309,18 +309,18 @@ def test_mrp_lowers_the_correctness_nll_clearly_and_without_a_residual_it_is_not
 def test_the_spread_found_is_the_true_one_and_more_than_shuffled_labels_show_and_hardly_there_without_residual(scored):
     (_, test, truth), (before, _) = scored[1.0]
     confidence = expit(before)
-    seen, true = (label_cells(confidence, test.decision, of - confidence) for of in (test.correct, truth))
+    seen, true = (LabelCells.of(confidence, test.decision, of) for of in (test.correct, truth))
     counted = seen.rows >= 20
     spread_of_a_cell = np.sqrt(0.25 / seen.rows[counted])
-    assert (np.abs(seen.residual - true.residual)[counted] < 4 * spread_of_a_cell).all()
+    away = (seen.sums - true.sums)[counted] / seen.rows[counted]
+    assert (np.abs(away) < 4 * spread_of_a_cell).all()
     # the largest minus the smallest of noisy means is larger than of true ones, by about two deviations of a cell
-    excess = mean_spread(seen) - mean_spread(true)
+    excess = seen.spread() - true.spread()
     assert -np.mean(spread_of_a_cell) < excess < 2 * np.mean(spread_of_a_cell)
-    null = label_spread_null(confidence, test.decision, test.correct, seed=1)
-    assert label_spread(confidence, test.decision, test.correct) > 1.5 * null
+    assert seen.spread() > 1.5 * seen.null(1)
     if 0.0 in scored:
         (_, test, truth), (before, _) = scored[0.0]
-        assert mean_spread(label_cells(expit(before), test.decision, truth - expit(before))) < 0.06
+        assert LabelCells.of(expit(before), test.decision, truth).spread() < 0.06
 
 
 def twin_of_logits(seed: int, labels: int, fit: int, test: int, residual: float = 0.0) -> Twin:
@@ -402,5 +402,5 @@ def test_twins_of_logits_are_right_as_often_as_their_truth_says_at_every_confide
     _, test, truth = twin_of_logits(0, 3, 300, 40_000)
     confidence = expit(confidence_logit(test.logits / 1.6, test.decision))
     np.testing.assert_allclose(confidence, truth, atol=1e-12)
-    seen = label_cells(confidence, test.decision, test.correct - truth)
-    assert np.abs(seen.residual).max() < 5 * 0.5 / np.sqrt(seen.rows.min())
+    seen = LabelCells.of(confidence, test.decision, test.correct)  # whose residual is from the truth
+    assert np.abs(seen.sums / seen.rows).max() < 5 * 0.5 / np.sqrt(seen.rows.min())

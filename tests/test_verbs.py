@@ -13,7 +13,7 @@ from tasks.expectations.check import GateFailed
 from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
 from tasks.metrics.probability import accuracy
 from tasks.metrics.registry import Probabilities, Reliability, metrics_of
-from tasks.metrics.spread import label_spread
+from tasks.metrics.spread import LabelCells
 from tasks.project import project
 from tasks.projection.variants import PROJECTED
 from tasks.protocol.decisions import FixedDecisions, decide
@@ -114,7 +114,7 @@ def test_the_label_spread_of_a_run_is_that_of_its_members_mean_probabilities(
         mean = sum(np.exp(fit[place].value(test.logits)) for fit, test in zip(fits, tests, strict=True)) / 2
         confidence = mean[np.arange(len(labels)), decision]
         value = of_members.filter(metric="label_spread", calibrator=name)["value"].item()
-        assert value == pytest.approx(label_spread(confidence, decision, decision == labels), abs=1e-12)
+        assert value == pytest.approx(LabelCells.of(confidence, decision, decision == labels).spread(), abs=1e-12)
     spreads = pl.col("metric").is_in(["label_spread", "label_spread_null_p95"])
     assert of_members.filter(~spreads).equals(measured.filter(~spreads))
     assert not of_members.filter(spreads).equals(measured.filter(spreads))

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover, tone
-from tasks.metrics.intervals import Estimate, found_per_1000
+from tasks.metrics.intervals import found_per_1000, interval
 from tasks.metrics.reliability import errors_retained, tie_groups
 from tasks.metrics.resampling import FEWEST_GROUPS, resample
 from tasks.projection.variants import VARIANTS
@@ -42,7 +42,7 @@ def retained(results: Results) -> tuple[ByVariant, ByVariant]:
 
 def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
     """Return the middle 95% of replicates `(R, c)`: columns `low` and `high`, NaN where there are none."""
-    places = [Estimate(np.nan, drawn if len(drawn) else None).interval for drawn in replicates.T]
+    places = [interval(drawn) for drawn in replicates.T]
     return {"low": np.array([at.low for at in places]), "high": np.array([at.high for at in places])}
 
 

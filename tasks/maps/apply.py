@@ -22,11 +22,11 @@ from tasks.maps.labelled import grouped_by
 from tasks.maps.ranking import IN_MEMORY, SCORES, ranked
 from tasks.maps.reliability_map import FittedMap
 from tasks.predictions.columns import are_numbers, listed
-from tasks.predictions.files import ParquetPredictions, Predictions, as_frame, notes_on, numbered, opened, rows_of
-from tasks.predictions.frames import FramePredictions
+from tasks.predictions.files import ParquetPredictions, Predictions, notes_on, numbered, opened, rows_of
+from tasks.predictions.frames import FramePredictions, as_frame
 from tasks.predictions.output import Added, check_output, in_order, write_beside
-from tasks.predictions.reading import AS_NAMED, Reading
-from tasks.predictions.rows import Layout, checked_rows, find_layout
+from tasks.predictions.reading import AS_NAMED, Layout, Reading, find_layout
+from tasks.predictions.rows import checked_rows
 from tasks.predictions.signals import group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
 

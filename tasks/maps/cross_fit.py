@@ -16,7 +16,7 @@ from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
-from tasks.projection.variants import project_batch, project_pooled
+from tasks.projection.variants import project_batch
 from tasks.projection.whole_vector import MOST_LABELS
 from tasks.protocol.params import Params, ProjectionParams, ProtocolParams
 
@@ -87,7 +87,7 @@ def cross_fit(
     def fit(training: np.ndarray) -> Fit:
         on = rows.take(training[:most])
         fitted = fit_calibrator(calibrator, on, seed=seed)
-        values = project_pooled(_batch_under(fitted, on, n_labels, settings), tuple(names))
+        values = project_batch(_batch_under(fitted, on, n_labels, settings), tuple(names), lean=True)
         matrix = _matrix_beside(calibrator, on, n_labels) if most is None else None
         return Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
 

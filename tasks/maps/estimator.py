@@ -146,6 +146,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cut: or the least reliability of those.
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
+        _refuse_other_than_numbers({"cut": cut})
         share = None if coverage is None else str(coverage)
         found = Path(cuts) if isinstance(cuts, str) else cuts.numbers if isinstance(cuts, Cuts) else cuts
         if not (found is None or isinstance(found, Path | Mapping)):
@@ -170,8 +171,10 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         cost_review: float | None = None,
     ) -> Cuts:
         """Return the cut for a target accuracy or a coverage, with its guarantee, or of the least expected cost."""
-        asked: dict[str, Any] = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
-        return self._judged(X, y, groups).cuts(**asked, cost_error=cost_error, cost_review=cost_review)
+        asked: dict[str, Any] = {"target_accuracy": target_accuracy, "confidence": confidence}
+        asked |= {"cost_error": cost_error, "cost_review": cost_review}
+        _refuse_other_than_numbers(asked)
+        return self._judged(X, y, groups).cuts(coverage=coverage, **asked)
 
     def sql(self, dialect: str = "duckdb") -> str:
         """Return one SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i: the reliability."""
@@ -268,6 +271,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if groups is None or isinstance(groups, str):
             return rows
         return replace(rows, frame=with_column(frame, "group", groups, "groups"))
+
+
+def _refuse_other_than_numbers(asked: Mapping[str, Any]) -> None:
+    for name, given in asked.items():
+        if not isinstance(given, Real | None):
+            raise BadInput(f"{name} is {given!r:.80}; give a number")
 
 
 def _text(labels: Any) -> np.ndarray:

@@ -14,13 +14,13 @@ from scipy.special import logit, ndtri
 
 from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import Scored
-from tasks.metrics.intervals import Comparison, Estimate, found_per_1000
+from tasks.metrics.intervals import Estimate, found_per_1000
 from tasks.metrics.measured import SEED
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import Reliability, metrics_of, of_reliability
 from tasks.metrics.reliability import nll_correct_of_rows, rows_kept
 from tasks.metrics.resampling import FEWEST_GROUPS, Resamples, resample
-from tasks.metrics.spread import label_spread, label_spread_null
+from tasks.metrics.spread import LabelCells
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.decisions import Decisions
 from tasks.protocol.decisions import confidence_logit
@@ -154,9 +154,9 @@ def others_judged(document: MapDocument, judged: JudgedDecisions, smallest: floa
 
 def _compared(name: str, values: Numbers, replicates: Numbers | None) -> dict[str, float | None]:
     drawn = {} if replicates is None else {by: replicates[by][name] for by in VIEWS}
-    pair = Comparison(*(Estimate(values[by][name], drawn.get(by)) for by in VIEWS))
-    change, where = pair.change, pair.change.interval
-    numbers = {"confidence": pair.before.value, "reliability": pair.after.value, "change": change.value}
+    before, after = (Estimate(values[by][name], drawn.get(by)) for by in VIEWS)
+    change, where = after - before, (after - before).interval
+    numbers = {"confidence": before.value, "reliability": after.value, "change": change.value}
     numbers |= {"low": where.low, "high": where.high, "p": change.p}
     return {name: plain(number) for name, number in numbers.items()}
 
@@ -212,8 +212,8 @@ def spread_and_shuffled(
     confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams, seed: int
 ) -> tuple[float | None, float | None]:
     """The label spread of rows `(n,)`, and the 95th percentile of it over shuffled labels; None where undefined."""
-    rows = confidence, decision, correct, params
-    return plain(label_spread(*rows)), plain(label_spread_null(*rows, seed=seed))
+    cells = LabelCells.of(confidence, decision, correct, params)
+    return plain(cells.spread()), plain(cells.null(seed))
 
 
 def plain(number: float) -> float | None:

@@ -18,10 +18,10 @@ from tasks.maps.apply import Progress, scored_file
 from tasks.maps.document import MapDocument
 from tasks.maps.labelled import grouped_by
 from tasks.predictions.columns import listed
-from tasks.predictions.files import as_frame, notes_on, numbered, opened
-from tasks.predictions.output import check_output, separator_for, write_frame
-from tasks.predictions.reading import AS_NAMED, Reading
-from tasks.predictions.rows import WEIGHT
+from tasks.predictions.files import notes_on, numbered, opened
+from tasks.predictions.frames import FramePredictions, as_frame
+from tasks.predictions.output import check_output, write_beside
+from tasks.predictions.reading import AS_NAMED, WEIGHT, Reading
 from tasks.protocol.errors import BadInput
 
 EVENLY = 0.25  # of the rows: no weight is above four times that of rows that are all drawn alike
@@ -101,7 +101,8 @@ def label_next(
         places = [values.list.get(place).alias(f"{name}_{place}") for place in range(document.n_labels)]
         frame = frame.drop(name).hstack(places)
     empty = pl.Series(label, [None] * rows, dtype=pl.String if document.label_names else pl.Int64)
-    write_frame(frame.hstack([empty, pl.Series(WEIGHT, 1 / chance[drawn])]), out, separator_for(file))
+    added = FramePredictions(pl.DataFrame([empty, pl.Series(WEIGHT, 1 / chance[drawn])]), "").table.combine_chunks()
+    write_beside(FramePredictions(frame, "", predictions, text=file.text), added.to_batches()[0].slice, out)
     decided = np.bincount(decision[drawn], minlength=document.n_labels)
     return ToLabel(len(scores), chance, reliability, drawn, decided, label, tuple(notes_on(file)))
 

@@ -18,7 +18,8 @@ from tasks.maps.document import Fingerprint, MapDocument
 from tasks.maps.reliability_map import FittedMap, Scored
 from tasks.predictions.columns import FileRows, labels_in, unlabelled
 from tasks.predictions.files import Predictions, columns_of, notes_on, rows_of
-from tasks.predictions.rows import Layout, PredictedRows, checked_rows, find_layout, questions
+from tasks.predictions.reading import Layout, find_layout
+from tasks.predictions.rows import PredictedRows, checked_rows, questions
 from tasks.predictions.signals import COMPUTED, Signal, group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import ProtocolParams

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 MOST_UNDEFINED = 0.05  # share of replicates that may be NaN
+OUTSIDE = (1 - 0.95) / 2  # of an interval, at either end
 LEVEL = 0.05  # of a claim, held over all that are tested together
 Sign = Literal["better", "worse", "not certainly better", "better by one metric and worse by another"]
 BETTER, WORSE, NOT_CERTAIN, BOTH = get_args(Sign)
@@ -28,21 +29,16 @@ class Interval(NamedTuple):
 UNKNOWN = Interval(np.nan, np.nan, np.nan)
 
 
-def interval(replicates: np.ndarray, level: float = 0.95) -> Interval:
-    """Return the percentile interval of replicates `(R,)`, R at least 2, to a level in (0, 1).
+def interval(replicates: np.ndarray) -> Interval:
+    """Return the percentile interval of replicates `(R,)`, in which 95% of them lie; NaN of fewer than two.
 
     NaN replicates (AUPR-Error of a resample without errors) are left out. Where they are more than 5%, the interval
     and its error would be those of another quantity, and are NaN.
-
-    Raises:
-        ValueError: the level is not in (0, 1), or there are fewer than two replicates.
     """
-    if not 0 < level < 1 or len(replicates) < 2:
-        raise ValueError(f"no interval to level {level} from {len(replicates)} replicates")
     defined = _defined(replicates)
     if len(defined) < 2:
         return UNKNOWN
-    low, high = np.quantile(defined, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(defined, [OUTSIDE, 1 - OUTSIDE])
     return Interval(float(defined.std(ddof=1)), float(low), float(high))
 
 
@@ -50,7 +46,7 @@ def two_sided_p(replicates: np.ndarray) -> float:
     """Return the p-value of "the difference is 0" from the replicates `(R,)` of a difference, in [2/(R+1), 1].
 
     Twice the smaller share of replicates on either side of 0, where one at 0 is on both, and one more is counted on
-    each, so that p is never 0. It is below 1 - level about where the percentile interval of that level leaves out 0.
+    each, so that p is never 0. It is below 0.05 about where `interval` leaves out 0.
     NaN replicates are treated as in `interval`.
     """
     defined = _defined(replicates)
@@ -74,14 +70,13 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def interval_of_share(correct: np.ndarray, rows: np.ndarray, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+def interval_of_share(correct: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return where the chance of being right lies, low and high `(g,)`, exact for independent rows.
 
-    Of `correct` among `rows`, both `(g,)`; each end is missed with a chance of at most (1 - level)/2 (Clopper and
-    Pearson, 1934).
+    Of `correct` among `rows`, both `(g,)`; each end is missed in 2.5% of cases at most (Clopper and Pearson, 1934).
     """
-    low = np.nan_to_num(betaincinv(correct, rows - correct + 1, (1 - level) / 2), nan=0.0)
-    high = np.nan_to_num(betaincinv(correct + 1, rows - correct, (1 + level) / 2), nan=1.0)
+    low = np.nan_to_num(betaincinv(correct, rows - correct + 1, OUTSIDE), nan=0.0)
+    high = np.nan_to_num(betaincinv(correct + 1, rows - correct, 1 - OUTSIDE), nan=1.0)
     return low, high
 
 
@@ -98,6 +93,13 @@ class Estimate(NamedTuple):
     value: float
     replicates: np.ndarray | None = None
 
+    def __sub__(self, before: "Estimate") -> "Estimate":
+        """Return the change from another estimate, whose replicates are of the same resamples."""
+        replicates = None
+        if self.replicates is not None and before.replicates is not None:
+            replicates = self.replicates - before.replicates
+        return Estimate(self.value - before.value, replicates)
+
     @property
     def interval(self) -> Interval:
         """Return where 95% of the replicates lie; NaN without replicates."""
@@ -107,20 +109,6 @@ class Estimate(NamedTuple):
     def p(self) -> float:
         """Return the p-value of the number being 0; NaN without replicates."""
         return np.nan if self.replicates is None else two_sided_p(self.replicates)
-
-
-class Comparison(NamedTuple):
-    """One number under two scores of the same fixed decisions."""
-
-    before: Estimate
-    after: Estimate
-
-    @property
-    def change(self) -> Estimate:
-        """Return after minus before, paired."""
-        drawn = self.after.replicates, self.before.replicates
-        replicates = None if drawn[0] is None or drawn[1] is None else drawn[0] - drawn[1]
-        return Estimate(self.after.value - self.before.value, replicates)
 
 
 def sign_of(direction: int, low: float | None, high: float | None, p: float | None) -> Sign:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from tasks.metrics.intervals import Comparison, Estimate
+from tasks.metrics.intervals import Estimate
 from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, Simplex, Value, View, metrics_of
 from tasks.metrics.resampling import FEWEST_GROUPS, Resamples, resample
 from tasks.protocol.decisions import FixedDecisions, decide
@@ -118,11 +118,11 @@ def bounded(
         table.append(place | {"quantity": "before"} | _numbers(before))
         for variant in AFTER:
             if (calibrators[0], variant, metric) in values:
-                pair = Comparison(before, estimate(calibrator, variant, metric))
-                table.append(place | {"quantity": "after"} | _numbers(pair.after))
-                table.append(place | {"quantity": "delta"} | _numbers(pair.change) | {"p": pair.change.p})
+                after = estimate(calibrator, variant, metric)
+                table.append(place | {"quantity": "after"} | _numbers(after))
+                table.append(place | {"quantity": "delta"} | _numbers(after - before) | {"p": (after - before).p})
     if rival is not None:
-        change = Comparison(*(estimate(*way, "nll_correct") for way in (BESIDE, RECALIBRATED))).change
+        change = estimate(*RECALIBRATED, "nll_correct") - estimate(*BESIDE, "nll_correct")
         place = {"calibrator": rival, "metric": "nll_correct", "quantity": "beside_mrp"}
         table.append(place | _numbers(change) | {"p": change.p})
     return [{**row, "groups": draws.groups} for row in table]

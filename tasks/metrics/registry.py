@@ -14,7 +14,7 @@ import numpy as np
 from tasks.metrics import reliability
 from tasks.metrics.probability import brier_of_rows, ece, nll_of_rows, top_of_rows
 from tasks.metrics.resampling import Resamples
-from tasks.metrics.spread import SortedRows
+from tasks.metrics.spread import LabelCells
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
 Value = Any  # a float for all rows, or (R,) float64 for R resamples
@@ -71,17 +71,16 @@ class ByLabel(Probabilities):
     seed: int  # of the shuffled labels
 
     @cached_property
-    def _sorted(self) -> SortedRows:
-        residual = self.correct - self.confidence
-        return SortedRows.of(self.confidence, self.decision, residual, self.params.spread_groups)
+    def _cells(self) -> LabelCells:
+        return LabelCells.of(self.confidence, self.decision, self.correct, self.params)
 
     def _label_spread(self) -> Value:
         if self.draws is None:
-            return self._sorted.spread(self.params)
+            return self._cells.spread()
         return self.draws.label_spread(self.confidence, self.decision, self.correct, self.params)
 
     def _null(self) -> Value:
-        return self._sorted.null(self.params, self.seed)
+        return self._cells.null(self.seed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ from tasks.metrics.reliability import (
     order_by_risk,
     ranking_metrics,
 )
-from tasks.metrics.spread import confidence_groups
+from tasks.metrics.spread import label_cells, mean_spread
 from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 
 MOST_CLUSTERS = 1000  # that are drawn: the deviation of as many numbers is known to 2%, and all rows speak
@@ -71,19 +71,12 @@ class Resamples:
     def label_spread(
         self, confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS
     ) -> np.ndarray:
-        """`spread.label_spread`; where a resample has no row of a cell, it does without that cell."""
-        label_of_row = np.unique(decision, return_inverse=True)[1]
-        shape = params.spread_groups, int(label_of_row.max()) + 1
-        cell = confidence_groups(confidence, shape[0]) * shape[1] + label_of_row
+        """`LabelCells.spread`; where a resample has no row of a cell, it does without that cell."""
+        cell, shape = label_cells(confidence, decision, params)
         rows = self.sums(np.ones(len(cell)), cell, shape[0] * shape[1])
         rows[np.bincount(cell, minlength=len(rows)) < params.spread_minimum_cell] = 0
         sums = self.sums(correct - confidence, cell, len(rows))
-        filled = (rows > 0).reshape(*shape, -1)
-        means = np.divide(sums, rows, out=np.zeros_like(sums), where=rows > 0).reshape(*shape, -1)
-        spread = means.max(axis=1, where=filled, initial=-2.0) - means.min(axis=1, where=filled, initial=2.0)
-        counted = rows.reshape(*shape, -1).sum(axis=1) * (filled.sum(axis=1) > 1)
-        total, number = (spread * counted).sum(axis=0), counted.sum(axis=0)
-        return np.divide(total, number, out=np.full(len(number), np.nan), where=number > 0)
+        return mean_spread(rows.reshape(*shape, -1), sums.reshape(*shape, -1))
 
     def ranking_metrics(self, logit: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
         """`reliability.ranking_metrics` by name: logits `(n,)` and correct `(n,)` bool."""

@@ -5,7 +5,7 @@ mean residual Z - c of a decided label; the whole is their mean, weighted by the
 Results do not depend on the order of rows, not even by rounding.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,66 +15,60 @@ from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
 BINS = 32  # of equal width, of the residuals of a group
 
 
-class LabelCells(NamedTuple):
-    """The C cells (confidence group, decided label) that have rows, ordered by group, then label."""
+@dataclass(frozen=True, eq=False)
+class LabelCells:
+    """Rows by cell (confidence group, decided label), and by residual within each."""
 
-    group: np.ndarray  # (C,) int64, 0 is the lowest confidence
-    label: np.ndarray  # (C,) int64
-    rows: np.ndarray  # (C,) int64, at least 1
-    residual: np.ndarray  # (..., C) float64, mean over the rows of the cell
-
-
-class SortedRows(NamedTuple):
-    """Rows by group, label and residual, and where each cell begins."""
-
-    group: np.ndarray
-    label: np.ndarray
-    residual: np.ndarray
-    start: np.ndarray  # (C,)
+    rows: np.ndarray  # (G, L) int64, of each cell; a cell may be empty
+    residual: np.ndarray  # (n,) float64, cell after cell
+    params: MetricParams
 
     @classmethod
-    def of(cls, confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, groups: int) -> "SortedRows":
-        """Return rows `(n,)` sorted, cut by their confidence into so many groups.
+    def of(
+        cls, confidence: np.ndarray, decision: np.ndarray, event: np.ndarray, params: MetricParams = METRIC_DEFAULTS
+    ) -> "LabelCells":
+        """Return rows `(n,)` in as many groups as `params` says; their residual is event - confidence.
+
+        The event is correct `(n,)` bool for the paper's diagnostic, or P(d|x) where the truth is known.
 
         Raises:
             ValueError: a confidence or residual is NaN; the message names the row.
         """
+        cell, shape = label_cells(confidence, decision, params)
+        residual = event - confidence
         reject_nan(residual, "residual")
-        group = confidence_groups(confidence, groups)
-        decision = np.asarray(decision, dtype=np.int64)
         order = np.argsort(residual)
-        cell = (group * (decision.max(initial=0) + 1) + decision)[order]
-        order = order[np.argsort(cell.astype(np.min_scalar_type(cell.max(initial=0))), kind="stable")]  # by radix
-        group, label = group[order], decision[order]
-        new_cell = (np.diff(group, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0)
-        return cls(group, label, residual[order], np.flatnonzero(new_cell))
+        cell = cell[order].astype(np.min_scalar_type(shape[0] * shape[1]))  # narrow numbers are sorted by radix
+        rows = np.bincount(cell, minlength=shape[0] * shape[1])
+        return cls(rows.reshape(shape), residual[order[np.argsort(cell, kind="stable")]], params)
 
     @property
-    def counts(self) -> np.ndarray:
-        """The rows of each cell, `(C,)`."""
-        return np.diff(self.start, append=len(self.group))
+    def sums(self) -> np.ndarray:
+        """The residuals summed over each cell, `(G, L)`."""
+        ends, sums = np.cumsum(self.rows), np.zeros(self.rows.size)
+        filled = self.rows.ravel() > 0
+        if filled.any():
+            sums[filled] = np.add.reduceat(self.residual, (ends - self.rows.ravel())[filled])
+        return sums.reshape(self.rows.shape)
 
-    def cells(self, sums: np.ndarray) -> LabelCells:
-        """The cells, where their residuals sum to `(..., C)`."""
-        return LabelCells(self.group[self.start], self.label[self.start], self.counts, sums / self.counts)
+    def spread(self) -> float:
+        """The label spread, in [0, 2] for residuals in [-1, 1]."""
+        return float(mean_spread(self._counted(self.rows), self.sums[..., None])[0])
 
-    def spread(self, params: MetricParams) -> float:
-        """The paper's label spread, where the residuals are Z - c."""
-        return float(mean_spread(self.means(), params.spread_minimum_cell))
-
-    def null(self, params: MetricParams, seed: int) -> float:
+    def null(self, seed: int) -> float:
         """95th percentile of `spread` over `spread_permutations` shuffles of the decided labels inside each group.
 
         Shuffling keeps the rows of every cell, so the same cells count. NaN where the spread itself is. Nothing is
         shuffled: how many rows of each bin of residuals fall in each cell is drawn, at a cost that rows do not add to.
         """
-        deals, generator = params.spread_permutations, np.random.default_rng(seed)
-        sums = _dealt(self, deals, generator) if len(self.start) else np.empty((deals, 0))
-        return float(np.quantile(mean_spread(self.cells(sums), params.spread_minimum_cell), 0.95))
+        sizes = self.rows[self.rows.any(axis=1)][:, self.rows.any(axis=0)]
+        if not sizes.size:
+            return np.nan
+        sums = _dealt(sizes, self.residual, self.params.spread_permutations, np.random.default_rng(seed))
+        return float(np.quantile(mean_spread(self._counted(sizes), sums), 0.95))
 
-    def means(self) -> LabelCells:
-        """The cells as they are."""
-        return self.cells(np.add.reduceat(self.residual, self.start) if len(self.start) else np.empty(0))
+    def _counted(self, rows: np.ndarray) -> np.ndarray:
+        return np.where(rows >= self.params.spread_minimum_cell, rows, 0)[..., None]
 
 
 def confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
@@ -90,57 +84,36 @@ def confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
 
 
 def label_cells(
-    confidence: np.ndarray, decision: np.ndarray, residual: np.ndarray, *, groups: int = METRIC_DEFAULTS.spread_groups
-) -> LabelCells:
-    """Mean residual by confidence group and decided label; confidence, decision and residual are `(n,)`.
+    confidence: np.ndarray, decision: np.ndarray, params: MetricParams
+) -> tuple[np.ndarray, tuple[int, int]]:
+    """Return the cell of each row `(n,)`, group by group, and how many groups and labels there are."""
+    labels = int(np.max(decision, initial=0)) + 1
+    cell = confidence_groups(confidence, params.spread_groups) * labels + np.asarray(decision, dtype=np.int64)
+    return cell, (params.spread_groups, labels)
 
-    The residual is Z - c for the paper's diagnostic, or P(d|x) - c where the truth is known.
+
+def mean_spread(rows: np.ndarray, sums: np.ndarray) -> np.ndarray:
+    """Return the mean over groups of the largest minus the smallest mean residual of a cell, `(R,)`.
+
+    Of rows that count, `(G, L, R)` or `(G, L, 1)`, and sums of residuals `(G, L, R)`. Groups of fewer than two cells
+    with rows are left out; NaN if none remain. A group weighs as much as it has rows that count.
     """
-    return SortedRows.of(confidence, decision, residual, groups).means()
+    filled = rows > 0
+    means = np.divide(sums, rows, out=np.zeros_like(sums), where=filled)
+    spread = means.max(axis=1, where=filled, initial=-2.0) - means.min(axis=1, where=filled, initial=2.0)
+    weight = rows.sum(axis=1) * (filled.sum(axis=1) > 1)
+    total, counted = (spread * weight).sum(axis=0), weight.sum(axis=0)
+    return np.divide(total, counted, out=np.full(len(total), np.nan), where=counted > 0)
 
 
-def mean_spread(cells: LabelCells, minimum_cell: int = METRIC_DEFAULTS.spread_minimum_cell) -> np.ndarray:
-    """Mean over groups of the largest minus the smallest mean residual, `(...)`, in [0, 2] for residuals in [-1, 1].
+def _dealt(sizes: np.ndarray, residual: np.ndarray, deals: int, generator: np.random.Generator) -> np.ndarray:
+    """Sums over the cells, `(G, L, deals)`, of residuals less their group's mean, dealt at random to a group's cells.
 
-    Cells of fewer than `minimum_cell` rows are left out, and groups left with fewer than two; NaN if none remain. A
-    group weighs as much as it has rows that count.
+    The cells are of `sizes (G, L)`, in whose order the rows' residuals `(n,)` are; no group and no label is empty.
     """
-    counted = cells.rows >= minimum_cell
-    _, start, n_cells = np.unique(cells.group[counted], return_index=True, return_counts=True)
-    means, several = cells.residual[..., counted], n_cells > 1
-    if not several.any():
-        return np.full(means.shape[:-1], np.nan)
-    spread = np.maximum.reduceat(means, start, axis=-1) - np.minimum.reduceat(means, start, axis=-1)
-    weight = np.add.reduceat(cells.rows[counted], start)[several]
-    return np.asarray((spread[..., several] * weight).sum(axis=-1) / weight.sum())
-
-
-def label_spread(
-    confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS
-) -> float:
-    """The paper's label spread: confidence of the fixed decision `(n,)`, decision `(n,)`, correct `(n,)` bool."""
-    return SortedRows.of(confidence, decision, correct - confidence, params.spread_groups).spread(params)
-
-
-def label_spread_null(
-    confidence: np.ndarray,
-    decision: np.ndarray,
-    correct: np.ndarray,
-    params: MetricParams = METRIC_DEFAULTS,
-    *,
-    seed: int,
-) -> float:
-    """Return `SortedRows.null` of confidence, decision and correct `(n,)`."""
-    return SortedRows.of(confidence, decision, correct - confidence, params.spread_groups).null(params, seed)
-
-
-def _dealt(rows: SortedRows, deals: int, generator: np.random.Generator) -> np.ndarray:
-    """Sums over the cells, `(deals, C)`, of residuals less their group's mean, dealt at random to a group's cells."""
-    _, first, group = np.unique(rows.group, return_index=True, return_inverse=True)
-    label = np.unique(rows.label, return_inverse=True)[1]
-    sizes = np.zeros((len(first), label.max() + 1), dtype=np.int64)
-    np.add.at(sizes, (group[rows.start], label[rows.start]), rows.counts)
-    residual = rows.residual - (np.add.reduceat(rows.residual, first) / sizes.sum(axis=1))[group]
+    rows = sizes.sum(axis=1)
+    first, group = np.cumsum(rows) - rows, np.repeat(np.arange(len(rows)), rows)
+    residual = residual - (np.add.reduceat(residual, first) / rows)[group]
     lowest, highest = (of.reduceat(residual, first)[group] for of in (np.minimum, np.maximum))
     width = np.where(highest > lowest, highest - lowest, 1)
     cell = group * BINS + np.minimum(BINS * ((residual - lowest) / width), BINS - 1).astype(np.int64)
@@ -162,4 +135,4 @@ def _dealt(rows: SortedRows, deals: int, generator: np.random.Generator) -> np.n
             left -= taken
         free[-1] -= left
     dealt[-1] = -dealt.sum(axis=0)
-    return dealt.swapaxes(0, 1)[sizes > 0].T
+    return dealt.swapaxes(0, 1)

@@ -2,7 +2,7 @@
 
 What is missing, cut off or no data at all is refused here. A csv file is text: a field stays what it is, "007" and
 "1.10" too; an empty one is null, an empty one in quotes is not. The columns of a file of json lines, and their types,
-are those of all its lines together. A JSON list and the first sheet of a workbook are read whole.
+are those of all its lines together. A JSON list and a workbook are read whole, see `frames`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,27 +12,19 @@ from typing import BinaryIO, ClassVar
 
 import polars as pl
 import pyarrow as pa
-from polars.datatypes import DataTypeClass
 from pyarrow import csv, parquet
 
 from tasks.predictions.columns import FileRows
-from tasks.predictions.frames import FramePredictions
+from tasks.predictions.frames import ANEW, PIECE_ROWS, FramePredictions, as_frame, read_whole, storable
 from tasks.predictions.reading import AS_NAMED, Reading
 from tasks.predictions.text import SeparatedText
 from tasks.protocol.errors import BadInput
-from tasks.provenance.hashing import sha256_of_file
-from tasks.sources.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, first_line, is_object, parsing
+from tasks.sources.contents import BYTE_ORDER_MARK, JSON_LINES, PARQUET, check_content, is_object, parsing
 
 BLOCK = 2**22  # bytes of text that are read at once
-PIECE = 2**26  # bytes of parquet, unpacked, that are read at once, and so the size of a row group that is written
-PIECE_ROWS = 2**17  # and no more rows than this
-LARGEST_WHOLE = 2**27  # bytes of a file that cannot be read in pieces
+PIECE = 2**26  # bytes of parquet, unpacked, that are read at once, and so the size of a row group; or PIECE_ROWS
 CSV = "a whole csv file"
-ANEW = "write the predictions anew"
 STRING = r'"(?:[^"\\]|\\.)*"[ \t\r]*:?'  # of JSON; a colon follows a key
-PLAIN = ("integer", "floating", "boolean", "decimal128", "null", "date32", "timestamp")
-TEXT = ("string", "large_string", "string_view")
-LISTS = ("list", "large_list", "fixed_size_list")
 
 
 @dataclass(frozen=True)
@@ -47,8 +39,8 @@ class ParquetPredictions:
     @classmethod
     def of(cls, path: Path) -> "ParquetPredictions":
         """The file at `path`, of which only the footer is read yet."""
-        with parsing(path, PARQUET, ANEW), parquet.ParquetFile(path) as file:
-            return cls(path, file.schema_arrow)
+        with parsing(path, PARQUET, ANEW):
+            return cls(path, parquet.read_schema(path))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in their order; without `columns` every column."""
@@ -74,21 +66,17 @@ class ParquetPredictions:
 class CsvPredictions:
     """A file of separated text with a header; every column is text."""
 
-    text: SeparatedText
+    path: Path
     schema: pa.Schema
+    text: SeparatedText
     reading: Reading = AS_NAMED
-
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        return self.text.path
 
     @classmethod
     def of(cls, path: Path) -> "CsvPredictions":
         """The file at `path`, of which only the header is read yet."""
         text = SeparatedText.of(path)
-        with parsing(path, CSV, ANEW), cls(text, pa.schema([]))._opened(None) as reader:
-            return cls(text, reader.schema)
+        with parsing(path, CSV, ANEW), cls(path, pa.schema([]), text)._opened(None) as reader:
+            return cls(path, reader.schema, text)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in their order, without blank lines if there are two columns; without `columns` every column."""
@@ -121,6 +109,7 @@ class JsonLinesPredictions:
 
     text: ClassVar[SeparatedText | None] = None
     path: Path
+    schema: pa.Schema
     types: pl.Schema = field(repr=False)  # of all lines together
     reading: Reading = AS_NAMED
 
@@ -133,12 +122,8 @@ class JsonLinesPredictions:
                 in_block = pl.scan_ndjson(block, infer_schema_length=None).collect_schema()
                 _refuse_keys_twice(path, line, block)
                 types = pl.concat([types, pl.DataFrame(schema=in_block)], how="diagonal_relaxed")
-        return cls(path, pl.Schema({name: _storable(kind) for name, kind in types.schema.items()}))
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns as Arrow has them."""
-        return _arrow(pl.DataFrame(schema=self.types)).schema
+        types = storable(types)
+        return cls(path, FramePredictions(types, "").schema, types.schema)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """All rows in their order, without blank lines; without `columns` every column. What a line lacks is null."""
@@ -146,52 +131,12 @@ class JsonLinesPredictions:
         for line, block in _blocks(self.path):
             with parsing(self.path, JSON_LINES, ANEW, block, line):
                 frame = pl.read_ndjson(block, schema=wanted).rechunk()
-            yield from _arrow(frame).to_batches()
+            yield from FramePredictions(frame, "").batches()
 
     def lines(self) -> Iterator[list[bytes]]:
         """The same rows as they stand in the file."""
         for _, block in _blocks(self.path):
             yield [line.strip() for line in block.split(b"\n") if line.strip()]
-
-
-def read_whole(path: Path) -> FramePredictions:
-    """A JSON list of objects, or the first sheet of a workbook, which is in memory from now on."""
-    if path.stat().st_size > LARGEST_WHOLE:
-        raise BadInput(
-            f"{path} has {path.stat().st_size / 2**20:,.0f} MiB, and {path.suffix} is read whole, up to "
-            f"{LARGEST_WHOLE / 2**20:,.0f} MiB; save it as .parquet, .csv or .jsonl, which are read in pieces"
-        )
-    frame = _of_json(path) if path.suffix == ".json" else _of_workbook(path)
-    frame = frame.cast({name: _storable(kind) for name, kind in frame.schema.items()})
-    return FramePredictions(frame, sha256_of_file(path), path)
-
-
-def _of_json(path: Path) -> pl.DataFrame:
-    content = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
-    if not content.lstrip().startswith(b"["):
-        raise BadInput(
-            f"{path} is no JSON list of objects; name it .jsonl if it has one on each line, and write such a list from "
-            "pandas with to_json(orient='records')"
-        )
-    with parsing(path, "a JSON list of objects", ANEW):
-        frame = pl.read_json(content, infer_schema_length=None)
-    if not is_object(b'{"rows": %b}' % content):
-        raise BadInput(f"{path} has an object with a key twice; keep one of the two")
-    return frame
-
-
-def _of_workbook(path: Path) -> pl.DataFrame:
-    try:
-        import fastexcel  # noqa: PLC0415 - only who has a workbook needs it
-    except ModuleNotFoundError:
-        raise BadInput(
-            f"{path}: save the sheet as .csv, or install what reads workbooks: pip install fastexcel"
-        ) from None
-    try:
-        # what is not of the type that the first rows have would be null, and a blank row would not be there
-        return pl.read_excel(path, infer_schema_length=None, drop_empty_rows=False)
-    except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as error:
-        raise BadInput(f"{path} is not a whole workbook ({first_line(error)}); {ANEW}") from None
 
 
 Predictions = ParquetPredictions | CsvPredictions | JsonLinesPredictions | FramePredictions
@@ -205,7 +150,6 @@ FORMATS: dict[str, Callable[[Path], Predictions]] = {
     ".json": read_whole,
     ".xlsx": read_whole,
 }
-WRITTEN = (".parquet", ".csv", ".jsonl")
 
 
 def opened(path: Path, reading: Reading = AS_NAMED) -> Predictions:
@@ -227,12 +171,6 @@ def opened(path: Path, reading: Reading = AS_NAMED) -> Predictions:
     return replace(predictions, reading=reading)
 
 
-def check_suffix(path: Path) -> None:
-    """BadInput unless `path` is named as one of the formats is that are written."""
-    if path.suffix not in WRITTEN:
-        raise BadInput(f"{path}: predictions are written as {', '.join(WRITTEN)}; name the file so")
-
-
 def rows_of(predictions: Predictions, first: int = 0) -> FileRows:
     """The rows of a file from row `first` on, for messages."""
     return FileRows(str(predictions.path), first, predictions.text)
@@ -245,10 +183,9 @@ def notes_on(predictions: Predictions) -> list[str]:
 
 def columns_of(predictions: Predictions, columns: Sequence[str]) -> pl.DataFrame:
     """The named columns of all rows; BadInput for a column that is not there, and for a bad row."""
-    path = predictions.path
-    missing = [name for name in columns if name not in predictions.schema.names]
-    if missing:
-        raise BadInput(f"{path} has no column {', '.join(missing)}; it has {', '.join(predictions.schema.names)}")
+    path, names = predictions.path, predictions.schema.names
+    if missing := [name for name in columns if name not in names]:
+        raise BadInput(f"{path} has no column {', '.join(missing)}; it has {', '.join(names)}")
     kept = pa.schema([predictions.schema.field(name) for name in columns])
     return as_frame(pa.Table.from_batches(predictions.batches(columns), kept), path)
 
@@ -259,48 +196,6 @@ def numbered(pieces: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordB
     for batch in pieces:
         yield first, batch
         first += len(batch)
-
-
-def as_frame(rows: pa.RecordBatch | pa.Table, path: Path) -> pl.DataFrame:
-    """The same rows for polars; BadInput names a column of `path` whose type it does not know."""
-    for column in rows.schema:
-        if not is_readable(column.type):
-            raise BadInput(f"{path}: the column {column.name} is {column.type}; it must hold numbers, text or lists")
-    frame = pl.DataFrame(rows.rename_columns([str(place) for place in range(rows.num_columns)]))
-    frame.columns = rows.schema.names  # polars gives a column without a name another one
-    return frame
-
-
-def is_readable(kind: pa.DataType, *, nested: bool = True) -> bool:
-    """Whether polars knows an Arrow type; where not it may abort rather than say so."""
-    if pa.types.is_dictionary(kind):
-        return is_readable(kind.value_type, nested=False)
-    if nested and pa.types.is_struct(kind):
-        return all(is_readable(part.type) for part in kind)
-    if nested and _is_one_of(kind, LISTS):
-        return is_readable(kind.value_type)
-    return _is_one_of(kind, PLAIN + TEXT)
-
-
-def _is_one_of(kind: pa.DataType, names: Sequence[str]) -> bool:
-    return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
-
-
-def _storable(kind: pl.DataType | DataTypeClass) -> pl.DataType | DataTypeClass:
-    """A type, with text in place of whole numbers beyond 64 bits, which Arrow does not have."""
-    match kind:
-        case pl.Int128():
-            return pl.String()
-        case pl.List():
-            return pl.List(_storable(kind.inner))
-        case pl.Struct():
-            return pl.Struct({part.name: _storable(part.dtype) for part in kind.fields})
-        case _:
-            return kind
-
-
-def _arrow(frame: pl.DataFrame) -> pa.Table:
-    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -1,27 +1,39 @@
-"""Predictions in memory: frames of pandas, polars or Arrow, and arrays, which are read as a file of them would be."""
+"""Predictions in memory: frames of pandas, polars or Arrow, and arrays, which are read as a file of them would be.
+
+So are files that cannot be read in pieces: a JSON list, and the first sheet of a workbook.
+"""
 
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 import polars.selectors as cs
 import pyarrow as pa
+from polars.datatypes import DataTypeClass
 
 from tasks.predictions.reading import AS_NAMED, Reading
 from tasks.predictions.rows import MOST_OFF, ROUNDED
+from tasks.predictions.text import SeparatedText
 from tasks.protocol.errors import BadInput
+from tasks.provenance.hashing import sha256_of_file
+from tasks.sources.contents import BYTE_ORDER_MARK, first_line, is_object, parsing
 
 Holds = Literal["logits", "probabilities"]
 PIECE_ROWS = 2**17  # that are handed on at once
+LARGEST_WHOLE = 2**27  # bytes of a file that cannot be read in pieces
+ANEW = "write the predictions anew"
 HASHED = cs.numeric() | cs.boolean() | cs.string() | cs.categorical() | cs.enum()  # what a map may read
 HASHED |= cs.list(cs.numeric()) | cs.array(cs.numeric())
 ROUNDING = 1e-6  # of probabilities in float32
+PLAIN = ("integer", "floating", "boolean", "decimal128", "null", "date32", "timestamp")
+TEXT = ("string", "large_string", "string_view")
+LISTS = ("list", "large_list", "fixed_size_list")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +44,7 @@ class FramePredictions:
     sha256: str  # of the file, or of the rows
     path: Path = Path("X")
     reading: Reading = AS_NAMED
-    text: ClassVar[None] = None
+    text: SeparatedText | None = None  # the file that these rows were taken from, if it has lines
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> "FramePredictions":
@@ -53,6 +65,45 @@ class FramePredictions:
         """All rows in their order; without `columns` every column."""
         table = self.table if columns is None else self.table.select(list(columns))
         yield from table.to_batches(PIECE_ROWS)
+
+
+def read_whole(path: Path) -> FramePredictions:
+    """A JSON list of objects, or the first sheet of a workbook, which is in memory from now on."""
+    if path.stat().st_size > LARGEST_WHOLE:
+        raise BadInput(
+            f"{path} has {path.stat().st_size / 2**20:,.0f} MiB, and {path.suffix} is read whole, up to "
+            f"{LARGEST_WHOLE / 2**20:,.0f} MiB; save it as .parquet, .csv or .jsonl, which are read in pieces"
+        )
+    frame = _of_json(path) if path.suffix == ".json" else _of_workbook(path)
+    return FramePredictions(storable(frame), sha256_of_file(path), path)
+
+
+def _of_json(path: Path) -> pl.DataFrame:
+    content = path.read_bytes().removeprefix(BYTE_ORDER_MARK)
+    if not content.lstrip().startswith(b"["):
+        raise BadInput(
+            f"{path} is no JSON list of objects; name it .jsonl if it has one on each line, and write such a list from "
+            "pandas with to_json(orient='records')"
+        )
+    with parsing(path, "a JSON list of objects", ANEW):
+        frame = pl.read_json(content, infer_schema_length=None)
+    if not is_object(b'{"rows": %b}' % content):
+        raise BadInput(f"{path} has an object with a key twice; keep one of the two")
+    return frame
+
+
+def _of_workbook(path: Path) -> pl.DataFrame:
+    try:
+        import fastexcel  # noqa: PLC0415 - only who has a workbook needs it
+    except ModuleNotFoundError:
+        raise BadInput(
+            f"{path}: save the sheet as .csv, or install what reads workbooks: pip install fastexcel"
+        ) from None
+    try:
+        # what is not of the type that the first rows have would be null, and a blank row would not be there
+        return pl.read_excel(path, infer_schema_length=None, drop_empty_rows=False)
+    except (fastexcel.FastExcelError, pl.exceptions.PolarsError) as error:
+        raise BadInput(f"{path} is not a whole workbook ({first_line(error)}); {ANEW}") from None
 
 
 def is_frame(given: Any) -> bool:
@@ -136,3 +187,45 @@ def alone(given: Any, values: pl.Series) -> Any:
     if not is_frame(given):
         return values.to_numpy()
     return nw.from_native(beside(given, values.to_frame()), eager_only=True)[values.name].to_native()
+
+
+def as_frame(rows: pa.RecordBatch | pa.Table, path: Path) -> pl.DataFrame:
+    """The same rows for polars; BadInput names a column of `path` whose type it does not know."""
+    for column in rows.schema:
+        if not is_readable(column.type):
+            raise BadInput(f"{path}: the column {column.name} is {column.type}; it must hold numbers, text or lists")
+    frame = pl.DataFrame(rows.rename_columns([str(place) for place in range(rows.num_columns)]))
+    frame.columns = rows.schema.names  # polars gives a column without a name another one
+    return frame
+
+
+def is_readable(kind: pa.DataType, *, nested: bool = True) -> bool:
+    """Whether polars knows an Arrow type; where not it may abort rather than say so."""
+    if pa.types.is_dictionary(kind):
+        return is_readable(kind.value_type, nested=False)
+    if nested and pa.types.is_struct(kind):
+        return all(is_readable(part.type) for part in kind)
+    if nested and _is_one_of(kind, LISTS):
+        return is_readable(kind.value_type)
+    return _is_one_of(kind, PLAIN + TEXT)
+
+
+def _is_one_of(kind: pa.DataType, names: Sequence[str]) -> bool:
+    return any(getattr(pa.types, f"is_{name}")(kind) for name in names)
+
+
+def storable(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with text in place of whole numbers beyond 64 bits, in lists too, which Arrow does not have."""
+    return frame.cast({name: _storable(kind) for name, kind in frame.schema.items()})
+
+
+def _storable(kind: pl.DataType | DataTypeClass) -> pl.DataType | DataTypeClass:
+    match kind:
+        case pl.Int128():
+            return pl.String()
+        case pl.List():
+            return pl.List(_storable(kind.inner))
+        case pl.Struct():
+            return pl.Struct({part.name: _storable(part.dtype) for part in kind.fields})
+        case _:
+            return kind

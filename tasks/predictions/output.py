@@ -19,15 +19,14 @@ from tasks.predictions.files import (
     JsonLinesPredictions,
     ParquetPredictions,
     Predictions,
-    as_frame,
-    check_suffix,
-    is_readable,
     numbered,
 )
+from tasks.predictions.frames import as_frame, is_readable
 from tasks.protocol.errors import BadInput
 from tasks.protocol.store import check_place, write_whole
 
 Added = Callable[[int, int], pa.RecordBatch]  # first row and number of rows to the columns that are added to them
+WRITTEN = (".parquet", ".csv", ".jsonl")
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
@@ -37,7 +36,8 @@ def check_output(predictions: Predictions, out: Path, split: Sequence[str] = ())
 
     Columns `split` become columns of single numbers first.
     """
-    check_suffix(out)
+    if out.suffix not in WRITTEN:
+        raise BadInput(f"{out}: predictions are written as {', '.join(WRITTEN)}; name the file so")
     check_place(out, predictions.path)
     if out.suffix == ".parquet" or (isinstance(predictions, JsonLinesPredictions) and out.suffix == ".jsonl"):
         return
@@ -53,21 +53,6 @@ def write_beside(predictions: Predictions, added: Added, out: Path) -> None:
     """Write the rows of `predictions` to `out`, each with what `added` gives, which is asked in their order."""
     write = {".parquet": _write_parquet, ".csv": _write_csv, ".jsonl": _write_lines}[out.suffix]
     write_whole(out, lambda partial: write(predictions, added, partial))
-
-
-def write_frame(frame: pl.DataFrame, out: Path, separator: str = ",") -> None:
-    """Write a frame that is in memory, in the format that the name of `out` says; csv with the `separator`."""
-    writers: dict[str, Callable[[Path], object]] = {
-        ".parquet": frame.write_parquet,
-        ".csv": lambda path: frame.write_csv(path, separator=separator),
-        ".jsonl": frame.write_ndjson,
-    }
-    write_whole(out, writers[out.suffix])
-
-
-def separator_for(predictions: Predictions) -> str:
-    """What parts the columns of csv that is written from a file: what does so there, so that it is read alike."""
-    return predictions.text.separator if predictions.text else ","
 
 
 def _write_parquet(predictions: Predictions, added: Added, path: Path) -> None:
@@ -92,12 +77,14 @@ def _encoding(predictions: Predictions, ours: pa.Schema) -> dict[str, object]:
 
 
 def _write_csv(predictions: Predictions, added: Added, path: Path) -> None:
+    """What parts the columns of the file that is read does so here, so that it is read alike."""
     names = [*predictions.schema.names, *added(0, 0).schema.names]
+    separator = predictions.text.separator if predictions.text else ","
     with path.open("w", encoding="utf-8", newline="") as header:
-        csv.writer(header, delimiter=separator_for(predictions), lineterminator="\n").writerow(names)
+        csv.writer(header, delimiter=separator, lineterminator="\n").writerow(names)
     with path.open("ab") as handle:
         for frame in _frames(predictions, added):
-            frame.write_csv(handle, include_header=False, separator=separator_for(predictions))
+            frame.write_csv(handle, include_header=False, separator=separator)
 
 
 def _write_lines(predictions: Predictions, added: Added, path: Path) -> None:

@@ -1,12 +1,5 @@
-"""Predictions as people have them: which columns say what was predicted, and the rows behind them, checked.
+"""The rows of a file of predictions, checked: what cannot be read is refused by file and row."""
 
-What cannot be read is refused by file and row. Four layouts: `logits` or `probabilities` (a list of K numbers in one
-column, or columns `logits_0` ... `logits_K-1`), or, where a system gives no more, `decision` and `confidence`, or the
-`decision` alone. A column `decision` beside logits is the fixed decision; without it that is the first argmax. `label`
-is the truth, where it is known. A `Reading` gives columns other names, or two labels the probability or score of one.
-"""
-
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +19,7 @@ from tasks.predictions.columns import (
     numbers,
     shares,
 )
-from tasks.predictions.reading import AS_NAMED, USUAL, Reading, to_paste
+from tasks.predictions.reading import Layout, Reading
 from tasks.protocol.decisions import decide
 from tasks.protocol.errors import BadInput
 
@@ -34,42 +27,7 @@ SMALLEST_PROBABILITY = 1e-12  # what a probability of 0 counts as: its logarithm
 LARGEST_LOGIT = 1e12  # far beyond any model's, far below where a calibrator would overflow
 ROUNDED = 0.005  # a probability of two digits is off by so much at most
 MOST_OFF = 0.05  # from 1, of the sum of a row of probabilities
-WEIGHT = "inverse_probability"  # the column of weights, as `label` writes it
 MOST_COPIES = 10**6  # of all rows together, where that leaves ten of each
-
-Kind = Literal["logits", "probabilities", "probability", "score", "confidence_only", "decision_only"]
-KINDS = {  # what a map reads -> the columns that hold it, in words
-    "logits": "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)",
-    "confidence_only": "decision and confidence",
-    "decision_only": "decision",
-}
-FITTING = {  # the same -> options that name such columns
-    "logits": ("--probabilities", "--probability", "--border 0 --score"),
-    "confidence_only": ("--decision", "--confidence-column"),
-    "decision_only": ("--decision",),
-    None: tuple(option for option in USUAL if option != "--label"),
-}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which columns of a file hold what; `label`, `group` and `weight` are None where they are not read."""
-
-    kind: Kind  # confidence_only: a decision and a confidence, no more; probability and score: of one of two labels
-    columns: tuple[str, ...]  # the numbers: one column of lists, K columns of one number each, the confidence, or none
-    decision: str | None
-    label: str | None
-    group: str | None
-    weight: str | None = None
-    reading: Reading = AS_NAMED
-
-    @property
-    def read(self) -> list[str]:
-        """Every column that is read."""
-        return [
-            *self.columns,
-            *(name for name in (self.decision, self.label, self.group, self.weight) if name is not None),
-        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,87 +80,6 @@ class PredictedRows:
     def take(self, rows: np.ndarray | slice) -> "PredictedRows":
         """The same value for `rows` (int or bool index, or a slice) only, in that order."""
         return PredictedRows(*(None if part is None else part[rows] for part in vars(self).values()))  # type: ignore[arg-type]
-
-
-def find_layout(
-    names: Sequence[str],
-    file: str,
-    *,
-    labelled: bool,
-    group: str | None = None,
-    reads: str | None = None,
-    reading: Reading = AS_NAMED,
-) -> Layout:
-    """What the columns `names` of `file` hold; `labelled` asks for the truth, `group` names the column of groups.
-
-    `reads`, a key of `KINDS`, is what a map reads; without it the first of them is taken that is there.
-
-    Raises:
-        BadInput: no layout, two at once, a gap in `logits_0` ..., or a column that is asked for and not there.
-    """
-    reading.check(names, file, labelled=labelled)
-    decision, label = reading.decision or "decision", reading.label or "label"
-    there = _layouts(names, file, reading)
-    layouts = there["logits"]
-    if len(layouts) > 1 and reads in (None, "logits"):
-        both = " and ".join(columns[0] for _, columns in layouts)
-        raise BadInput(f"{file} gives its predictions twice: {both}; drop one")
-    layouts = there[reads] if reads else next(filter(None, there.values()), [])
-    if not layouts:
-        needed = KINDS[reads] if reads else f"{KINDS['logits']}, or decision and confidence, or decision alone"
-        like = "" if reads is None else ", as the rows had that the map was fitted on"
-        apart = any(re.search(r"^ | $", name) for name in names)
-        options = (*FITTING[reads], *(["--label"] if labelled and reading.label is None else []))
-        hint = "; are they separated by commas, without spaces?" if apart else to_paste(names, options)
-        raise BadInput(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
-    for wanted, why in ((group, "it is to hold the groups"), (label if labelled else None, "it holds the truth")):
-        if wanted is not None and wanted not in names:
-            hint = to_paste(names, ["--label"]) if wanted == label else ""
-            raise BadInput(f"{file} has no column {wanted}, and {why}; it has {', '.join(names)}{hint}")
-    if group is not None and group in (*layouts[0][1], decision, label):
-        raise BadInput(f"{file}: the groups are to be in {group}, which holds something else; name another column")
-    weight = WEIGHT if labelled and WEIGHT in names else None
-    layout = Layout(
-        *layouts[0], decision if decision in names else None, label if labelled else None, group, weight, reading
-    )
-    if twice := [name for name in layout.read if layout.read.count(name) > 1]:
-        raise BadInput(
-            f"{file}: the column {twice[0]} would be read as two things, such as the decision and the truth; "
-            "name another column for one of them"
-        )
-    return layout
-
-
-def _layouts(names: Sequence[str], file: str, reading: Reading) -> dict[str | None, list[tuple[Kind, tuple[str, ...]]]]:
-    """Each key of `KINDS`, and the columns that may be read so."""
-    decided, confidence = (reading.decision or "decision") in names, reading.confidence_column or "confidence"
-    return {
-        "logits": [] if reading.confidence_column else _with_logits(names, file, reading),
-        "confidence_only": [("confidence_only", (confidence,))] if decided and confidence in names else [],
-        "decision_only": [("decision_only", ())] if decided else [],
-    }
-
-
-def _with_logits(names: Sequence[str], file: str, reading: Reading) -> list[tuple[Kind, tuple[str, ...]]]:
-    """Columns of which logits can be made."""
-    if reading.probability is not None:
-        return [("probability", (reading.probability,))]
-    if reading.score is not None:
-        return [("score", (reading.score,))]
-    layouts: list[tuple[Kind, tuple[str, ...]]] = []
-    own: dict[Kind, str | None] = {"logits": reading.logits, "probabilities": reading.probabilities}
-    for kind, name in [(kind, name) for kind, name in own.items() if name] or [(kind, kind) for kind in own]:
-        if name in names:
-            layouts.append((kind, (name,)))
-        ends = (other.removeprefix(f"{name}_") for other in names if other.startswith(f"{name}_"))
-        numbers = sorted(int(end) for end in ends if re.fullmatch(r"0|[1-9]\d*", end))
-        split = tuple(f"{name}_{number}" for number in numbers)
-        if len(split) == 1 or numbers != list(range(len(split))):
-            asked = "they must be numbered 0, 1, ... with none left out, one for each label"
-            raise BadInput(f"{file} has the columns {', '.join(split)}; {asked}")
-        if split:
-            layouts.append((kind, split))
-    return layouts
 
 
 def checked_rows(

@@ -2,8 +2,7 @@
 
 import getpass
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from filelock import FileLock
@@ -26,11 +25,7 @@ def available_device(wanted: str | None) -> str:
     return wanted
 
 
-@contextmanager
-def device_turn(device: str) -> Iterator[None]:
+def device_turn(device: str) -> AbstractContextManager:
     """Hold an accelerator alone, across the processes of this user; the CPU needs no turn."""
-    if device == "cpu":
-        yield
-        return
-    with FileLock(Path(tempfile.gettempdir()) / f"mrp-{getpass.getuser()}-{device.replace(':', '-')}.lock"):
-        yield
+    lock = Path(tempfile.gettempdir()) / f"mrp-{getpass.getuser()}-{device.replace(':', '-')}.lock"
+    return nullcontext() if device == "cpu" else FileLock(lock)

@@ -74,8 +74,8 @@ class CellRows(NamedTuple):
         """The same rows in torch on a device; only arrays of a number for each cell come and go from then on."""
         import torch  # noqa: PLC0415 - takes two seconds, and the CPU does without
 
-        weight, places, masses = (torch.from_numpy(of).to(device) for of in (self.weight, self.places, self.masses))
-        return CellRows(self.lengths, weight, places, masses, torch)
+        parts = {name: torch.from_numpy(getattr(self, name)).to(device) for name in ("weight", "places", "masses")}
+        return self._replace(library=torch, **parts)
 
     def only(self, stays: np.ndarray) -> "CellRows":
         """The rows of the cells `stays (C,)` bool, in their order."""
@@ -192,11 +192,9 @@ def _state_problem(fits: Sequence[FitRows], n_labels: int, settings: ProjectionP
     cell = np.flatnonzero(rows.lengths)
     total = rows.lengths.reshape(problems, -1).sum(axis=1)
     some, starts = total > 0, (np.cumsum(total) - total)[total > 0]
-    hit, parted = np.zeros(problems), np.ones(problems, dtype=bool)
-    if len(starts):
-        hit[some] = np.add.reduceat(rows.correct, starts, dtype=np.float64)
-        highest_wrong = np.maximum.reduceat(np.where(rows.correct, -np.inf, rows.confidence), starts)
-        parted[some] = highest_wrong <= np.minimum.reduceat(np.where(rows.correct, rows.confidence, np.inf), starts)
+    hit, parted = np.rint(rows.hits.sum(axis=1)), np.ones(problems, dtype=bool)
+    highest_wrong = np.maximum.reduceat(np.where(rows.correct, -np.inf, rows.confidence), starts)
+    parted[some] = highest_wrong <= np.minimum.reduceat(np.where(rows.correct, rows.confidence, np.inf), starts)
     return Problem(
         cell=cell,
         rows=CellRows(rows.lengths[cell], rows.weight, rows.places[cell], rows.masses[cell]),
@@ -246,9 +244,7 @@ def _step(theta: np.ndarray, gradient: np.ndarray, hessian: np.ndarray, box: np.
     near = np.minimum(kkt, 1e-3)[:, None]
     # a Newton step of the free variables, and a gradient step of those near a bound that theirs pushes against
     at_bound = ((theta <= box[0] + near) & (gradient > 0)) | ((theta >= box[1] - near) & (gradient < 0))
-    both_free = ~at_bound[:, :, None] & ~at_bound[:, None, :]
-    diagonal = np.arange(theta.shape[1])
-    own = hessian[:, diagonal, diagonal]
-    hessian = np.where(both_free, hessian, 0)
-    hessian[:, diagonal, diagonal] = own + 1e-14  # never singular, where confidences all but coincide
+    both_free, diagonal = ~at_bound[:, :, None] & ~at_bound[:, None, :], np.eye(theta.shape[1], dtype=bool)
+    # never singular, where confidences all but coincide
+    hessian = np.where(both_free | diagonal, hessian, 0) + 1e-14 * diagonal
     return -np.linalg.solve(hessian, gradient[..., None])[..., 0], kkt

@@ -164,15 +164,11 @@ AUTOMATIC = tuple(key for key, variant in VARIANTS.items() if variant.pooled)  #
 DEPLOYABLE = tuple(sorted((key for key, v in VARIANTS.items() if v.in_words), key=lambda key: key not in AUTOMATIC))
 
 
-def project_batch(batch: "Batch", names: tuple[str, ...] = PROJECTED) -> dict[str, list[Any]]:
+def project_batch(batch: "Batch", names: tuple[str, ...] = PROJECTED, *, lean: bool = False) -> dict[str, list[Any]]:
     """Fit the variants `names` for B calibrators at once: name to B fitted values, in the order of the calibrators.
 
-    Surfaces are as many as the batch asks for.
+    Surfaces are as many as the batch asks for. A map for one's own predictions lets labels `lean` on one another, where
+    a variant knows how.
     """
-    return {name: fit(batch) for name in names if (fit := VARIANTS[name].fit)}
-
-
-def project_pooled(batch: "Batch", names: tuple[str, ...]) -> dict[str, list[Any]]:
-    """The same as a map for one's own predictions has it: labels lean on one another where a variant knows how."""
-    fits = {name: VARIANTS[name].pooled or VARIANTS[name].fit for name in names}
+    fits = {name: (lean and VARIANTS[name].pooled) or VARIANTS[name].fit for name in names}
     return {name: fit(batch) for name, fit in fits.items() if fit}
