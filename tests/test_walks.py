@@ -88,7 +88,7 @@ def test_one_command_writes_the_page_of_ones_own_predictions_and_the_map_beside_
     assert "<b>bad" not in page.split("<script>")[0]
     assert page.count("<figure") == 3
     assert not re.search('(src|href)="http', page)
-    assert re.search("apply --map report.map.json --predictions new.parquet .* --coverage 0.7 --logits raw<", page)
+    assert re.search("apply --map report.map.json --predictions new.parquet --out scored.parquet --logits raw<", page)
     run("fit", *asked, "--out", "map.json")
     written, alone = (ReliabilityMap.load(name).document_ for name in ("report.map.json", "map.json"))
     assert written.model_dump(exclude={"source"}) == alone.model_dump(exclude={"source"})

@@ -59,7 +59,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
         verdict=verdict,
         notes=evaluation.notes,
         command=f"python -m flows.rerank apply --map {shlex.quote(str(map_file))} --predictions new.parquet"
-        f" --out scored.parquet --coverage 0.7{_options(reading)}",
+        f" --out scored.parquet{_options(reading)}",
         map=map_file.name,
         figures=_figures(judged),
         tables=[table for table in tables if table.rows],
@@ -75,7 +75,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
     )
 
 
-CUTS = "Each is looked for by itself. The command above takes one with --cut, in place of --coverage."
+CUTS = "Each is looked for by itself. The command above takes one with --cut."
 LABELS = "How often each decision is right, and how often it is said to be, on the mean; of the true ones, how many."
 CANDIDATES = "Log loss of the probability of a correct decision, on rows that the fit had not seen."
 

@@ -39,7 +39,8 @@ SCHEMA = pl.Schema(
 )
 COVERS = (
     "Advice and changes are of means over the calibrators and protocol seeds that ran. The interval covers the "
-    "drawing of test groups, given the fits of the seeds; it covers neither other training and validation rows nor other data sets."
+    "drawing of test groups, given the fits of the seeds; it covers neither other training and validation rows nor "
+    "other data sets."
 )
 
 
