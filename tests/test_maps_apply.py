@@ -64,10 +64,10 @@ def test_the_input_comes_first_and_what_the_map_says_after_it(path):
     assert path.with_name("scored.parquet").read_bytes() == once
 
 
-@pytest.mark.parametrize("coverage", ["0.7", "0", "1", ".1", "0.2999999999999999999", "0.3", "7e-1", None])
+@pytest.mark.parametrize("coverage", ["0.7", "0", "1", ".1", "0.2999999999999999999", "0.3", "7e-1"])
 def test_automatic_rows_are_the_exact_floor_of_coverage_or_those_from_a_cut_on(coverage, path):
     assert 0.7 * 90 < 63  # in floats
-    out, automatic = path.with_name("scored.parquet"), floor(Fraction(coverage or "0.7") * 90)
+    out, automatic = path.with_name("scored.parquet"), floor(Fraction(coverage) * 90)
     applied = apply_map(document(), path, out, coverage=coverage)
     used = pl.read_parquet(out).filter(pl.col("route") == "automatic")
     assert (applied.automatic, applied.lowest_automatic) == (automatic, used["reliability"].min())
@@ -79,6 +79,8 @@ def test_automatic_rows_are_the_exact_floor_of_coverage_or_those_from_a_cut_on(c
         assert applied.doubtful == (used["reliability"] < 0.5).sum()
     sure = apply_map(document(), path, out, coverage=coverage, cut=0.5)
     assert (sure.automatic, sure.doubtful) == (automatic - applied.doubtful, 0)
+    by_default = apply_map(document(), path, out)  # at most 70%, and none below a half
+    assert by_default == apply_map(document(), path, out, coverage="0.7", cut=0.5)
     assert any("less likely right than wrong" in line for line in applied.in_words(NAMES)) == bool(applied.doubtful)
 
 

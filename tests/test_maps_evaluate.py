@@ -5,8 +5,10 @@ import dataclasses
 import json
 import re
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -22,15 +24,20 @@ from tasks.maps.label import EVENLY, chances, draw
 from tasks.maps.reliability_map import FittedMap, Scored
 from tasks.maps.thresholds import independent_rows
 from tasks.maps.verdict import of_others, of_recalibration, verdict
+from tasks.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS, in_words, numbers
 from tasks.metrics.intervals import interval, two_sided_p
+from tasks.metrics.measured import bounded, measured
 from tasks.metrics.probability import ece
 from tasks.metrics.registry import of_reliability
 from tasks.metrics.resampling import resample
 from tasks.metrics.spread import LabelCells
 from tasks.predictions.rows import PredictedRows
-from tests import maps
+from tasks.protocol.decisions import FixedDecisions
+from tasks.protocol.results import Projected, ProjectedDecisions
+from tasks.tables.overview import overview_table
+from tests import maps, report_data
 
-MAP = maps.document("confidence", confidence_only=True)
+MAP, MRP = (maps.document(variant, confidence_only=True) for variant in ("confidence", "mrp"))
 
 
 def fitted(shift: float = 1.5, n: int = 6000) -> MapDocument:
@@ -215,9 +222,9 @@ SAID, DECISION = SPREAD_OUT["confidence"].to_numpy(), SPREAD_OUT["decision"].to_
 RIGHT = (SPREAD_OUT["label"] == SPREAD_OUT["decision"]).to_numpy()
 CERTAIN = np.r_[np.full(20, np.inf), np.full(20, -np.inf), np.linspace(-2, 2, 160)]
 UNUSUAL = {  # decision, correct, confidence, logit of the reliability; what is not said
-    "one row": (([0], [True], [0.5], [0.0]), "^(?!No verdict: )"),
+    "one row": (([0], [True], [0.5], [0.0]), "^(?!Too little to tell: )"),
     "two rows": (([0, 1], [True, False], [0.5, 0.5], [0.0, 1.0]), "^Use"),
-    "no errors": ((DECISION, np.ones(200), SAID, CERTAIN), "^(?!No verdict: )"),
+    "no errors": ((DECISION, np.ones(200), SAID, CERTAIN), "^(?!Too little to tell: )"),
     "one error": ((DECISION, np.arange(200) > 0, SAID, CERTAIN), "^Use"),
     "one label": ((np.ones(200, dtype=int), RIGHT, SAID, CERTAIN), "^Use"),
     "ties and certainty": ((DECISION, RIGHT, np.where(SAID < 0.5, 0.0, SAID), CERTAIN), "nan|None"),
@@ -250,11 +257,12 @@ def test_of_equal_candidates_the_first_which_is_the_simpler_is_the_best():
 
 def test_use_the_reliability_where_it_helps(helpful, helps):
     lines = verdict(helps, helpful)
-    budget, kept = helps["reviews"][1], helps["metrics"]["selacc_70"]
-    assert lines[0].startswith(f"Use the reliability: it finds {budget['change']:.0f} more errors per 1,000 reviews")
-    assert f"change: {budget['low']:.0f} to {budget['high']:.0f})" in lines[0]
-    assert f"{100 * kept['reliability']:.1f}% are right, and {100 * kept['confidence']:.1f}%" in lines[1]
-    assert re.search("these groups .*not other data, nor another fit", lines[-1])
+    budget, nll = helps["reviews"][1], helps["metrics"]["nll_correct"]
+    assert lines[0] == f"{USE}: it predicts and ranks better."
+    assert f"find {budget['reliability']:.0f} errors, and {budget['confidence']:.0f} where the conf" in lines[1]
+    assert f"(95% interval {budget['low']:+.0f} to {budget['high']:+.0f})" in lines[1]
+    assert f"by {nll['change']:+.4f} (95% interval {nll['low']:+.4f} to {nll['high']:+.4f})" in lines[2]
+    assert re.search("calibrator uncal.*these groups, .*not other data, nor another fit", lines[-1])
 
 
 def test_the_reasons_are_those_that_are_seen():
@@ -270,8 +278,8 @@ def test_the_reasons_are_those_that_are_seen():
 
 def test_few_groups_are_said(helpful, grouped):
     nine = verdict(evaluated(helpful, grouped.take(slice(90))), helpful)
-    assert nine[0].startswith("No verdict: there are 9 groups, and a difference among fewer than 30 may be chance")
-    assert not verdict(evaluated(helpful, grouped.take(slice(300))), helpful)[0].startswith("No verdict")
+    assert nine[0] == f"{UNKNOWN}: there are 9 groups, and a difference among fewer than 30 may be chance."
+    assert not verdict(evaluated(helpful, grouped.take(slice(300))), helpful)[0].startswith(UNKNOWN)
 
 
 def test_a_map_that_leaves_the_order_of_the_confidence_says_so(grouped):
@@ -280,33 +288,68 @@ def test_a_map_that_leaves_the_order_of_the_confidence_says_so(grouped):
         assert re.search(said, " ".join(verdict(evaluated(document, grouped), document)))
 
 
-def seeming(evaluation: dict, signs: dict[str, int]) -> dict:
-    """The same evaluation, whose intervals say -1 (worse), 0 or 1 (better) of nll_correct, aurc and review budgets."""
-    evaluation = copy.deepcopy(evaluation)
-    looks = {"nll_correct": evaluation["metrics"]["nll_correct"], "aurc": evaluation["metrics"]["aurc"]}
-    looks |= {str(round(100 * budget["reviewed"])): budget for budget in evaluation["reviews"]}
-    for name, look in looks.items():
-        sign, up = signs.get(name, 0), -1 if name in ("nll_correct", "aurc") else 1
-        low, high = sorted((up * (2 * sign - 1), up * (2 * sign + 1)))
-        look |= {"change": 2.0 * sign * up, "low": float(low), "high": float(high), "p": 0.002 if sign else 0.5}
-    return evaluation
-
-
-@pytest.mark.parametrize("signs", list(product((-1, 0, 1), repeat=4)))
+@pytest.mark.parametrize("signs", list(product((-1, 0, 1), repeat=3)))
 def test_the_first_sentence_never_claims_more_than_the_intervals(helpful, helps, signs):
-    said = verdict(seeming(helps, dict(zip(("nll_correct", "aurc", "30", "90"), signs, strict=True))), helpful)
+    """Which say -1 (worse), 0 or 1 (better) of what predicts and of the two that rank."""
+    seeming = copy.deepcopy(helps)
+    for (metric, up), sign in zip({"nll_correct": -1, "aupr_error": 1, "aurc": -1}.items(), signs, strict=True):
+        low, high = sorted((up * (2 * sign - 1), up * (2 * sign + 1)))
+        seeming["metrics"][metric] |= {"low": float(low), "high": float(high), "p": 0.002 if sign else 0.5}
+    said = verdict(seeming, helpful)
     predicts, ranks = signs[0], set(signs[1:]) - {0}
-    assert said[0].startswith("Use the reliability") == (predicts == 1 and ranks == {1})
-    assert said[0].startswith("Keep your confidence") == (predicts == 0 and not ranks)
     worse = (predicts < 0 or ranks == {-1}) and predicts <= 0 and ranks <= {-1}
-    assert said[0].startswith("The reliability is worse") == worse
+    assert said[0].startswith(USE) == (predicts == 1 and ranks == {1})
+    assert said[0].startswith(KEEP) == (predicts == 0 and not ranks)
+    assert said[0].startswith(WORSENS) == worse
     assert ("worse by another" in said[0]) == (ranks == {-1, 1})
-    if said[0].startswith("Mixed"):  # who reads it is told what to do with each of the two
+    if said[0].startswith(MIXED):  # who reads it is told what to do with each of the two
         assert said[1].startswith("State the confidence") == (predicts < 0)
         assert said[1].endswith("by the confidence.") == (ranks == {-1})
         assert said[1].endswith("your own budget.") == (ranks == {-1, 1})
     assert len(said) <= 10
-    assert not said[0].startswith("Use") or signs[2] == 1 or f"{90 if signs[3] == 1 else 'AURC'}" in said[0]
+
+
+RULES = maps.PARAMS.metrics.model_copy(update={"resamples": 200})
+SHIFT = np.array([-2.0, 0.0, 2.0])  # of the confidence of each label
+SCORES = {  # the confidence's logit and the reliability's, of the true one, the label and noise; rows in a group
+    USE: (lambda t, label, _: (t + SHIFT[label], t), 4),
+    KEEP: (lambda t, _, noise: (t, t + noise / 1000), 4),
+    WORSENS: (lambda t, _, noise: (t, t + 2 * noise), 4),
+    MIXED: (lambda t, *_: (3 * t, t), 4),
+    f"{UNKNOWN}: there are 24 groups": (lambda t, *_: (3 * t, t), 50),
+    f"{UNKNOWN}: 7 of 1,200 decisions are wrong": (lambda t, *_: (3 * t, t), 4),
+}
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("begins", "made"), SCORES.items(), ids=SCORES)
+def test_the_report_and_the_commands_advise_the_same_on_the_same_rows_and_calibrator(begins, made, seed):
+    generator, n, (scores, together) = np.random.default_rng(seed), 1200, made
+    decision, t, noise = generator.integers(0, 3, n), generator.normal(0.5, 1.5, n), generator.normal(size=n)
+    correct = np.arange(n) >= 7 if "wrong" in begins else generator.random(n) < expit(t)
+    before, after = scores(t, decision, noise)
+    rows, scored = judge(decision, correct, expit(before), after, np.array([f"q{row // together}" for row in range(n)]))
+    of_map = verdict(evaluate(MRP, JudgedDecisions.of(rows, scored, 200), RULES), MRP)
+
+    logs = np.log(np.where(np.eye(3)[decision] > 0, expit(before)[:, None], expit(-before)[:, None] / 2))
+    simplex = SimpleNamespace(log_probabilities=logs, feasible=correct, solved=correct)
+    projected = ProjectedDecisions("ts", decision, logs, {"confidence": before, "mrp": after}, {}, simplex, 0, 0, ())
+    values = {("ts", *place): value for *place, value in measured(projected, rows.label, RULES)}
+    test = FixedDecisions(logs, rows.label, decision, rows.group)
+    bounds = bounded([Projected(1, [projected], (), (), [])], test, values, ("ts",), RULES)
+    set_of = report_data.made("shop", rows=n, calibrators=("ts",))
+    metrics = [("shop", "simulated", name, 1, *rest, value) for (name, *rest), value in values.items()]
+    frames = {"metrics": report_data.frame("metrics", *metrics)}
+    frames["intervals"] = pl.DataFrame(bounds).select(
+        pl.lit("shop").alias("dataset"), pl.lit("simulated").alias("source"), pl.all()
+    )
+    of_set = dataclasses.replace(set_of, **frames)
+    (row,) = numbers(of_set.metrics, of_set.intervals, [of_set.facts]).to_dicts()
+    (shown,) = overview_table(report_data.together([of_set]))["advice"]
+    of_stage = in_words(row, of_set.intervals)
+    assert of_map[0] == of_stage[0] == shown
+    assert shown.startswith(begins)
+    assert ("calibrator uncal" in of_map[-1], "means over the calibrators that ran (1)" in of_stage[-1]) == (True, True)
 
 
 def test_candidates_and_recalibrating_are_judged_on_new_rows_as_maps_of_them_would_be(grouped):
@@ -339,15 +382,6 @@ def test_recalibrating_is_better_only_where_its_interval_says_so_and_else_does_a
     for variant, word in (("mrp", said), ("confidence", if_kept)):
         lines = of_recalibration(beside, maps.document(variant))
         assert (word in lines[0]) if word else not lines
-
-
-def test_one_look_of_five_is_not_enough_by_itself(helpful, helps):
-    evaluation = seeming(helps, {"nll_correct": 1, "30": 1})
-    evaluation["reviews"][1]["p"] = 0.02
-    lines = verdict(evaluation, helpful)
-    mixed = "Mixed: as a probability the reliability is better, and to choose what to review it is not certainly "
-    assert lines[0] == f"{mixed}better."
-    assert lines[3].endswith("which as one of five looks may be chance.")
 
 
 def judged(n: int, seed: int = 0, wrong_by: float = 0.0) -> tuple[PredictedRows, Scored]:

@@ -78,7 +78,8 @@ def test_fit_says_what_to_deploy_and_why_and_a_certain_confidence_counts_as_a_li
     """1.0 has an infinite logit, which no shift or line could move."""
     written = fit(maps.confidence_only(3000, shift=2.0), tmp_path, "--labels", "bad,fair,good", name="p.csv")
     words = capsys.readouterr().err
-    assert words.startswith("Recommendation: ")
+    assert words.startswith("Use the reliability: ")
+    assert "\nRecommended map: " in words
     assert "95% interval" in words
     assert "100 rows" in words
     assert written["label_names"] == ["bad", "fair", "good"]

@@ -16,11 +16,11 @@ from tasks.maps.costs import expected_costs
 from tasks.maps.costs import in_words as costs_in_words
 from tasks.maps.document import MapDocument, Source
 from tasks.maps.drift import drift
-from tasks.maps.evaluate import JudgedDecisions, evaluate, others_judged
+from tasks.maps.evaluate import JudgedDecisions, compared, evaluate, others_judged
 from tasks.maps.labelled import Seen, fingerprint, read_to_fit, read_to_judge, sha256_of
 from tasks.maps.reliability_map import Scored
 from tasks.maps.thresholds import cut_at_coverage, find_cuts, independent_rows
-from tasks.maps.verdict import OUT_OF_FOLD, of_others, verdict
+from tasks.maps.verdict import OUT_OF_FOLD, advice_of, limits, of_others, verdict
 from tasks.predictions.files import Predictions
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput, printable
@@ -131,14 +131,17 @@ def fit_map(
         signals=known,
     )
     document = learned.document
+    judged = JudgedDecisions.of(learned.rows, learned.scored, params.metrics.resamples)
+    evaluation = compared(judged, params.metrics)
+    advice = advice_of(evaluation, document)
+    lines = [str(advice), *advice.then, *limits(evaluation, document), *learned.in_words(target)]
     numbers = {
+        "advice": advice.answer,
         "variant": document.projection.name,
         "calibrator": document.calibrator.name,
         "accuracy": learned.accuracy,
     }
-    return document, Recommendation(
-        tuple(learned.in_words(target)), tuple(notes), numbers | document.choice.model_dump()
-    )
+    return document, Recommendation(tuple(lines), tuple(notes), numbers | document.choice.model_dump())
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,6 +182,7 @@ class Judged:
             lines = drifted.in_words(document.shown_names)
         lines += [*of_others(evaluation, document, where), *in_words(agreed, len(rows))]
         numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
+        numbers["advice"] = advice_of(evaluation, document).answer
         lines = [*verdict(evaluation, document), *lines]
         return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
 

@@ -105,8 +105,9 @@ def apply_map(
     has a confidence), `reliability` (float64), `review_rank` (int64; 1 = lowest reliability, review it first; ties by
     row order) and `route`, `automatic` or `review`.
     Of n rows the floor(coverage * n) most reliable ones are automatic, `coverage` being a decimal number in [0, 1],
-    taken exactly (0.7, if neither is given); or those whose reliability is at least `cut`; or what both allow. Or they
-    are those whose reliability reaches the cut of their label, or of all, in the file `cuts` that `thresholds` wrote.
+    taken exactly; or those whose reliability is at least `cut`; or what both allow, as 0.7 and 0.5 do if neither is
+    given. Or they are those whose reliability reaches the cut of their label, or of all, in the file `cuts` that
+    `thresholds` wrote.
     Beyond `in_memory` rows memory does not grow; temporary files beside `out` then take about 50 bytes a row.
     `progress` is told of each piece: the stage, and its rows.
 
@@ -189,14 +190,19 @@ def _asked(
     cut: float | None = None,
     cuts: Path | Mapping[str, Any] | None = None,
 ) -> tuple[Fraction, np.ndarray]:
-    """The coverage as an exact number, all where there is a cut alone, and the cut of each label `(K,)`."""
+    """The coverage as an exact number, all where there is a cut alone, and the cut of each label `(K,)`.
+
+    Where nothing is asked for, no decision is used that is less likely right than wrong.
+    """
     if cuts is not None:
         if coverage is not None or cut is not None:
             raise BadInput("give the cuts that `thresholds` found, or a cut or a coverage of your own, not both")
         return Fraction(1), cuts_by_label(document, cuts)
     if cut is not None and not 0 <= cut <= 1:
         raise BadInput(f"the cut is {cut}; it must be a reliability in [0, 1]")
-    text = coverage.strip() if coverage is not None else COVERAGE if cut is None else "1"
+    if coverage is None:
+        coverage, cut = (COVERAGE, EVEN) if cut is None else ("1", cut)
+    text = coverage.strip()
     share = Fraction(text) if len(text) < 50 and DECIMAL.fullmatch(text) else None
     if share is None or share > 1:
         raise BadInput(f"the coverage is {text!r}; it must be a number in [0, 1] such as {COVERAGE}")

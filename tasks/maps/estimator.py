@@ -142,7 +142,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
         Args:
             X: predictions; an array gives a structured array.
-            coverage: share of the rows whose route is `automatic`, in [0, 1]; 0.7 without a cut.
+            coverage: share of the rows whose route is `automatic`, in [0, 1]; without it and a cut at most 0.7, and
+                none whose reliability is below 0.5.
             cut: or the least reliability of those.
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """

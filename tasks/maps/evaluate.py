@@ -96,10 +96,20 @@ def evaluate(document: MapDocument, judged: JudgedDecisions, params: MetricParam
     ones stand for, but for the counts, and the label spread with what shuffles of the labels show. `judged` is what the
     map of `document` says.
     """
-    rows, scored, draws, values = judged.rows, judged.scored, judged.draws, _measured(judged, params)
+    rows, scored = judged.rows, judged.scored
+    spread, shuffled = spread_and_shuffled(scored.confidence, rows.decision, rows.correct, params, SEED)
+    return compared(judged, params) | {
+        "accuracy": _shares(judged, np.zeros(len(judged), dtype=np.int64), 1)[0],
+        "labels": _labels(document, rows, judged),
+        "label_spread": {"value": spread, "shuffled_p95": shuffled},
+    }
+
+
+def compared(judged: JudgedDecisions, params: MetricParams) -> dict[str, Any]:
+    """The part of an evaluation that holds both views against one another, and how many rows that rests on."""
+    rows, draws, values = judged.rows, judged.draws, _measured(judged, params)
     replicates = None if draws is None else _measured(judged, params, draws)
     n, wrong = len(rows), float(1000 * np.mean(~judged.correct))
-    spread, shuffled = spread_and_shuffled(scored.confidence, rows.decision, rows.correct, params, SEED)
     return {
         "rows": n,
         "errors": int(np.count_nonzero(~rows.correct)),
@@ -107,15 +117,12 @@ def evaluate(document: MapDocument, judged: JudgedDecisions, params: MetricParam
         "grouped": rows.group is not None,
         "weighted": rows.weight is not None,
         "resamples": 0 if draws is None else judged.resamples,
-        "accuracy": _shares(judged, np.zeros(len(judged), dtype=np.int64), 1)[0],
         "metrics": {name: _compared(name, values, replicates) for name in METRICS},
         "reviews": [
             {"reviewed": percent / 100, "reviews": int(n - rows_kept(n, tenths)), "at_random": wrong}
             | _compared(f"found_{percent}", values, replicates)
             for percent, tenths in KEPT_TENTHS.items()
         ],
-        "labels": _labels(document, rows, judged),
-        "label_spread": {"value": spread, "shuffled_p95": shuffled},
     }
 
 

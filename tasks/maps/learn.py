@@ -23,6 +23,7 @@ from tasks.maps.document import (
 from tasks.maps.drift import reference
 from tasks.maps.evaluate import spread_and_shuffled
 from tasks.maps.labelled import check_enough, divide
+from tasks.maps.reliability_map import Scored
 from tasks.maps.verdict import OUT_OF_FOLD, of_candidates, of_recalibration
 from tasks.predictions.columns import listed
 from tasks.predictions.rows import PredictedRows
@@ -37,6 +38,8 @@ class Learned:
     """A map, and what else the rows said."""
 
     document: MapDocument
+    rows: PredictedRows  # that no fit behind what is said of them has seen
+    scored: Scored  # what the map's fits say of them
     accuracy: float  # of the decisions on all rows
     commonest: float  # share of the commonest true label
     agrees_less_than_chance: bool  # than decisions dealt at random would, of as many rows of each label
@@ -48,7 +51,7 @@ class Learned:
         `target` is how far at most the interval of the gain is to reach to either side, in nats.
         """
         choice, decided = self.document.choice, f"Of the decisions {100 * self.accuracy:.1f}% are correct."
-        lines = [f"{'Recommendation' if choice.asked == AUTO else 'Map'}: {choice.reason}."]
+        lines = [f"{'Recommended map' if choice.asked == AUTO else 'Map'}: {choice.reason}."]
         lines += _of_the_gain(self.document, target)
         judged = self.document.judged_out_of_fold
         if choice.asked == AUTO:
@@ -118,7 +121,7 @@ def learn_map(
     accuracy = float(np.average(rows.correct, weights=rows.weight))
     counts = (np.bincount(of, minlength=n_labels) for of in (rows.decision, rows.label))
     less = float(np.prod(list(counts), axis=0, dtype=np.float64).sum()) > len(rows) * int(rows.correct.sum())
-    return Learned(document, accuracy, float(shares.max()), less, unseen_labels)
+    return Learned(document, trial.rows, trial.scores(chosen), accuracy, float(shares.max()), less, unseen_labels)
 
 
 def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: MetricParams) -> HeldOut:
@@ -160,14 +163,11 @@ def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
     if chosen.variant == "confidence":
         return []
     interval = f"{-chosen.high:+.4f} to {-chosen.low:+.4f}"
-    sure = (
-        "clearly a gain" if chosen.high < 0 else "clearly a loss" if chosen.low > 0 else "which spans zero: not certain"
-    )
     half = (chosen.high - chosen.low) / 2
     beside = "the confidence" if document.input != "decision_only" else "one reliability for all"
     lines = [
-        f"It lowers the log loss by {-chosen.change:.4f} beside {beside} (95% interval {interval}, {sure}); "
-        f"{3 * rows:,} labelled rows more would halve that interval."
+        f"It lowers the log loss by {-chosen.change:.4f} beside {beside} (95% interval, made wider for the choice: "
+        f"{interval}); {3 * rows:,} labelled rows more would halve that interval."
     ]
     if target is not None:
         more = max(ceil(rows * (half / target) ** 2) - rows, 0)

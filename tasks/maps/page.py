@@ -44,7 +44,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
     """
     document, evaluation = judged.document, judged.evaluation()
     cuts = {target: judged.cuts(target_accuracy=target) for target in TARGETS}
-    numbers, source, advice = evaluation.to_dict(), document.source, _sentences(recommended)
+    numbers, source, verdict = evaluation.to_dict(), document.source, _sentences(evaluation)
     beware = [note for note in cuts[TARGETS[0]].notes if note not in judged.notes]
     of_groups = f" in {numbers['groups']:,} groups" if numbers["grouped"] else ""
     tables = [
@@ -55,11 +55,11 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
     return rendered(
         "map.html.jinja",
         name=source.file,
-        recommended=advice,
-        verdict=[sentence for sentence in _sentences(evaluation) if sentence not in advice],
+        recommended=[sentence for sentence in _sentences(recommended) if sentence not in verdict],
+        verdict=verdict,
         notes=evaluation.notes,
         command=f"python -m flows.rerank apply --map {shlex.quote(str(map_file))} --predictions new.parquet"
-        f" --out scored.parquet --coverage 0.7{_options(reading)}",
+        f" --out scored.parquet{_options(reading)}",
         map=map_file.name,
         figures=_figures(judged),
         tables=[table for table in tables if table.rows],
@@ -75,7 +75,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
     )
 
 
-CUTS = "Each is looked for by itself. The command above takes one with --cut, in place of --coverage."
+CUTS = "Each is looked for by itself. The command above takes one with --cut."
 LABELS = "How often each decision is right, and how often it is said to be, on the mean; of the true ones, how many."
 CANDIDATES = "Log loss of the probability of a correct decision, on rows that the fit had not seen."
 

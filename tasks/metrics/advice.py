@@ -1,19 +1,23 @@
 """What to do with the fixed decisions of a data set: an answer by intervals, and the numbers that stand beside it.
 
-The stage of one data set and the report of all give both by this code.
+The stage of one data set, the report of all, and the commands on one's own predictions give both by this code.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from tasks.metrics.intervals import BETTER, NOT_CERTAIN, WORSE, Sign, found_per_1000, sign_of, together
+from tasks.metrics.intervals import BETTER, NOT_CERTAIN, WORSE, found_per_1000, sign_of, together
 from tasks.metrics.registry import COMPARED, METRICS
 from tasks.protocol.results import AVERAGE
 
-USE, KEEP, MIXED, UNKNOWN = "Use the reliability", "Keep your confidence", "Mixed", "Too few test groups to tell"
+USE, MIXED, KEEP, UNKNOWN = "Use the reliability", "Mixed", "Keep your confidence", "Too little to tell"
+WORSENS = "Worse, so keep your confidence"
 RANKS = ("aupr_error", "aurc")
+FEW_GROUPS = 30  # resampled, fewer give intervals that are too short
+FEWEST_ERRORS = 10  # or right decisions
 KEPT_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
 HARDLY = 0.02  # of the test rows: a base predictor that gains no more over the commonest label has learnt little
 MEANS = {  # column -> variant and metric
@@ -27,17 +31,73 @@ MEANS = {  # column -> variant and metric
 }
 
 
-def answer(signs: Mapping[str, Sign]) -> str:
-    """Return what to do, by the `signs` of metrics: of the correctness NLL, and of the two that rank."""
-    if "nll_correct" not in signs:
-        return f"{UNKNOWN}."
-    predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS if metric in signs)
+class Change(NamedTuple):
+    """A metric by reliability less that by confidence; what is not known is None."""
+
+    value: float | None
+    low: float | None  # of the 95% interval
+    high: float | None
+    p: float | None  # of no change, corrected where other data sets are tested too
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do with the fixed decisions of a data set."""
+
+    answer: str  # USE, MIXED, WORSENS, KEEP or UNKNOWN
+    because: str
+    then: tuple[str, ...] = ()  # what else to do, in sentences
+
+    def __str__(self) -> str:
+        return f"{self.answer}: {self.because}."
+
+
+def advise(changes: Mapping[str, Change], *, rows: int, errors: int, groups: int) -> Advice:
+    """Return what to do, by the `changes` of the metrics of COMPARED: of the one that predicts and the two that rank.
+
+    Nothing is advised where there are fewer than 30 groups, or fewer than 10 wrong or 10 right decisions.
+
+    Args:
+        changes: of each metric of COMPARED.
+        rows: how many decisions there are.
+        errors: how many of them are wrong.
+        groups: how many groups of rows stand and fall together; as many as rows where each stands by itself.
+    """
+    signs = {
+        metric: sign_of(METRICS[metric].direction, change.low, change.high, change.p)
+        for metric, change in changes.items()
+    }
+    if few := _too_few(rows, errors, groups):
+        return Advice(UNKNOWN, few)
+    predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS)
     if predicts == ranks == BETTER:
-        return f"{USE}: it predicts and ranks better."
+        return Advice(USE, "it predicts and ranks better")
     if predicts == ranks == NOT_CERTAIN:
-        return f"{KEEP}: nothing is certain to change."
-    advice = KEEP if {predicts, ranks} <= {WORSE, NOT_CERTAIN} else MIXED
-    return f"{advice}: the reliability predicts {predicts} and ranks {ranks}."
+        return Advice(KEEP, "nothing is certain to change")
+    because = f"the reliability predicts {predicts} and ranks {ranks}"
+    if {predicts, ranks} <= {WORSE, NOT_CERTAIN}:
+        return Advice(WORSENS, because, ("Or fit the map again on rows like these.",))
+    by = {WORSE: "the confidence", BETTER: "the reliability", NOT_CERTAIN: "the reliability"}
+    review = by.get(ranks, "whichever is better at your own budget")
+    return Advice(
+        MIXED,
+        because,
+        (f"State {by[predicts]} as the probability of being right, and choose what to review by {review}.",),
+    )
+
+
+def rarer_of(rows: int, errors: int) -> tuple[int, str]:
+    """Return how many decisions are wrong, or right, whichever are fewer, and which of both they are."""
+    return min((errors, "wrong"), (rows - errors, "right"))
+
+
+def _too_few(rows: int, errors: int, groups: int) -> str:
+    """What there is too little of; empty if there is enough."""
+    rarer, which = rarer_of(rows, errors)
+    if groups < FEW_GROUPS:
+        units = "groups" if groups < rows else "rows"
+        return f"there are {groups} {units}, and a difference among fewer than {FEW_GROUPS} may be chance"
+    return "" if rarer >= FEWEST_ERRORS else f"{rarer} of {rows:,} decisions are {which}, and it takes {FEWEST_ERRORS}"
 
 
 def numbers(metrics: pl.DataFrame, intervals: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
@@ -45,8 +105,8 @@ def numbers(metrics: pl.DataFrame, intervals: pl.DataFrame, facts: Sequence[Mapp
 
     `found_per_1000_conf` and `found_per_1000_mrp` are the wrong decisions among 1,000 reviewed, where all are but the
     most reliable 70%; `_low` and `_high` bound their difference. `low` and `high` bound `nll_correct_delta`, both at
-    95%. `commonest_label` is the accuracy of always deciding the label that most test rows have. What is not known is
-    null.
+    95%. `commonest_label` is the accuracy of always deciding the label that most test rows have. `calibrators` and
+    `seeds` are what is meant over. What is not known is null.
 
     Args:
         metrics: long, as in metrics.parquet, of the calibrators that count.
@@ -54,8 +114,12 @@ def numbers(metrics: pl.DataFrame, intervals: pl.DataFrame, facts: Sequence[Mapp
         facts: the base.json of each data set.
     """
     means = {name: pl.col("value").filter(variant=of, metric=metric).mean() for name, (of, metric) in MEANS.items()}
-    cells = metrics.group_by("dataset", "source", "calibrator", maintain_order=True).agg(**means)
-    rows = cells.group_by("dataset", "source", maintain_order=True).agg(pl.col(*MEANS).fill_nan(None).mean())
+    cells = metrics.group_by("dataset", "source", "calibrator", maintain_order=True).agg(
+        **means, seeds=pl.col("seed").n_unique()
+    )
+    rows = cells.group_by("dataset", "source", maintain_order=True).agg(
+        pl.col(*MEANS).fill_nan(None).mean(), pl.col("seeds").max(), calibrators=pl.len()
+    )
     changes = intervals.filter(calibrator=AVERAGE, quantity="delta")
     for metric, prefix in (("nll_correct", ""), ("selacc_70", "kept_")):
         bounds = changes.filter(metric=metric).select("dataset", pl.col("value", "low", "high").name.prefix(prefix))
@@ -72,14 +136,30 @@ def numbers(metrics: pl.DataFrame, intervals: pl.DataFrame, facts: Sequence[Mapp
         *(number.alias(f"found_per_1000_{name}") for name, number in columns.items()),
         pl.col("label_spread_pp", "random_p95_pp") * 100,
         commonest_label=pl.col("dataset").replace_strict(shares, default=None, return_dtype=pl.Float64),
+        rows=n,
+        errors=errors.round().cast(pl.Int64),
         nll_correct_delta="value",
     ).fill_nan(None)
 
 
-def remarks(advice: str, row: Mapping[str, Any]) -> list[str]:
+def advice_on(row: Mapping[str, Any], averages: pl.DataFrame) -> Advice:
+    """Return what to do with a data set, from its row of `numbers` and the rows of its `averages` in intervals.parquet.
+
+    These are the changes of means over calibrators; their `p` may be corrected for the number of data sets.
+    """
+    sizes = {name: row[name] for name in ("rows", "errors")}
+    return advise(_changes(averages), **sizes, groups=averages["groups"][0])
+
+
+def _changes(averages: pl.DataFrame) -> dict[str, Change]:
+    columns = averages.filter(pl.col("metric").is_in(COMPARED)).select("metric", *Change._fields)
+    return {metric: Change(*change) for metric, *change in columns.fill_nan(None).iter_rows()}
+
+
+def remarks(advice: Advice | None, row: Mapping[str, Any]) -> list[str]:
     """Return what a row of `numbers` says against its data set, or against the `advice` on it."""
     both, said = (row["found_per_1000_conf"], row["found_per_1000_mrp"]), []
-    if advice.startswith(USE) and None not in both and abs(both[1] - both[0]) < 1:
+    if advice is not None and advice.answer == USE and None not in both and abs(both[1] - both[0]) < 1:
         said.append("Where 30% are reviewed, it finds no more errors.")
     accuracy, commonest = row["accuracy"], row["commonest_label"]
     if None not in (accuracy, commonest) and accuracy < commonest + HARDLY:
@@ -93,22 +173,40 @@ def remarks(advice: str, row: Mapping[str, Any]) -> list[str]:
 
 def in_words(row: Mapping[str, Any], intervals: pl.DataFrame) -> list[str]:
     """Return the verdict on one data set, the answer first, from its row of `numbers` and its `intervals`."""
-    changes = intervals.filter(pl.col("metric").is_in(COMPARED), calibrator=AVERAGE, quantity="delta").fill_nan(None)
-    looks = changes.drop_nulls("low").select("metric", "low", "high", "p").iter_rows()
-    said = [answer({metric: sign_of(METRICS[metric].direction, *look) for metric, *look in looks})]
-    said += remarks(said[0], row)
-    if None not in (row["found_per_1000_conf"], row["found_per_1000_mrp"]):
-        between = _between(row["found_per_1000_low"], row["found_per_1000_high"], "+.0f")
-        said.append(
-            f"1,000 reviews of the least reliable 30% find {row['found_per_1000_mrp']:.0f} errors, and "
-            f"{row['found_per_1000_conf']:.0f} where the confidence chooses{between}."
+    averages = intervals.filter(calibrator=AVERAGE, quantity="delta")
+    advice = advice_on(row, averages)
+    found = [row[f"found_per_1000_{name}"] for name in ("conf", "mrp", "low", "high")]
+    return [
+        str(advice),
+        *advice.then,
+        *remarks(advice, row),
+        *behind(found, _changes(averages)),
+        f"These are means over the calibrators that ran ({row['calibrators']}) and protocol seeds ({row['seeds']}); "
+        "the report of several data sets also corrects for their number.",
+    ]
+
+
+def behind(found: Sequence[float | None], changes: Mapping[str, Change]) -> Iterator[str]:
+    """Yield the numbers behind an advice, in sentences: the `changes`, and before them what reviews find.
+
+    `found` are the errors that 1,000 reviews of the least reliable 30% find, by confidence and by reliability, and the
+    ends of the 95% interval of their difference.
+    """
+    before, after, low, high = found
+    if before is not None and after is not None:
+        yield (
+            f"1,000 reviews of the least reliable 30% find {after:.0f} errors, and {before:.0f} where the confidence "
+            f"chooses, a change of {after - before:+.0f}{_between(low, high, '+.0f')}."
         )
-    if row["nll_correct_delta"] is not None:
-        change = f"the log loss of being right changes by {row['nll_correct_delta']:+.3f}"
-        said.append(f"As a probability, {change}{_between(row['low'], row['high'], '+.3f')}.")
-    return [*said, "The report of several data sets also corrects for their number."]
+    names = {metric: METRICS[metric].title for metric in changes} | {"nll_correct": "the log loss of being right"}
+    said = [
+        f"{names[metric]} by {change.value:+.4f}{_between(change.low, change.high, '+.4f')}"
+        for metric, change in changes.items()
+        if change.value is not None
+    ]
+    yield f"It changes {', '.join(said)}."
 
 
 def _between(low: float | None, high: float | None, how: str) -> str:
     known = low is not None and high is not None
-    return f" (95% interval of the change: {low:{how}} to {high:{how}})" if known else ""
+    return f" (95% interval {low:{how}} to {high:{how}})" if known else ""

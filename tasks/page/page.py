@@ -19,7 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from tasks.figures.figure import DARK, FONT, LIGHT, DrawnFigure
-from tasks.metrics.advice import KEEP, MIXED, UNKNOWN, USE
+from tasks.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
 from tasks.protocol.results import FAILED, display_name
 from tasks.protocol.store import base_folder
 from tasks.tables import TABLES
@@ -33,8 +33,9 @@ TEMPLATES = Environment(
 ANSWERS = {  # what a group of data sets is told, and in which words
     USE: "Rerank by the reliability on",
     MIXED: "It is mixed on",
+    WORSENS: "The reliability is worse, so keep your confidence on",
     KEEP: "Keep your confidence on",
-    UNKNOWN: "There are too few test groups to tell on",
+    UNKNOWN: "There is too little to tell on",
 }
 MOST_LISTED = 3  # data sets that are named where the same is said of all
 LIBRARIES = ("python", "torch", "polars", "prefect", "dvc", "great-expectations")

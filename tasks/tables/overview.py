@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from tasks.metrics.advice import MIXED, USE, answer, numbers, remarks
+from tasks.metrics.advice import MIXED, USE, advice_on, numbers, remarks
 from tasks.metrics.intervals import BETTER, WORSE, sign_of
 from tasks.metrics.registry import COMPARED, METRICS
 from tasks.protocol.results import AVERAGE, FAILED, display_name
@@ -38,8 +38,9 @@ SCHEMA = pl.Schema(
     dict.fromkeys((*HEADS, *OTHERS), NUMBER) | dict.fromkeys(("dataset", "advice", "remarks", "source"), TEXT)
 )
 COVERS = (
-    "The change is the mean over the calibrators that ran. The interval covers the drawing of test groups, given the "
-    "fits of the protocol seeds; it covers neither other training and validation rows nor other data sets."
+    "Advice and changes are of means over the calibrators and protocol seeds that ran. The interval covers the "
+    "drawing of test groups, given the fits of the seeds; it covers neither other training and validation rows nor "
+    "other data sets."
 )
 
 
@@ -60,27 +61,19 @@ def overview_table(runs: Runs) -> pl.DataFrame:
     spread stands beside the 95th percentile of shuffled labels, in percentage points.
     """
     rows = numbers(runs.rows(own=True), runs.intervals, runs.facts)
-    advice, as_well = _advice(runs)
+    averages = judged(runs).drop("p").rename({"delta": "value", "p_holm": "p"})
+    others = [paper.ablation_by_dataset(runs), ours.rivals_table(runs)]
+    words = []
     for row in rows.iter_rows(named=True):
-        as_well.setdefault(row["dataset"], []).extend(remarks(advice.get(row["dataset"], ""), row))
-    words = {"advice": advice, "remarks": {name: " ".join(sentences) for name, sentences in as_well.items()}}
-    of_set = pl.col("dataset")
-    rows = rows.with_columns(
-        of_set.replace_strict(of, default=None, return_dtype=TEXT).alias(name) for name, of in words.items()
-    )
-    return finished(rows.select(SCHEMA.names()), runs, own=True)
-
-
-def _advice(runs: Runs) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """What to do with each data set, by its intervals corrected over data sets, and what does as well."""
-    others, advice, as_well = [paper.ablation_by_dataset(runs), ours.rivals_table(runs)], {}, {}
-    for (dataset,), rows in judged(runs).group_by("dataset", maintain_order=True):
-        name = str(dataset)
-        advice[name] = answer(dict(rows.drop_nulls("low").select("metric", "sign").iter_rows()))
-        better = _better(runs.intervals.filter(dataset=dataset, quantity="beside_mrp"))
-        if advice[name].startswith((USE, MIXED)):
-            as_well[name] = list(_as_well(better, *(table.filter(dataset=dataset) for table in others)))
-    return advice, as_well
+        of_set, advice, said = {"dataset": row["dataset"]}, None, []
+        if len(changes := averages.filter(**of_set)):
+            advice = advice_on(row, changes)
+            better = _better(runs.intervals.filter(**of_set, quantity="beside_mrp"))
+            if advice.answer in (USE, MIXED):
+                said = list(_as_well(better, *(table.filter(**of_set) for table in others)))
+        words.append((advice and str(advice), " ".join(said + remarks(advice, row))))
+    advised = pl.DataFrame(words, schema={"advice": TEXT, "remarks": TEXT}, orient="row")
+    return finished(rows.hstack(advised).select(SCHEMA.names()), runs, own=True)
 
 
 def _better(changes: pl.DataFrame) -> bool:
