@@ -31,7 +31,7 @@ def report(missing: dict[str, str] | None = None, only: list[str] | None = None)
     if not there:
         raise BadInput("no data set has finished, so there is nothing to report; see the failures above")
     with alive():
-        advance = progress("report", len(TABLES) + len(there) + 3, "tables, figures and the page that are made")
+        advance = progress("report", len(TABLES) + len(there) + 1, "tables, figures and the page that are made")
 
         def each(names: Iterable[Any]) -> Iterator[Any]:
             for name in names:
@@ -41,8 +41,8 @@ def report(missing: dict[str, str] | None = None, only: list[str] | None = None)
         runs = gather(params, list(holes))
         tables = {name: write_table(name, runs, folder) for name in each(TABLES)}
         drawn = [draw(name, runs) for name in each(there)]
-        for write in each((write_figures, write_paper_figures)):
-            write(drawn, folder)
+        write_figures(drawn, folder)
+        write_paper_figures(drawn, folder)
         write_page(runs, tables, drawn, holes, folder)
         advance()
     if only:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from prefect import task
+from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.context import TaskRunContext
 from prefect.serializers import CompressedPickleSerializer
 
@@ -46,7 +47,7 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
 
 @task(
     task_run_name="calibrate/{calibrator}/{seed}",
-    cache_key_fn=fit_key,
+    cache_policy=CacheKeyFnPolicy(cache_key_fn=fit_key),
     persist_result=True,
     result_serializer=WITH_CHECKSUM,
 )

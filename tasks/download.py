@@ -38,7 +38,9 @@ def main(name: str) -> str | None:
             size = f"{entry.rows} rows, residual {entry.residual}, seed {entry.seed}"
             origin: dict[str, Any] | None = {"origin": f"simulated twin of {dataset.title}: {size}", "licence": None}
         elif entry.source == "files":
-            places = _own_files(Path(entry.path), dataset.files, aside)
+            own = Path(entry.path)
+            for source in [own / path for path in dataset.files] if own.is_dir() else [own]:
+                places[str(shutil.copyfile(source, aside / source.name))] = str(source)
             origin = {"origin": ", ".join(places.values())}
         else:
             origin = _from_hub(name, dataset, entry.revision, aside)
@@ -53,14 +55,6 @@ def main(name: str) -> str | None:
         return differs
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def _own_files(own: Path, wanted: tuple[str, ...], folder: Path) -> dict[str, str]:
-    """Copy one's own files into `folder`; returns the place of each by that of its copy."""
-    named = [own / path for path in wanted] if own.is_dir() else [own]
-    for source in named:
-        shutil.copyfile(source, folder / source.name)
-    return {str(folder / source.name): str(source) for source in named}
 
 
 def _read(dataset: base.Dataset, aside: Path, places: Mapping[str, str]) -> str | None:

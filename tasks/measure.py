@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from tasks.calibrators import fit_on_first
 from tasks.metrics.measured import Measurement, averaged, bounded, changed_metrics, measured
@@ -25,7 +24,7 @@ from tasks.protocol.store import Base, base_folder, read_base
 Varied = tuple[str, str, Measurement]  # calibrator, alternative, and what it measures
 
 
-@task(task_run_name="measure/{projected.seed}", cache_policy=NO_CACHE)
+@task(task_run_name="measure/{projected.seed}")
 def measure(
     projected: Projected,
     labels: np.ndarray,
@@ -45,7 +44,7 @@ def measure(
     return pl.DataFrame(values, schema=METRICS, orient="row")
 
 
-@task(cache_policy=NO_CACHE)
+@task
 def bootstrap_intervals(
     projected: list[Projected],
     measured: list[pl.DataFrame],
@@ -64,7 +63,7 @@ def bootstrap_intervals(
     return pl.DataFrame(bounded(projected, test, values, ran, params), infer_schema_length=None)
 
 
-@task(task_run_name="baselines/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
+@task(task_run_name="baselines/{parts.seed}", tags=["gpu"])
 def baselines(
     calibrated: list[Calibrated],
     both_parts: list[Calibrated],
@@ -142,7 +141,7 @@ def _remeasured(projected: Projected, batch: Batch, labels: np.ndarray, params: 
                     yield rows.calibrator, option, row
 
 
-@task(task_run_name="sensitivity/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
+@task(task_run_name="sensitivity/{parts.seed}", tags=["gpu"])
 def sensitivity(
     projected: Projected, calibrated: list[Calibrated], parts: ValidationRows, base: Base, params: Params, device: str
 ) -> pl.DataFrame:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from tasks.projection.batch import Batch, optimality
 from tasks.projection.curves import Curves, SharedCurve
@@ -16,7 +15,7 @@ from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
 from tasks.protocol.splits import ValidationRows
 
 
-@task(task_run_name="project/{parts.seed}", cache_policy=NO_CACHE, tags=["gpu"])
+@task(task_run_name="project/{parts.seed}", tags=["gpu"])
 def project(
     calibrated: list[Calibrated], parts: ValidationRows, test: FixedDecisions, params: Params, device: str
 ) -> Projected:

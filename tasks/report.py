@@ -7,7 +7,6 @@ from pathlib import Path
 import polars as pl
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
-from prefect.cache_policies import NO_CACHE
 
 from tasks.calibrators import DRAWN_IN_THE_PAPER
 from tasks.figures import drawn_for
@@ -27,7 +26,7 @@ SHOWN_ROWS = 200  # of a table in the Prefect UI
 Drawn = list[tuple[Results, list[DrawnFigure]]]  # the figures of each data set, and what they were drawn from
 
 
-@task(cache_policy=NO_CACHE)
+@task
 def gather(params: Params, missing: list[str]) -> Runs:
     """Return the results of all data sets, in their order; those in `missing` become marked holes."""
     datasets = [name for name in params.datasets if name not in missing]
@@ -40,7 +39,7 @@ def gather(params: Params, missing: list[str]) -> Runs:
     return Runs(**frames, facts=facts, missing=tuple(missing), calibrators=params.calibrators, calibrators_of=chosen)
 
 
-@task(task_run_name="{name}", cache_policy=NO_CACHE)
+@task(task_run_name="{name}")
 def write_table(name: str, runs: Runs, folder: Path = REPORT) -> pl.DataFrame:
     """Write one table as CSV (full precision), Markdown and LaTeX (rounded), and show it in the Prefect UI."""
     frame = TABLES[name](runs)
@@ -57,7 +56,7 @@ def write_table(name: str, runs: Runs, folder: Path = REPORT) -> pl.DataFrame:
     return frame
 
 
-@task(task_run_name="draw/{dataset}", cache_policy=NO_CACHE)
+@task(task_run_name="draw/{dataset}")
 def draw(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
     """Return the figures of one data set, and what they were drawn from."""
     folder, facts = store.runs_folder(dataset), next(fact for fact in runs.facts if fact["dataset"] == dataset)
@@ -75,7 +74,7 @@ def draw(dataset: str, runs: Runs) -> tuple[Results, list[DrawnFigure]]:
     return results, drawn_for("data set", results)
 
 
-@task(cache_policy=NO_CACHE)
+@task
 def write_figures(drawn: Drawn, folder: Path = REPORT) -> None:
     """Write the rows behind each figure, of all data sets together, as CSV, and what `dvc plots` shows them in."""
     every = [(results.shown, figure) for results, figures in drawn for figure in figures]
@@ -86,7 +85,7 @@ def write_figures(drawn: Drawn, folder: Path = REPORT) -> None:
     write_text(folder / "figures/dvc_plots.html", page.dvc_plots_page())
 
 
-@task(cache_policy=NO_CACHE)
+@task
 def write_paper_figures(drawn: Drawn, folder: Path = REPORT) -> None:
     """Write the paper's three figures from our data, each as SVG and PDF, and their captions."""
     figures = drawn_for("paper", [replace(results, drawn_under=DRAWN_IN_THE_PAPER) for results, _ in drawn])
@@ -97,7 +96,7 @@ def write_paper_figures(drawn: Drawn, folder: Path = REPORT) -> None:
         write_whole(place / f"{figure.key}.pdf", partial(Path.write_bytes, data=pdf(figure.spec)))
 
 
-@task(cache_policy=NO_CACHE)
+@task
 def write_page(
     runs: Runs, tables: dict[str, pl.DataFrame], drawn: Drawn, reasons: dict[str, str], folder: Path = REPORT
 ) -> None:

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from tasks.expectations import invariants, pairs
 from tasks.protocol.decisions import decide
@@ -12,7 +11,7 @@ from tasks.protocol.results import Calibrated, Projected
 from tasks.protocol.store import base_folder, read_base, read_parquet
 
 
-@task(task_run_name="check_inputs/{dataset}", cache_policy=NO_CACHE)
+@task(task_run_name="check_inputs/{dataset}")
 def check_inputs(dataset: str) -> dict[str, Any]:
     """Check the judged pairs that `dataset` was trained and is calibrated on, and return the gate's record.
 
@@ -29,7 +28,7 @@ def check_inputs(dataset: str) -> dict[str, Any]:
     )
 
 
-@task(task_run_name="check_invariants/{projected.seed}", cache_policy=NO_CACHE)
+@task(task_run_name="check_invariants/{projected.seed}")
 def check_invariants(projected: Projected, calibrated: list[Calibrated], dataset: str, ece_bins: int) -> Projected:
     """Let `projected` through if decisions, probabilities, accuracy and ECE are what they were without it.
 

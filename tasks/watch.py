@@ -5,26 +5,21 @@ from pathlib import Path
 
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
-from prefect.cache_policies import NO_CACHE
 
 from tasks.maps.drift import drift
 from tasks.maps.labelled import read_to_judge
 from tasks.maps.map_file import load_map
 from tasks.predictions.files import opened
-from tasks.protocol.errors import BadInput
+from tasks.protocol.errors import BadInput, RunFailed
 from tasks.protocol.params import WatchedMap
 
 
-class MapBroken(Exception):
-    """A reliability map no longer says how often decisions are correct; the message says where."""
-
-
-@task(task_run_name="watch/{name}", cache_policy=NO_CACHE)
+@task(task_run_name="watch/{name}")
 def watch(name: str, entry: WatchedMap) -> str:
     """Return in words, and show as an artifact, that the map `name` still holds.
 
     Raises:
-        MapBroken: it does not.
+        RunFailed: it no longer says how often decisions are correct; the message says where.
         BadInput: the rows are those that the map was made of.
     """
     document = load_map(Path(entry.map))
@@ -36,7 +31,7 @@ def watch(name: str, entry: WatchedMap) -> str:
     artifact = "\n".join([f"# {name}", "", *(f"- {line}" for line in lines)])
     create_markdown_artifact(key=f"map-{name.replace('_', '-')}", markdown=artifact, description=lines[0])
     if not verdict.holds:
-        raise MapBroken(f"{name}: {lines[0]}")
+        raise RunFailed(f"{name}: {lines[0]}")
     return lines[0]
 
 
@@ -47,7 +42,7 @@ def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
     for name, run in runs.items():
         try:
             print(f"{name}: {run.result()}")
-        except MapBroken as error:
+        except RunFailed as error:
             wrong.append(str(error))
         except (BadInput, OSError) as error:
             wrong.append(f"{name} could not be held against its rows: {error}")

@@ -7,7 +7,6 @@ import numpy as np
 import polars as pl
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
-from prefect.cache_policies import NO_CACHE
 from scipy.special import expit
 
 from tasks.calibrators import DRAWN_IN_THE_PAPER
@@ -99,7 +98,7 @@ def curves(projected: list[Projected], labels: tuple[str, ...]) -> list[dict[str
     return lattices
 
 
-@task(task_run_name="write/{base.name}", cache_policy=NO_CACHE)
+@task(task_run_name="write/{base.name}")
 def write_runs(
     base: Base, results: dict[str, list[Any]], params: Params, provenance: dict[str, Any], folder: Path
 ) -> pl.DataFrame:
@@ -129,7 +128,7 @@ def write_runs(
     return frames["metrics"]
 
 
-@task(task_run_name="show/{base.name}", cache_policy=NO_CACHE)
+@task(task_run_name="show/{base.name}")
 def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
     """Show a table of confidence beside MRP, mean over protocol seeds, and a link to the files in `folder`."""
     pair, key, shown = ["confidence", "mrp"], base.name.replace("_", "-"), display_name(base.name, base.source)
@@ -147,7 +146,7 @@ def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
     )
 
 
-@task(task_run_name="verdict/{base.name}", cache_policy=NO_CACHE)
+@task(task_run_name="verdict/{base.name}")
 def verdict(base: Base, calibrators: tuple[str, ...], folder: Path, place: Path | None) -> list[str]:
     """Return the verdict on the results in `folder` in words; its numbers go to `place`, if there is one."""
     metrics = read_parquet(folder / "metrics.parquet").filter(pl.col("calibrator").is_in(calibrators))
@@ -158,7 +157,7 @@ def verdict(base: Base, calibrators: tuple[str, ...], folder: Path, place: Path 
     return in_words(row, intervals)
 
 
-@task(task_run_name="show gates/{base.name}", cache_policy=NO_CACHE)
+@task(task_run_name="show gates/{base.name}")
 def show_gates(base: Base, gates: list[dict[str, Any]]) -> None:
     """Show what the records of `gates` name as violated: where, what was expected, what was found."""
     shown = display_name(base.name, base.source)

@@ -24,7 +24,8 @@ GROUP = "qid:"
 def read(folder: Path, chosen: FilesOptions) -> Judged:
     """The judged pairs of the files in `folder`, file after file, each in its own order.
 
-    Of svmlight files they have `features` in place of `text`, and are named `<file>:<line>`.
+    Of svmlight files they have `features` in place of `text`, and are named `<file>:<line>`. BadInput names the line
+    and what is wrong with it: no label, no group, a feature outside 1..width, given twice, or no finite float32.
     """
     if chosen.features is None:
         assert chosen.pairs is not None
@@ -32,19 +33,15 @@ def read(folder: Path, chosen: FilesOptions) -> Judged:
     frames = {}
     for split, name in chosen.features.parts:
         path = folder / PurePath(name).name
-        frames[path] = read_svmlight(path, chosen.features.width).with_columns(
+        frames[path] = _features(path, chosen.features.width).with_columns(
             pair=pl.format("{}:{}", pl.lit(path.name), ROW), split=pl.lit(split, dtype=pl.String)
         )
     columns = ("pair", "split", "group", "features", "label")
     return Judged(pl.concat(frame.select(columns) for frame in coded(frames, chosen.labels)))
 
 
-def read_svmlight(path: Path, width: int) -> pl.DataFrame:
-    """All lines of a file, plain or gzip: ROW (line number from 1), `label` and `group` as text, `features`.
-
-    `features` is pl.Array(pl.Float32, width). BadInput names the line and what is wrong with it: no label, no group,
-    a feature outside 1..width, given twice, or that is no finite number in float32.
-    """
+def _features(path: Path, width: int) -> pl.DataFrame:
+    """All lines of a file, plain or gzip: ROW (line number from 1), `label` and `group` as text, `features`."""
     with parsing(path, "a text file of svmlight lines", FETCH):
         lines = pl.read_lines(opened(path)).with_row_index(ROW, offset=1)
     lines = lines.with_columns(pl.col("line").str.replace(r"#.*$", "")).filter(pl.col("line").str.contains(r"\S"))

@@ -168,11 +168,8 @@ def batches() -> Any:
     logger.setLevel(logging.WARNING)  # this module sets its own level, and reports each temporary folder
     context = great_expectations.get_context(mode="ephemeral")
     context.variables.progress_bars = ProgressBarsConfig(globally=False)
-    return (
-        context.data_sources.add_pandas("memory")
-        .add_dataframe_asset("frame")
-        .add_batch_definition_whole_dataframe("all")
-    )
+    frames = context.data_sources.pandas_default.add_dataframe_asset("frame")
+    return frames.add_batch_definition_whole_dataframe("all")
 
 
 def _columns(configuration: Any) -> list[str]:

@@ -7,7 +7,7 @@ between two of its manifests.
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +34,6 @@ class HashedFile(BaseModel, frozen=True, extra="forbid"):
 
 
 Files = dict[str, HashedFile]  # path -> what it holds
-Entries = dict[str, str]
 
 
 class Manifest(BaseModel, frozen=True, extra="forbid"):
@@ -117,32 +116,24 @@ def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _short(text: str) -> str:
+def _shown(value: HashedFile | str) -> str:
+    text = value.sha256[:8] if isinstance(value, HashedFile) else value
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
 
 
-def _differences(before: Entries, after: Entries, shown: Callable[[str], str] = _short) -> list[str]:
-    pairs = {name: (before.get(name, "nothing"), after.get(name, "nothing")) for name in sorted(before | after)}
-    return [f"{name}: {shown(was)} → {shown(is_now)}" for name, (was, is_now) in pairs.items() if was != is_now]
-
-
-def _changed_files(*before_and_after: Files) -> list[str]:
-    before, after = ({path: file.sha256 for path, file in files.items()} for files in before_and_after)
-    return _differences(before, after, lambda digits: digits[:8])
-
-
-def _values(parameters: Mapping[str, Any]) -> dict[str, str]:
-    return {name: repr(value) for name, value in leaves(parameters)}
+def _read_and_run(manifest: Manifest) -> list[dict[str, Any]]:
+    values = {name: repr(value) for name, value in leaves(manifest.parameters)}
+    versions = {f"version of {name}": repr(number) for name, number in manifest.versions.items()}
+    return [values, manifest.inputs, manifest.code, {"command": manifest.command}, versions]
 
 
 def changes(before: Manifest, after: Manifest) -> list[str]:
     """What differs of all that a stage reads and runs: parameters, inputs, code, command, versions of libraries."""
     return [
-        *_differences(_values(before.parameters), _values(after.parameters)),
-        *_changed_files(before.inputs, after.inputs),
-        *_changed_files(before.code, after.code),
-        *_differences({"command": before.command}, {"command": after.command}),
-        *(f"version of {change}" for change in _differences(_values(before.versions), _values(after.versions))),
+        f"{name}: {_shown(was.get(name, 'nothing'))} → {_shown(is_now.get(name, 'nothing'))}"
+        for was, is_now in zip(_read_and_run(before), _read_and_run(after), strict=True)
+        for name in sorted(was | is_now)
+        if was.get(name) != is_now.get(name)
     ]
 
 

@@ -27,7 +27,14 @@ def mslr_web10k(
     """The tables of a twin, and its truth, `pair, probabilities`."""
     query = draw_queries(rows, (SIZES[0], min(SIZES[1], rows // 20)), generator)
     queries = int(query[-1]) + 1
-    features = draw_features(generator.normal(size=(queries, FACTORS)).astype(np.float32)[query], generator)
+    single, common = np.float32, generator.normal(size=(queries, FACTORS)).astype(np.float32)[query]
+    factors = np.sqrt(single(0.15)) * common
+    factors += np.sqrt(single(0.85)) * generator.standard_normal(common.shape, dtype=single)
+    features = np.sqrt(single(0.7)) * np.resize(factors.T, (FEATURES, rows)).T
+    features += np.sqrt(single(0.3)) * generator.standard_normal(features.shape, dtype=single)
+    features *= SPREAD.astype(single)
+    features += CENTRE.astype(single)
+    features[:, COUNT] = np.rint(features[:, COUNT])
     evidence = ((features - CENTRE) / SPREAD) @ generator.normal(size=(FEATURES, len(MIX)))
     evidence *= STRENGTH / evidence.std(axis=0)
     probabilities = solve_relevance(evidence, np.array(MIX), residual)(evidence)
@@ -49,16 +56,3 @@ def mslr_web10k(
         pairs = row.explode("probabilities", "place")
         truths.append(pairs.select(pl.format("{}:{}:{}", pl.lit(split), "row", "place").alias("pair"), "probabilities"))
     return tables, pl.concat(truths)
-
-
-def draw_features(common: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """What each row's query has in common `(n, FACTORS)` float32 to features `(n, FEATURES)` float32."""
-    shape, single = (len(common), FEATURES), np.float32
-    factors = np.sqrt(single(0.15)) * common
-    factors += np.sqrt(single(0.85)) * generator.standard_normal(common.shape, dtype=single)
-    features = np.sqrt(single(0.7)) * np.resize(factors.T, shape[::-1]).T
-    features += np.sqrt(single(0.3)) * generator.standard_normal(shape, dtype=single)
-    features *= SPREAD.astype(single)
-    features += CENTRE.astype(single)
-    features[:, COUNT] = np.rint(features[:, COUNT])
-    return features

@@ -43,24 +43,6 @@ class Shape(NamedTuple):
     layout: Layout
 
 
-class Language(NamedTuple):
-    """The phrases of a language."""
-
-    evidence: np.ndarray  # (SLOTS, CHOICES) str
-    stock: np.ndarray  # (TOPICS, STOCK) str
-    topics: np.ndarray  # (TOPICS,) str, one word each
-    names: np.ndarray  # (m,) str, one word each
-
-
-def make_language(tongue: str, texts: int, generator: np.random.Generator) -> Language:
-    """A language with the sound of `tongue` (a key of SYLLABLES) and names enough to tell so many texts apart."""
-    kinds = np.cumsum([PHRASE * SLOTS * CHOICES, WORDS, TOPICS])
-    drawn = draw_words(tongue, kinds[-1] + 2 * math.isqrt(texts) + 2, generator)
-    evidence, words, topics, names = np.split(drawn, kinds)
-    stock = joined(words[zipf(WORDS, (TOPICS, STOCK, PHRASE), generator)])
-    return Language(joined(evidence.reshape(SLOTS, CHOICES, PHRASE)), stock, topics, names)
-
-
 def draw_words(tongue: str, count: int, generator: np.random.Generator) -> np.ndarray:
     """So many different words of three syllables, `(count,)` str."""
     syllables = np.array(SYLLABLES[tongue].split(), dtype=object)
@@ -80,10 +62,10 @@ def zipf(count: int, shape: tuple[int, ...], generator: np.random.Generator) -> 
     return np.searchsorted(weight / weight[-1], generator.random(shape), side="right")
 
 
-def name_texts(count: int, language: Language) -> np.ndarray:
+def name_texts(count: int, names: np.ndarray) -> np.ndarray:
     """So many texts of two names, no two alike."""
     first, second = np.divmod(np.arange(count), base := math.isqrt(count) + 1)
-    return joined(np.column_stack([language.names[first], language.names[len(language.names) - base + second]]))
+    return joined(np.column_stack([names[first], names[len(names) - base + second]]))
 
 
 def made_up(shape: Shape, rows: int, residual: float, generator: np.random.Generator) -> tuple[Tables, pl.DataFrame]:
@@ -94,17 +76,20 @@ def made_up(shape: Shape, rows: int, residual: float, generator: np.random.Gener
     judgements = judge(rows, shape.mix, residual, generator)
     both = judgements.label if len(shape.mix) == 2 else None
     query = draw_queries(rows, shape.sizes(rows), generator, both)
-    language = make_language(shape.tongue, len(judgements.choice), generator)
+    kinds = np.cumsum([PHRASE * SLOTS * CHOICES, WORDS, TOPICS])  # and names enough to tell so many texts apart
+    drawn = draw_words(shape.tongue, kinds[-1] + 2 * math.isqrt(len(judgements.choice)) + 2, generator)
+    signs, words, topics, names = np.split(drawn, kinds)
+    stock = joined(words[zipf(WORDS, (TOPICS, STOCK, PHRASE), generator)])  # (TOPICS, STOCK)
     topic = generator.integers(TOPICS, size=int(query[-1]) + 1)
     about = topic[query[judgements.first]]
-    evidence = language.evidence[np.arange(SLOTS), judgements.choice]
-    stock = language.stock[about[:, None], zipf(STOCK, (len(about), 2), generator)]
+    evidence = joined(signs.reshape(SLOTS, CHOICES, PHRASE))[np.arange(SLOTS), judgements.choice]
+    said = stock[about[:, None], zipf(STOCK, (len(about), 2), generator)]
     candidates = {
-        "title": joined(np.column_stack([name_texts(len(about), language), evidence])),
-        "body": joined(np.column_stack([evidence, stock])),
-        "word": language.topics[about],
+        "title": joined(np.column_stack([name_texts(len(about), names), evidence])),
+        "body": joined(np.column_stack([evidence, said])),
+        "word": topics[about],
     }
-    queries = joined(np.column_stack([language.topics[topic], name_texts(len(topic), language)]))
+    queries = joined(np.column_stack([topics[topic], name_texts(len(topic), names)]))
     judged = pl.DataFrame(
         {
             **{name: texts[judgements.candidate] for name, texts in candidates.items()},

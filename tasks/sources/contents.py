@@ -31,10 +31,9 @@ def check_content(path: Path, advice: str) -> bytes:
     try:
         with path.open("rb") as handle:
             head = handle.read(HEAD)
-    except FileNotFoundError:
-        raise BadInput(f"{path} is missing; {advice}") from None
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}; {advice}") from None
+        what = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        raise BadInput(f"{path} {what}; {advice}") from None
     refuse_no_data(path, head, advice)
     return head
 
