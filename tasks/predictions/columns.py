@@ -153,7 +153,7 @@ def numbers(column: pl.Series, rows: FileRows, advice: str = "") -> np.ndarray:
     rows.refuse_missing(column)
     if column.dtype == pl.String:
         column = column.str.strip_chars()
-        if rows.text is not None and rows.text.decimal_comma:
+        if rows.text is not None and rows.text.separator != ",":  # then a comma may stand before the decimals
             thousands = column.str.contains(r"^[+-]?[1-9]\d{0,2},\d{3}$")
             if (column.str.contains(",", literal=True) == thousands).all():  # none says that commas are decimal
                 what = "whose comma may part thousands or decimals; save the numbers with decimal points alone"
