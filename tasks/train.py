@@ -15,8 +15,9 @@ from tasks.metrics.probability import accuracy
 from tasks.predictors import fit_predictor
 from tasks.protocol import store
 from tasks.protocol.decisions import FixedDecisions, decide
+from tasks.protocol.entries import DatasetParams
 from tasks.protocol.errors import BadInput
-from tasks.protocol.params import DatasetParams, Params, load_params
+from tasks.protocol.params import Params, load_params
 from tasks.protocol.splits import SPLITS, draw_splits
 from tasks.provenance.stage import as_stage
 from tasks.sources.hub import INDEX

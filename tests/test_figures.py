@@ -74,7 +74,7 @@ def test_a_chart_reads_columns_of_its_rows_has_colours_of_both_themes_and_says_w
         assert set(kinds) <= set(re.findall("datum.kind === '([^']+)'", text)), figure.key  # each has a layer
         assert set() < set(re.findall(r"var\(--([\w-]+)\)", text)) <= set(LIGHT)
         assert not re.search(r"#[0-9a-fA-F]{3,8}\b", text)
-        alone = json.dumps(written_out(figure.spec))
+        alone = written_out(figure.spec)
         assert "var(" not in alone
         assert set(re.findall(r"#[0-9a-f]{6}", alone)) <= set(LIGHT.values())
         assert (bool(figure.title), figure.caption[-1]) == (True, ".")

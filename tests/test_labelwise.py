@@ -34,10 +34,6 @@ def simulated(B: int, m: int, seed: int = 0, slope: float = 0.7, shift: float = 
     return confidence_logit * rng.uniform(1, 2, (B, 1)) ** (np.arange(B) > 0)[:, None], decision, correct
 
 
-def one_label(logits: list[float], correct: list[int]) -> Rows:
-    return np.array([logits], dtype=float), np.zeros(len(logits), dtype=int), np.array(correct, dtype=bool)
-
-
 @given(**sizes)
 @settings(deadline=None, max_examples=50, derandomize=True)
 def test_the_reliabilities_of_a_label_sum_to_its_right_rows(m, spread, seed):

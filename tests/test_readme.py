@@ -18,7 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 from flows import demo, rerank
 from tasks.datasets import dataset_named
-from tasks.protocol.params import DatasetParams
+from tasks.protocol.entries import DatasetParams
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("tasks/*/README.md")), ROOT / "tests/bench/README.md"]

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from tasks.datasets import alloprof_rerank, amazon_esci, esci_rerank_us, files, hub, logits, mslr_web10k, scidocs, wands
 from tasks.datasets.base import Dataset, Judged
 from tasks.datasets.own import FilesOptions, HubOptions, OwnOptions
+from tasks.protocol.entries import DatasetParams
 from tasks.protocol.errors import BadInput, mistakes
-from tasks.protocol.params import DatasetParams
 
 DATASETS: dict[str, Dataset] = {
     each.DATASET.name: each.DATASET

@@ -111,12 +111,12 @@ def hover(**formats: str) -> list[alt.Tooltip]:
 
 def svg(spec: dict[str, Any]) -> str:
     """Return the chart with its data, as SVG on a light ground."""
-    return str(vl_convert.vegalite_to_svg(json.dumps(written_out(spec))))
+    return str(vl_convert.vegalite_to_svg(written_out(spec)))
 
 
 def pdf(spec: dict[str, Any]) -> bytes:
     """Return the same as PDF, a point for each pixel; the same chart gives the same bytes."""
-    written = bytes(vl_convert.vegalite_to_pdf(json.dumps(written_out(spec))))
+    written = bytes(vl_convert.vegalite_to_pdf(written_out(spec)))
     return RESOURCES.sub(lambda part: part[1] + b"\n".join(sorted(part[2].split(b"\n"))) + part[3], written)
 
 
@@ -193,12 +193,9 @@ def colour(name: str) -> str:
     return f"var(--{name})"
 
 
-def written_out(spec: Mapping[str, Any], colours: Mapping[str, str] = LIGHT) -> dict[str, Any]:
-    """Return the same chart with colours in place of their names, for a file that no page surrounds."""
-    text = json.dumps(spec)
-    for name, value in colours.items():
-        text = text.replace(colour(name), value)
-    return dict(json.loads(text))
+def written_out(spec: Mapping[str, Any]) -> str:
+    """Return the same chart as JSON with light colours in place of their names, for a file that no page surrounds."""
+    return re.sub(r"var\(--(\w+)\)", lambda name: LIGHT[name[1]], json.dumps(spec))
 
 
 def theme(size: int = 12, *, for_print: bool = False) -> dict[str, Any]:

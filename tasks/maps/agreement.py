@@ -139,9 +139,7 @@ def _number(replicated: np.ndarray, units: int) -> dict[str, float | None]:
 
     Where no resample differs, as of rows that are all right, it is that of as many independent rows.
     """
-    value, replicates, where = float(replicated[0]), replicated[1:], UNKNOWN
-    if len(replicates) > 1 and units >= FEWEST_GROUPS:
-        where = interval(replicates)
+    value, where = float(replicated[0]), interval(replicated[1:]) if units >= FEWEST_GROUPS else UNKNOWN
     low, high = where.low, where.high
     if low == high and value in (0, 1):
         ends = interval_of_share(np.array([value * units]), np.array([units]))

@@ -97,11 +97,11 @@ def evaluate(document: MapDocument, judged: JudgedDecisions, params: MetricParam
     map of `document` says.
     """
     rows, scored = judged.rows, judged.scored
-    spread, shuffled = spread_and_shuffled(scored.confidence, rows.decision, rows.correct, params, SEED)
+    cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, params)
     return compared(judged, params) | {
         "accuracy": _shares(judged, np.zeros(len(judged), dtype=np.int64), 1)[0],
         "labels": _labels(document, rows, judged),
-        "label_spread": {"value": spread, "shuffled_p95": shuffled},
+        "label_spread": {"value": plain(cells.spread()), "shuffled_p95": plain(cells.null(SEED))},
     }
 
 
@@ -213,14 +213,6 @@ def _shares(judged: JudgedDecisions, cell: np.ndarray, cells: int) -> list[dict[
     low, high = (np.where(enough, np.clip((middle + side * half) / (1 + z2), 0, 1), np.nan) for side in (-1, 1))
     cells_of = zip(share, low, high, strict=True)
     return [dict(zip(("value", "low", "high"), map(plain, numbers), strict=True)) for numbers in cells_of]
-
-
-def spread_and_shuffled(
-    confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams, seed: int
-) -> tuple[float | None, float | None]:
-    """The label spread of rows `(n,)`, and the 95th percentile of it over shuffled labels; None where undefined."""
-    cells = LabelCells.of(confidence, decision, correct, params)
-    return plain(cells.spread()), plain(cells.null(seed))
 
 
 def plain(number: float) -> float | None:

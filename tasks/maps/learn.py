@@ -21,10 +21,11 @@ from tasks.maps.document import (
     Source,
 )
 from tasks.maps.drift import reference
-from tasks.maps.evaluate import spread_and_shuffled
+from tasks.maps.evaluate import plain
 from tasks.maps.labelled import check_enough, divide
 from tasks.maps.reliability_map import Scored
 from tasks.maps.verdict import OUT_OF_FOLD, of_candidates, of_recalibration
+from tasks.metrics.spread import LabelCells
 from tasks.predictions.columns import listed
 from tasks.predictions.rows import PredictedRows
 from tasks.predictions.signals import Signal
@@ -127,12 +128,12 @@ def learn_map(
 def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: MetricParams) -> HeldOut:
     """What was said of rows that the fits had not seen: what drift and thresholds start from."""
     rows, scored = trial.rows, trial.scores(chosen)
-    spread, shuffled = spread_and_shuffled(scored.confidence, rows.decision, rows.correct, params, seed)
+    cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, params)
     halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, n_labels)
     return HeldOut(
         rows=len(rows),
-        label_spread=spread,
-        label_spread_shuffled=shuffled,
+        label_spread=plain(cells.spread()),
+        label_spread_shuffled=plain(cells.null(seed)),
         quantiles=tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist()),
         halves=halves,
         cells=reference_cells,

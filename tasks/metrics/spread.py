@@ -47,8 +47,7 @@ class LabelCells:
         """The residuals summed over each cell, `(G, L)`."""
         ends, sums = np.cumsum(self.rows), np.zeros(self.rows.size)
         filled = self.rows.ravel() > 0
-        if filled.any():
-            sums[filled] = np.add.reduceat(self.residual, (ends - self.rows.ravel())[filled])
+        sums[filled] = np.add.reduceat(self.residual, (ends - self.rows.ravel())[filled])
         return sums.reshape(self.rows.shape)
 
     def spread(self) -> float:

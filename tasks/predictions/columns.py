@@ -95,16 +95,13 @@ def label_of(text: str, names: Sequence[str] | None) -> int | None:
     plain = [_plain(name) for name in names or ()]
     if _plain(text) in plain:
         return plain.index(_plain(text)) if plain.count(_plain(text)) == 1 else None
-    return None if are_numbers(names) else _integer(TRUTH.get(_plain(text), text.strip()))
+    number = "" if are_numbers(names) else TRUTH.get(_plain(text), text.strip())
+    return int(float(number)) if re.fullmatch(r"[0-9]{1,9}(\.0+)?", number) else None
 
 
 def _plain(name: str) -> str:
     """A name without spaces around it and in small letters; of a whole number without decimals."""
     return re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", name.strip().casefold())
-
-
-def _integer(text: str) -> int | None:
-    return int(float(text)) if re.fullmatch(r"[0-9]{1,9}(\.0+)?", text) else None
 
 
 def names_to_paste(frame: pl.DataFrame, columns: Sequence[str | None], n_labels: int) -> str:
@@ -153,7 +150,7 @@ def numbers(column: pl.Series, rows: FileRows, advice: str = "") -> np.ndarray:
     rows.refuse_missing(column)
     if column.dtype == pl.String:
         column = column.str.strip_chars()
-        if rows.text is not None and rows.text.decimal_comma:
+        if rows.text is not None and rows.text.separator != ",":  # then a comma may stand before the decimals
             thousands = column.str.contains(r"^[+-]?[1-9]\d{0,2},\d{3}$")
             if (column.str.contains(",", literal=True) == thousands).all():  # none says that commas are decimal
                 what = "whose comma may part thousands or decimals; save the numbers with decimal points alone"

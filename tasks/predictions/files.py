@@ -200,17 +200,14 @@ def numbered(pieces: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordB
 
 def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
     """Whole lines of a text file, a block at a time, and the number of the first one, from 1; no block is blank."""
-    line, rest = 1, b""
+    line = 1
     with path.open("rb") as handle:
         if handle.read(3) != BYTE_ORDER_MARK:
             handle.seek(0)
-        while read := handle.read(BLOCK):
-            block, newline, rest = (rest + read).rpartition(b"\n")
+        while block := handle.read(BLOCK) + handle.readline():
             if block.strip():
-                yield line, block + newline
-            line += block.count(b"\n") + len(newline)
-    if rest.strip():
-        yield line, rest
+                yield line, block
+            line += block.count(b"\n")
 
 
 def _refuse_keys_twice(path: Path, first: int, block: bytes) -> None:

@@ -9,8 +9,9 @@ import csv
 import gzip
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO
@@ -42,11 +43,6 @@ class SeparatedText:
         other = [sign for sign in SEPARATORS if sign in header[0]] if len(header) == 1 else []
         one_column = len(header) == 1 and not other
         return cls(path, other[0] if other else text.separator, text.encoding, one_column)
-
-    @property
-    def decimal_comma(self) -> bool:
-        """Whether a comma may stand before the decimals, since it parts no columns."""
-        return self.separator != ","
 
     @property
     def notes(self) -> list[str]:
@@ -97,12 +93,8 @@ def _encoding(path: Path) -> str:
             return "utf-16"
         for encoding in ("utf-8", "cp1252"):
             handle.seek(0)
-            decoder = codecs.getincrementaldecoder(encoding)()
-            try:
-                while block := handle.read(BLOCK):
-                    decoder.decode(block)
-                decoder.decode(b"", final=True)
-            except UnicodeDecodeError:
-                continue
-            return encoding
+            with suppress(UnicodeDecodeError):
+                for _ in codecs.iterdecode(iter(partial(handle.read, BLOCK), b""), encoding):
+                    pass
+                return encoding
     return "utf-8"

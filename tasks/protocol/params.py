@@ -6,26 +6,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
+from tasks.protocol.entries import DatasetParams, Section, Share
 from tasks.protocol.errors import BadInput, mistakes
 
 PARAMS_FILE = Path("params.yaml")
 Protocol = Literal["own", "paper"]  # under which a map of one's own predictions is fitted
 
 Count = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(gt=0, lt=1)]
-OWN_READERS = {"files": ("files",), "logits": ("files",), "hub": ("hub",)}  # of one's own sets, and their sources
 Key = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_]*$")]
 
 
-class _Frozen(BaseModel):
-    """A section of params.yaml: never changed after reading, and no name in it goes unnoticed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ProtocolParams(_Frozen):
+class ProtocolParams(Section):
     """Which validation rows each fit sees (paper, section 4.3, as its authors ran it)."""
 
     parts: tuple[Share, Share, Share]  # calibrator-fit, projection-fit, projection-selection
@@ -40,7 +33,7 @@ class ProtocolParams(_Frozen):
         return self
 
 
-class ProjectionParams(_Frozen):
+class ProjectionParams(Section):
     """The lattice, by default that of the paper (sections 3.4 and 4.3); params.yaml itself has to name each setting."""
 
     knots: Annotated[int, Field(ge=3)] = 8  # J, uniform on [0, 1]
@@ -50,7 +43,7 @@ class ProjectionParams(_Frozen):
     minimum_rows: Annotated[int, Field(ge=0)] = 0  # a label with fewer projection-fit rows takes the shared curve
 
 
-class MetricParams(_Frozen):
+class MetricParams(Section):
     """What the metrics leave open; the defaults are for whoever has no params.yaml, which itself has to name each."""
 
     ece_bins: Count = 15
@@ -66,13 +59,13 @@ class MetricParams(_Frozen):
 METRIC_DEFAULTS = MetricParams()
 
 
-class SimplexParams(_Frozen):
+class SimplexParams(Section):
     """What MRC leaves open: the power where the decision is not on top."""
 
     off_top_alpha: Annotated[float, Field(ge=0)]
 
 
-class RivalParams(_Frozen):
+class RivalParams(Section):
     """Class-wise calibrators beside MRP, and the numbers of calibrator-fit rows at which all are compared."""
 
     calibrators: tuple[str, ...]
@@ -84,7 +77,7 @@ class RivalParams(_Frozen):
         return tuple(steps[: bisect_left(steps, there) + 1])
 
 
-class Alternative(_Frozen):
+class Alternative(Section):
     """One choice made otherwise: names of these sections with other values, or logits of another base predictor."""
 
     protocol: Mapping[str, Any] = Field(default_factory=dict)
@@ -100,14 +93,14 @@ class Alternative(_Frozen):
         return self
 
 
-class SensitivityParams(_Frozen):
+class SensitivityParams(Section):
     """What is also run to see what a choice changes; none of it enters the paper's tables."""
 
     calibrators: tuple[str, ...]
     alternatives: Mapping[str, Alternative]
 
 
-class TrainParams(_Frozen):
+class TrainParams(Section):
     """The base predictors: those of the tables, and those that show what a choice of theirs is worth."""
 
     seed: int  # of the base predictor of one's own sets; the paper's have theirs
@@ -116,76 +109,20 @@ class TrainParams(_Frozen):
     alternatives: tuple[Literal["unweighted", "multinomial", "member_1", "member_2"], ...]
 
 
-class SplitParams(_Frozen):
-    """Shares of the rows (or groups) whose split the source leaves open; what is left over is train."""
-
-    by: Literal["row", "group"]
-    validation: Share | None = None
-    test: Share | None = None
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Splits to draw, with their shares; they sum to one."""
-        drawn = {name: share for name, share in (("validation", self.validation), ("test", self.test)) if share}
-        return {"train": 1 - sum(drawn.values()), **drawn}
-
-    @model_validator(mode="after")
-    def _at_most_all_rows_are_drawn(self) -> "SplitParams":
-        if self.shares["train"] < -1e-9:  # 0 is for a source that names its train rows
-            raise ValueError(f"validation and test sum to {1 - self.shares['train']:g}, more than all the rows")
-        return self
-
-
-class DatasetParams(_Frozen):
-    """One data set of a run: where it comes from, and, for one's own, how it is split, weighted and read."""
-
-    source: Literal["simulated", "hub", "files"]
-    path: str  # what on this machine the raw files are made from: the code of a twin or of a reader, or one's own files
-    reader: str | None = None  # of the paper's sets, by default that of the entry's name; `files`, `hub`, `logits`: own
-    rows: Annotated[int, Field(ge=100)] | None = None
-    residual: Annotated[float, Field(ge=0)] | None = None
-    seed: int = 0  # of the twin and of drawn splits
-    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None  # of the paper's sets: another commit
-    calibrators: tuple[str, ...] | None = None  # of this set, in place of those that all have
-    preset: Literal["paper"] | None = None  # as tasks/datasets declares the set of the paper
-    split: SplitParams | None = None
-    class_weight: Literal["none", "balanced"] = "none"
-    predictor: Literal["linear", "boosted"] = "linear"
-    settings: Mapping[str, Any] = Field(default_factory=dict)  # of the predictor
-    options: Mapping[str, Any] = Field(default_factory=dict)  # the reader's own
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "DatasetParams":
-        own = self.reader in OWN_READERS
-        if self.reader and not own and self.preset is None:
-            raise ValueError(f"no reader of your own is {self.reader!r}; there are {', '.join(OWN_READERS)}")
-        if own == (self.preset is not None):
-            raise ValueError("`preset: paper` is for the paper's sets, and they need it; readers of your own have none")
-        if self.preset and (self.split or self.options or self.class_weight != "none"):
-            raise ValueError("`preset: paper` says how the set is split, weighted and read")
-        if own and self.reader != "logits" and self.split is None:
-            raise ValueError("say how it is split: give `split`")
-        if self.source == "simulated" and (self.rows is None or self.residual is None):
-            raise ValueError("a simulated set needs `rows` and `residual`")
-        if self.source not in OWN_READERS.get(self.reader or "", ("simulated", "hub")):
-            raise ValueError(f"reader {self.reader!r} does not read the source `{self.source}`")
-        return self
-
-
-class DaskParams(_Frozen):
+class DaskParams(Section):
     """Whose workers the engine `dask` takes: those of a scheduler, or processes of the run's own."""
 
     address: Annotated[str, Field(pattern=r"^(tcp|tls)://[^/\s]+:[0-9]+$")] | None  # of a running scheduler
     workers: Count  # processes, where there is no address
 
 
-class ScheduleParams(_Frozen):
+class ScheduleParams(Section):
     """When `python -m flows.serve` runs what it serves; null is never by itself."""
 
     refresh: Annotated[str, Field(pattern=r"^\S+(\s+\S+){4}$")] | None  # cron: minute hour day month weekday
 
 
-class WatchedMap(_Frozen):
+class WatchedMap(Section):
     """A reliability map in use, and labelled rows that each refresh holds it against."""
 
     map: str
@@ -193,7 +130,7 @@ class WatchedMap(_Frozen):
     group: str | None = None
 
 
-class Params(_Frozen):
+class Params(Section):
     """The whole of params.yaml."""
 
     seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)]
@@ -215,18 +152,15 @@ class Params(_Frozen):
 
     @field_validator("projection", "metrics", mode="after")
     @classmethod
-    def _what_has_defaults_is_complete(cls, section: _Frozen) -> _Frozen:
-        missing = sorted(type(section).model_fields.keys() - section.model_fields_set)
-        if missing:
+    def _what_has_defaults_is_complete(cls, section: Section) -> Section:
+        if missing := sorted(type(section).model_fields.keys() - section.model_fields_set):
             raise ValueError(f"{', '.join(missing)} is missing")
         return section
 
     @model_validator(mode="after")
     def _consistent(self) -> "Params":
-        names = [*self.calibrators, *self.rivals.calibrators]
-        for what, given in (("calibrator", names), ("seed", self.seeds)):
-            twice = sorted({str(name) for name in given if list(given).count(name) > 1})
-            if twice:
+        for what, given in (("calibrator", self.calibrators + self.rivals.calibrators), ("seed", self.seeds)):
+            if twice := sorted({str(name) for name in given if given.count(name) > 1}):
                 raise ValueError(f"{what} {', '.join(twice)} is given more than once")
         for name in self.sensitivity.alternatives:
             self.with_alternative(name)
