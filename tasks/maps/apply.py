@@ -31,6 +31,7 @@ from tasks.predictions.signals import group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
 
 COVERAGE = "0.7"
+UNVERIFIED = "The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen."
 EVEN = 0.5  # below it another label may be likelier
 Progress = Callable[[str, int], None]
 DECIMAL = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)
@@ -51,38 +52,30 @@ class Applied:
     doubtful: int  # of them, those that are likelier wrong than correct
     leaning: dict[int, int]  # label that leans on the others, for want of rows at the fit -> rows that decide it
     uncut: dict[int, int]  # label without a cut of its own, where others have one -> rows that decide it
-    unverified: bool  # whether the predictions are parquet without the checksums that would show a flipped bit
     notes: tuple[str, ...] = ()  # on how the file was read
 
     def in_words(self, names: Sequence[str]) -> list[str]:
         """What is automatic, and which labels the map knows too little of."""
-        if self.lowest_automatic is None:
-            lines = [f"All {self.rows:,} rows go to review."]
-        else:
-            share = f"{self.automatic:,} of {self.rows:,} rows ({100 * self.automatic / self.rows:.1f}%)"
-            least = (
-                f"a reliability of {self.lowest_automatic:.4g} or more, {self.expected:.1%} of them correct by the map"
-            )
-            lines = [f"{share} are automatic: {least}. Review the rest."]
+        lines = [f"All {self.rows:,} rows go to review."]
+        if self.lowest_automatic is not None:
+            lines = [
+                f"{self.automatic:,} of {self.rows:,} rows ({self.automatic / self.rows:.1%}) are automatic: a "
+                f"reliability of {self.lowest_automatic:.4g} or more, {self.expected:.1%} of them correct by the map. "
+                "Review the rest."
+            ]
         if self.doubtful:
             other = f": the other label, of {' and '.join(names)}, is likelier" if len(names) == 2 else ""
             lines.append(
                 f"Beware: {self.doubtful:,} automatic decisions are less likely right than wrong{other}. "
                 "A cut of 0.5 or more sends them to review."
             )
-        for labels, why in (
-            (self.leaning, "No curve of their own, since the map was fitted on few rows of them or none"),
-            (
-                self.uncut,
-                "No cut of their own, so that all their rows go to review",
-            ),
-        ):
+        without = {
+            "No curve of their own, since the map was fitted on few rows of them or none": self.leaning,
+            "No cut of their own, so that all their rows go to review": self.uncut,
+        }
+        for why, labels in without.items():
             if rare := [f"{names[label]} ({rows:,} rows)" for label, rows in labels.items() if rows]:
                 lines.append(f"{why}: {listed(rare)}.")
-        if self.unverified:
-            lines.append(
-                "The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen."
-            )
         return [*self.notes, *lines]
 
 
@@ -171,6 +164,7 @@ def _applied(
             return pa.record_batch({name: values[key] for key, name in names.items()})
 
         write(added)
+    bare = isinstance(file, ParquetPredictions) and not file.has_checksums()
     return Applied(
         rows=ranking.n_rows,
         automatic=automatic,
@@ -179,8 +173,7 @@ def _applied(
         doubtful=doubtful,
         leaning={k: int(rows_by_label[k]) for k, kind in enumerate(document.projection.fallback) if kind != "none"},
         uncut={k: int(rows_by_label[k]) for k in np.flatnonzero(np.isinf(cuts)).tolist()},
-        unverified=isinstance(file, ParquetPredictions) and not file.has_checksums(),
-        notes=tuple(notes_on(file)),
+        notes=(*notes_on(file), *([UNVERIFIED] if bare else [])),
     )
 
 

@@ -109,17 +109,10 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         elif self.arrays == "auto":
             self.arrays_ = None
         labels = self.labels if self.classifier is None else self.classifier_.classes_
-        self.document_, self.recommendation_ = fit_map(
-            rows,
-            calibrator=self.calibrator,
-            variant=self.variant,
-            seed=int(self.seed),
-            group=_column(groups),
-            names=None if labels is None else tuple(_text(labels).tolist()),
-            signals=tuple(map(str, self.signals)),
-            hold_out=float(self.hold_out),
-            protocol=self.protocol,
-        )
+        asked: dict[str, Any] = {name: getattr(self, name) for name in ("calibrator", "variant", "protocol")}
+        asked |= {"seed": int(self.seed), "hold_out": float(self.hold_out), "signals": tuple(map(str, self.signals))}
+        names = None if labels is None else tuple(_text(labels).tolist())
+        self.document_, self.recommendation_ = fit_map(rows, group=_column(groups), names=names, **asked)
         self.classes_ = np.arange(self.document_.n_labels) if labels is None else np.asarray(labels)
         return self
 
@@ -218,32 +211,30 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     @property
     def _document(self) -> MapDocument:
         check_is_fitted(self, "document_")
-        document: MapDocument = self.document_
-        return document
+        return self.document_
 
     def _check_settings(self) -> None:
-        if self.labels is not None:
-            names = _text(self.labels).tolist()
-            if np.ndim(names) != 1 or not 2 <= len({*names}) == len(names) or not all(map(str.isprintable, names)):
-                raise BadInput(f"labels is {names!r}; give a list of two names or more, each once")
-        if np.ndim(self.signals) != 1 or not all(isinstance(name, str) for name in self.signals):
-            raise BadInput(f"signals is {self.signals!r}; give a list of the names of columns")
-        if not isinstance(self.hold_out, Real) or not 0 <= self.hold_out <= 0.9:
-            raise BadInput(f"hold_out is {self.hold_out!r}; give a share in [0, 0.9]")
-        if not isinstance(self.seed, Integral) or self.seed < 0:
-            raise BadInput(f"seed is {self.seed!r}; give a whole number, 0 or more")
+        names = ["0", "1"] if self.labels is None else _text(self.labels).tolist()
+        distinct = np.ndim(names) == 1 and 2 <= len({*names}) == len(names) and all(map(str.isprintable, names))
+        are_names = np.ndim(self.signals) == 1 and all(isinstance(name, str) for name in self.signals)
+        for name, sound, due in (
+            ("labels", distinct, "a list of two names or more, each once"),
+            ("signals", are_names, "a list of the names of columns"),
+            ("hold_out", isinstance(self.hold_out, Real) and 0 <= self.hold_out <= 0.9, "a share in [0, 0.9]"),
+            ("seed", isinstance(self.seed, Integral) and self.seed >= 0, "a whole number, 0 or more"),
+            ("protocol", self.protocol in ("own", "paper"), "one of own, paper"),
+            ("arrays", self.arrays in ARRAYS, f"one of {', '.join(ARRAYS)}"),
+        ):
+            if not sound:
+                raise BadInput(f"{name} is {getattr(self, name)!r}; give {due}")
         if self.classifier is not None and not hasattr(self.classifier, "predict_proba"):
             model = type(self.classifier).__name__
             raise BadInput(f"the classifier, {model}, has no predict_proba; wrap it in CalibratedClassifierCV")
-        for name, given, known in (("protocol", self.protocol, ("own", "paper")), ("arrays", self.arrays, ARRAYS)):
-            if given not in known:
-                raise BadInput(f"{name} is {given!r}; give one of {', '.join(known)}")
 
     def _predicted(self, X: Any) -> Any:
         return X if self.classifier is None else self.classifier_.predict_proba(X)
 
     def _unlabelled(self, X: Any) -> FramePredictions:
-        check_is_fitted(self, "document_")
         return FramePredictions(frame_of(self._predicted(X), self.arrays_), sha256="")  # nobody asks who they are
 
     def _scored(self, X: Any) -> pl.DataFrame:

@@ -13,6 +13,7 @@ from scipy.special import logit
 from tasks.figures.curves import reliability_by_label
 from tasks.figures.figure import DrawnFigure, Results
 from tasks.figures.ranking import errors_found, risk_coverage
+from tasks.maps.agreement import share_in_words
 from tasks.maps.answers import Answer, Judged, Recommendation
 from tasks.page.page import rendered
 from tasks.predictions.reading import AS_NAMED, Reading
@@ -168,5 +169,4 @@ def _percent(share: float | None) -> str:
 
 
 def _share(number: Numbers) -> str:
-    between = "" if number["low"] is None else f" ({100 * number['low']:.1f} to {100 * number['high']:.1f}%)"
-    return _percent(number["value"]) + between
+    return "" if number["value"] is None else share_in_words(number)

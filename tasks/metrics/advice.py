@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from tasks.metrics.intervals import BETTER, NOT_CERTAIN, WORSE, found_per_1000, sign_of, together
+from tasks.metrics.intervals import BETTER, NOT_CERTAIN, WORSE, behind_number, found_per_1000, sign_of, together
 from tasks.metrics.registry import COMPARED, METRICS
 from tasks.protocol.results import AVERAGE
 
@@ -196,17 +196,12 @@ def behind(found: Sequence[float | None], changes: Mapping[str, Change]) -> Iter
     if before is not None and after is not None:
         yield (
             f"1,000 reviews of the least reliable 30% find {after:.0f} errors, and {before:.0f} where the confidence "
-            f"chooses, a change of {after - before:+.0f}{_between(low, high, '+.0f')}."
+            f"chooses, a change of {after - before:+.0f}{behind_number(low, high, '+.0f')}."
         )
     names = {metric: METRICS[metric].title for metric in changes} | {"nll_correct": "the log loss of being right"}
     said = [
-        f"{names[metric]} by {change.value:+.4f}{_between(change.low, change.high, '+.4f')}"
+        f"{names[metric]} by {change.value:+.4f}{behind_number(change.low, change.high, '+.4f')}"
         for metric, change in changes.items()
         if change.value is not None
     ]
     yield f"It changes {', '.join(said)}."
-
-
-def _between(low: float | None, high: float | None, how: str) -> str:
-    known = low is not None and high is not None
-    return f" (95% interval {low:{how}} to {high:{how}})" if known else ""
