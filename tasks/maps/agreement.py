@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from tasks.maps.apply import Progress, scored_file
 from tasks.maps.document import MapDocument
 from tasks.maps.evaluate import JudgedDecisions, plain
+from tasks.maps.scoring import Progress, scored_file
 from tasks.metrics.intervals import UNKNOWN, behind_number, interval, interval_of_share
 from tasks.metrics.resampling import FEWEST_GROUPS
 from tasks.predictions.files import Predictions, notes_on

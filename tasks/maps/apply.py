@@ -4,7 +4,7 @@ The file is read twice, a piece at a time: once for the reliability of each row,
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, inf
@@ -18,27 +18,19 @@ from scipy.special import expit
 
 from tasks.maps.cuts import cuts_by_label
 from tasks.maps.document import MapDocument
-from tasks.maps.labelled import grouped_by
-from tasks.maps.ranking import IN_MEMORY, SCORES, ranked
-from tasks.maps.reliability_map import FittedMap
+from tasks.maps.ranking import IN_MEMORY, ranked
+from tasks.maps.scoring import Progress, layout_of, scores_of, unwatched
 from tasks.predictions.columns import are_numbers, listed
-from tasks.predictions.files import ParquetPredictions, Predictions, notes_on, numbered, opened, rows_of
+from tasks.predictions.files import ParquetPredictions, Predictions, notes_on, opened
 from tasks.predictions.frames import FramePredictions, as_frame
-from tasks.predictions.output import Added, check_output, in_order, write_beside
-from tasks.predictions.reading import AS_NAMED, Layout, Reading, find_layout
-from tasks.predictions.rows import checked_rows
-from tasks.predictions.signals import group_signals, read_signals, relevance
+from tasks.predictions.output import Added, check_output, write_beside
+from tasks.predictions.reading import AS_NAMED, Layout, Reading
 from tasks.protocol.errors import BadInput
 
 COVERAGE = "0.7"
 UNVERIFIED = "The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen."
 EVEN = 0.5  # below it another label may be likelier
-Progress = Callable[[str, int], None]
 DECIMAL = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)
-
-
-def unwatched(_stage: str, _rows: int) -> None:
-    """Nobody asked how far it is."""
 
 
 @dataclass(frozen=True)
@@ -134,11 +126,11 @@ def _applied(
     write: Callable[[Added], None],
 ) -> Applied:
     """Let `write` ask for what is added to the rows of a file, in their order."""
-    layout = _layout(document, file)
+    layout = layout_of(document, file)
     names = _added_names(document, file, layout)
     automatic, lowest, rows_by_label = 0, inf, np.zeros(document.n_labels, dtype=np.int64)
     expected, doubtful = 0.0, 0
-    with ranked(_scores(document, file, layout, progress), beside, in_memory=in_memory) as ranking:
+    with ranked(scores_of(document, file, layout, progress), beside, in_memory=in_memory) as ranking:
         last_reviewed = ranking.n_rows - floor(share * ranking.n_rows)
 
         def added(first: int, count: int) -> pa.RecordBatch:
@@ -221,54 +213,6 @@ def _added_names(document: MapDocument, file: Predictions, layout: Layout) -> di
             "(was this file scored before? then take the file that it was made from)"
         )
     return names
-
-
-def scored_file(document: MapDocument, file: Predictions, progress: Progress) -> tuple[Layout, pl.DataFrame]:
-    """How a file of predictions is read, and what the map says of its rows, with the columns of SCORES.
-
-    Raises:
-        BadInput: a column or row that cannot be read.
-    """
-    layout = _layout(document, file)
-    return layout, pl.concat([pl.DataFrame(schema=SCORES), *_scores(document, file, layout, progress)])
-
-
-def _layout(document: MapDocument, file: Predictions) -> Layout:
-    asked = {"labelled": False, "group": grouped_by(document), "reads": document.input}
-    return find_layout(file.schema.names, str(file.path), reading=file.reading, **asked)  # type: ignore[arg-type]
-
-
-def _scores(document: MapDocument, file: Predictions, layout: Layout, progress: Progress) -> Iterator[pl.DataFrame]:
-    """What the map says of the rows, piece by piece, with the columns of SCORES."""
-    reliability_map, computed = FittedMap.of(document), _of_groups(document, file, layout)
-    also = [signal.name for signal in document.signals if signal.name in file.schema.names]
-
-    def score(piece: tuple[int, pa.RecordBatch]) -> pl.DataFrame:
-        first, batch = piece
-        frame, names, at = as_frame(batch, file.path), document.label_names, rows_of(file, first)
-        rows = checked_rows(frame, layout, at, names=names, n_labels=document.n_labels)
-        here = {name: values[first : first + len(rows)] for name, values in computed.items()}
-        signals = read_signals(document.signals, frame, rows, document.n_labels, at, computed=here)[1]
-        scored = reliability_map(rows.with_signals(signals))
-        return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
-
-    for scores in in_order(score, numbered(file.batches(list(dict.fromkeys([*layout.read, *also])))), threads=2):
-        progress("scored", len(scores))
-        yield scores
-
-
-def _of_groups(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, np.ndarray]:
-    """The signals that are computed from whole groups, of all rows of the file; empty where the map reads none."""
-    if grouped_by(document) is None:
-        return {}
-    scores, groups = [], []
-    for first, batch in numbered(file.batches(layout.read)):
-        frame, facts = as_frame(batch, file.path), {"names": document.label_names, "n_labels": document.n_labels}
-        rows = checked_rows(frame, layout, rows_of(file, first), **facts)  # type: ignore[arg-type]
-        assert rows.group is not None
-        scores.append(relevance(rows, document.n_labels))
-        groups.append(rows.group)
-    return group_signals(np.concatenate(groups), np.concatenate(scores)) if groups else {}
 
 
 def _arrow(values: np.ndarray | Sequence[str]) -> pa.Array:

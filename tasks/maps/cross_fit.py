@@ -10,7 +10,7 @@ from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import fit_spline_of_confidence
 from tasks.maps.constant import fit_constant
 from tasks.maps.document import Calibrator, Variant
-from tasks.maps.labelled import Division, paper_parts
+from tasks.maps.labelled import Division
 from tasks.maps.reliability_map import FittedMap, Scored, calibrated_logit, scored_in_parts
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.predictions.rows import PredictedRows
@@ -18,7 +18,9 @@ from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.variants import project_batch
 from tasks.projection.whole_vector import MOST_LABELS
+from tasks.protocol.errors import BadInput
 from tasks.protocol.params import Params, ProjectionParams, ProtocolParams
+from tasks.protocol.splits import validation_parts
 
 CONSTANT = "constant"  # the calibrator of decisions without a confidence
 
@@ -103,7 +105,7 @@ def as_in_the_paper(
     protocol: ProtocolParams,
 ) -> Trial:
     """Fit everything on the parts of the paper's protocol, and read it on projection-selection rows."""
-    everything, calibrator_fit, projection_fit, selection = paper_parts(rows, seed, protocol)
+    everything, calibrator_fit, projection_fit, selection = _paper_parts(rows, seed, protocol)
     settings = params.projection.model_copy(update={"minimum_rows": 0})  # each label on its own rows
     behind = everything if calibrator == "ts" else calibrator_fit
     fitted = fit_calibrator(calibrator, behind, seed=seed)
@@ -112,6 +114,14 @@ def as_in_the_paper(
     fit = Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
     fold, smallest = np.zeros(len(selection), dtype=np.int64), params.metrics.smallest_reliability
     return Trial(fit, (fit,), selection, fold, len(behind), projection_fit.decision, smallest)
+
+
+def _paper_parts(rows: PredictedRows, seed: int, protocol: ProtocolParams) -> tuple[PredictedRows, ...]:
+    """What the paper's protocol fits a temperature on, the other calibrators, the variants, and what chooses."""
+    parts = [rows.take(part) for part in validation_parts(len(rows), seed, protocol, rows.group)]
+    if not all(map(len, parts)):
+        raise BadInput("there are fewer than three groups, which cannot be cut in three parts; leave the groups away")
+    return rows if protocol.temperature_rows == "validation" else parts[0], *parts
 
 
 def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:

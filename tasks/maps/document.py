@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tasks.calibrators import CALIBRATORS
-from tasks.calibrators.identity import Identity
 from tasks.calibrators.matrix import Matrix
 from tasks.maps.constant import Constant
 from tasks.predictions.signals import Signal
@@ -211,15 +210,6 @@ class MapDocument(Part):
         """The candidates, and matrix scaling beside the map, on the rows of the fit; ready for JSON."""
         recalibrated = self.others and self.others.recalibrated and self.others.recalibrated.model_dump()
         return {"candidates": self.choice.model_dump()["candidates"], "recalibrated": recalibrated}
-
-    @property
-    def described(self) -> str:
-        """What it is and what it was fitted on, for the last line of a report."""
-        without = isinstance(self.calibrator.fitted, Identity)
-        fitted = "(which fits nothing and so takes no rows)" if without else f"on {self.calibrator.rows:,} rows"
-        projected = f"{self.projection.name} on {self.projection.rows:,}"
-        judged = f"judged on {self.held_out.rows:,}" + (f" in {len(self.folds)} folds" if self.folds else "")
-        return f"{self.calibrator.name} {fitted}, {projected}, {judged}, of {self.source.rows:,} in {self.source.file}"
 
     @model_validator(mode="after")
     def _sound(self) -> "MapDocument":

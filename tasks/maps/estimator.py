@@ -15,9 +15,10 @@ from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
 from sklearn.utils.validation import check_is_fitted
 
 from tasks.maps.answers import Cuts, Evaluation, Judged, fit_map
-from tasks.maps.apply import apply_to_frame, scored_file, unwatched
+from tasks.maps.apply import apply_to_frame
 from tasks.maps.document import MapDocument
 from tasks.maps.map_file import load_map, save_map
+from tasks.maps.scoring import scored_file, unwatched
 from tasks.maps.sql import sql_expression
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.predictions.frames import FramePredictions, Holds, alone, beside, column_of, frame_of, is_frame, with_column

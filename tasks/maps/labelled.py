@@ -16,13 +16,13 @@ import polars as pl
 from tasks.calibrators.identity import Identity
 from tasks.maps.document import Fingerprint, MapDocument
 from tasks.maps.reliability_map import FittedMap, Scored, scored_in_parts
+from tasks.maps.scoring import grouped_by
 from tasks.predictions.columns import FileRows, labels_in, unlabelled
 from tasks.predictions.files import Predictions, columns_of, notes_on, rows_of
 from tasks.predictions.reading import Layout, find_layout
 from tasks.predictions.rows import PredictedRows, checked_rows, questions
 from tasks.predictions.signals import COMPUTED, Signal, group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
-from tasks.protocol.params import ProtocolParams
 from tasks.protocol.splits import rows_by_group, rows_of_units, validation_parts
 from tasks.provenance.hashing import sha256_of_arrays, sha256_of_file
 
@@ -203,11 +203,6 @@ def sha256_of(predictions: Predictions) -> str:
     return getattr(predictions, "sha256", None) or sha256_of_file(predictions.path)
 
 
-def grouped_by(document: MapDocument) -> str | None:
-    """The column of groups, where a map reads a signal that is computed from whole groups."""
-    return document.source.group if any(signal.name in COMPUTED for signal in document.signals) else None
-
-
 def division_of(document: MapDocument, rows: PredictedRows) -> Division:
     """How all `rows` that a map was made of were dealt, with their groups of then."""
     source, cap = document.source, document.projection.rows
@@ -219,14 +214,6 @@ def out_of_fold(document: MapDocument, rows: PredictedRows, division: Division) 
     """What the fits of a map say of rows they have not seen: of each fold its own, of what is kept aside the map."""
     maps = [*(FittedMap(fold.calibrator, fold.projection) for fold in document.folds), FittedMap.of(document)]
     return scored_in_parts(rows, zip(maps, (*division.folds, division.kept_aside), strict=True))
-
-
-def paper_parts(rows: PredictedRows, seed: int, protocol: ProtocolParams) -> tuple[PredictedRows, ...]:
-    """What the paper's protocol fits a temperature on, the other calibrators, the variants, and what chooses."""
-    parts = [rows.take(part) for part in validation_parts(len(rows), seed, protocol, rows.group)]
-    if not all(map(len, parts)):
-        raise BadInput("there are fewer than three groups, which cannot be cut in three parts; leave the groups away")
-    return rows if protocol.temperature_rows == "validation" else parts[0], *parts
 
 
 def _unseen_in_the_paper(document: MapDocument, rows: PredictedRows) -> np.ndarray:

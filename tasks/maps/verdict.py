@@ -3,7 +3,7 @@
 from typing import Any
 
 from tasks.maps.document import MapDocument
-from tasks.metrics.advice import KEEP, UNKNOWN, USE, Advice, Change, advise, behind, rarer_of
+from tasks.metrics.advice import KEEP, UNKNOWN, USE, Advice, Change, advise, behind, rarer_of, too_few
 from tasks.metrics.intervals import BETTER, sign_of
 from tasks.metrics.registry import COMPARED, METRICS
 from tasks.predictions.columns import listed
@@ -33,8 +33,11 @@ def advice_of(evaluation: dict[str, Any], document: MapDocument) -> Advice:
     """What to do, by what `compared` found of the map of `document`."""
     if document.projection.fitted.kind == "confidence":
         return Advice(KEEP, "the map keeps it by choice")
-    sizes = {name: evaluation[name] for name in ("rows", "errors", "groups")}
-    return advise(_changes(evaluation), **sizes)
+    return advise(_changes(evaluation), **_sizes(evaluation))
+
+
+def _sizes(evaluation: dict[str, Any]) -> dict[str, int]:
+    return {name: evaluation[name] for name in ("rows", "errors", "groups")}
 
 
 def _changes(evaluation: dict[str, Any]) -> dict[str, Change]:
@@ -45,7 +48,7 @@ def _changes(evaluation: dict[str, Any]) -> dict[str, Change]:
 def of_others(evaluation: dict[str, Any], document: MapDocument, where: str) -> list[str]:
     """What the other candidates of the fit, and recalibrating, do on rows that are enough to say so."""
     candidates, known = evaluation["candidates"], {each.variant for each in document.choice.candidates}
-    if advice_of(evaluation, document).answer == UNKNOWN:
+    if too_few(**_sizes(evaluation)):
         return []
     lines = of_recalibration(evaluation["recalibrated"], document)
     if not known - {"confidence", document.projection.name}:

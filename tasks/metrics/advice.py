@@ -63,12 +63,9 @@ def advise(changes: Mapping[str, Change], *, rows: int, errors: int, groups: int
         errors: how many of them are wrong.
         groups: how many groups of rows stand and fall together; as many as rows where each stands by itself.
     """
-    signs = {
-        metric: sign_of(METRICS[metric].direction, change.low, change.high, change.p)
-        for metric, change in changes.items()
-    }
-    if few := _too_few(rows, errors, groups):
+    if few := too_few(rows, errors, groups):
         return Advice(UNKNOWN, few)
+    signs = {key: sign_of(METRICS[key].direction, low, high, p) for key, (_, low, high, p) in changes.items()}
     predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS)
     if predicts == ranks == BETTER:
         return Advice(USE, "it predicts and ranks better")
@@ -79,11 +76,8 @@ def advise(changes: Mapping[str, Change], *, rows: int, errors: int, groups: int
         return Advice(WORSENS, because, ("Or fit the map again on rows like these.",))
     by = {WORSE: "the confidence", BETTER: "the reliability", NOT_CERTAIN: "the reliability"}
     review = by.get(ranks, "whichever is better at your own budget")
-    return Advice(
-        MIXED,
-        because,
-        (f"State {by[predicts]} as the probability of being right, and choose what to review by {review}.",),
-    )
+    then = f"State {by[predicts]} as the probability of being right, and choose what to review by {review}."
+    return Advice(MIXED, because, (then,))
 
 
 def rarer_of(rows: int, errors: int) -> tuple[int, str]:
@@ -91,8 +85,8 @@ def rarer_of(rows: int, errors: int) -> tuple[int, str]:
     return min((errors, "wrong"), (rows - errors, "right"))
 
 
-def _too_few(rows: int, errors: int, groups: int) -> str:
-    """What there is too little of; empty if there is enough."""
+def too_few(rows: int, errors: int, groups: int) -> str:
+    """Return what there is too little of to advise anything, arguments as in `advise`; empty if there is enough."""
     rarer, which = rarer_of(rows, errors)
     if groups < FEW_GROUPS:
         units = "groups" if groups < rows else "rows"

@@ -69,7 +69,7 @@ def overview_table(runs: Runs) -> pl.DataFrame:
         if len(changes := averages.filter(**of_set)):
             advice = advice_on(row, changes)
             ends = runs.intervals.filter(**of_set, quantity="beside_mrp").select("low", "high").iter_rows()
-            better = any(sign_of(METRICS["nll_correct"].direction, *bounds, 0) == BETTER for bounds in ends)
+            better = any(sign_of(METRICS["nll_correct"].direction, low, high, 0) == BETTER for low, high in ends)
             if advice.answer in (USE, MIXED):
                 said = list(_as_well(better, *(table.filter(**of_set) for table in others)))
         words.append((advice and str(advice), " ".join(said + remarks(advice, row))))
