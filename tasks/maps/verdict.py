@@ -3,9 +3,9 @@
 from typing import Any
 
 from tasks.maps.document import MapDocument
-from tasks.metrics.advice import KEEP, UNKNOWN, USE, Advice, Change, advise, behind, rarer_of, too_few
+from tasks.metrics.advice import KEEP, UNKNOWN, USE, Advice, advise, behind, rarer_of, too_few
 from tasks.metrics.intervals import BETTER, sign_of
-from tasks.metrics.registry import COMPARED, METRICS
+from tasks.metrics.registry import METRICS
 from tasks.predictions.columns import listed
 
 FEW_FIT_ROWS = 200  # behind a label's curve; with fewer it is hardly better than the shared one
@@ -26,23 +26,18 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
             why.append(f"1,000 reviews of the least sure 30% find {found[0]:.0f} errors; {by_chance}.")
         return [str(advice), *why, *rests]
     reasons = [] if advice.answer in (USE, UNKNOWN) else _reasons(evaluation, document)
-    return [str(advice), *advice.then, *behind(found, _changes(evaluation)), *reasons, *rests]
+    return [str(advice), *advice.then, *behind(found, evaluation["metrics"]), *reasons, *rests]
 
 
 def advice_of(evaluation: dict[str, Any], document: MapDocument) -> Advice:
     """What to do, by what `compared` found of the map of `document`."""
     if document.projection.fitted.kind == "confidence":
         return Advice(KEEP, "the map keeps it by choice")
-    return advise(_changes(evaluation), **_sizes(evaluation))
+    return advise(evaluation["metrics"], **_sizes(evaluation))
 
 
 def _sizes(evaluation: dict[str, Any]) -> dict[str, int]:
     return {name: evaluation[name] for name in ("rows", "errors", "groups")}
-
-
-def _changes(evaluation: dict[str, Any]) -> dict[str, Change]:
-    compared = ((metric, evaluation["metrics"][metric]) for metric in COMPARED)
-    return {metric: Change(*(of[name] for name in ("change", "low", "high", "p"))) for metric, of in compared}
 
 
 def of_others(evaluation: dict[str, Any], document: MapDocument, where: str) -> list[str]:

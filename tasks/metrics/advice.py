@@ -5,7 +5,7 @@ The stage of one data set, the report of all, and the commands on one's own pred
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -31,13 +31,7 @@ MEANS = {  # column -> variant and metric
 }
 
 
-class Change(NamedTuple):
-    """A metric by reliability less that by confidence; what is not known is None."""
-
-    value: float | None
-    low: float | None  # of the 95% interval
-    high: float | None
-    p: float | None  # of no change, corrected where other data sets are tested too
+Changes = Mapping[str, Mapping[str, float | None]]  # by metric: `change`, `low`, `high` and `p`; None is not known
 
 
 @dataclass(frozen=True)
@@ -52,20 +46,22 @@ class Advice:
         return f"{self.answer}: {self.because}."
 
 
-def advise(changes: Mapping[str, Change], *, rows: int, errors: int, groups: int) -> Advice:
+def advise(changes: Changes, *, rows: int, errors: int, groups: int) -> Advice:
     """Return what to do, by the `changes` of the metrics of COMPARED: of the one that predicts and the two that rank.
 
     Nothing is advised where there are fewer than 30 groups, or fewer than 10 wrong or 10 right decisions.
 
     Args:
-        changes: of each metric of COMPARED.
+        changes: of each metric of COMPARED, by reliability less by confidence: the ends of its 95% interval and the
+            p-value of no change, corrected where other data sets are tested too.
         rows: how many decisions there are.
         errors: how many of them are wrong.
         groups: how many groups of rows stand and fall together; as many as rows where each stands by itself.
     """
     if few := too_few(rows, errors, groups):
         return Advice(UNKNOWN, few)
-    signs = {key: sign_of(METRICS[key].direction, low, high, p) for key, (_, low, high, p) in changes.items()}
+    ends = {key: (changes[key][name] for name in ("low", "high", "p")) for key in COMPARED}
+    signs = {key: sign_of(METRICS[key].direction, *of) for key, of in ends.items()}
     predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS)
     if predicts == ranks == BETTER:
         return Advice(USE, "it predicts and ranks better")
@@ -145,9 +141,9 @@ def advice_on(row: Mapping[str, Any], averages: pl.DataFrame) -> Advice:
     return advise(_changes(averages), **sizes, groups=averages["groups"][0])
 
 
-def _changes(averages: pl.DataFrame) -> dict[str, Change]:
-    columns = averages.filter(pl.col("metric").is_in(COMPARED)).select("metric", *Change._fields)
-    return {metric: Change(*change) for metric, *change in columns.fill_nan(None).iter_rows()}
+def _changes(averages: pl.DataFrame) -> Changes:
+    rows = averages.select(pl.exclude("value"), change="value").fill_nan(None).iter_rows(named=True)
+    return {row["metric"]: row for row in rows}
 
 
 def remarks(advice: Advice | None, row: Mapping[str, Any]) -> list[str]:
@@ -180,7 +176,7 @@ def in_words(row: Mapping[str, Any], intervals: pl.DataFrame) -> list[str]:
     ]
 
 
-def behind(found: Sequence[float | None], changes: Mapping[str, Change]) -> Iterator[str]:
+def behind(found: Sequence[float | None], changes: Changes) -> Iterator[str]:
     """Yield the numbers behind an advice, in sentences: the `changes`, and before them what reviews find.
 
     `found` are the errors that 1,000 reviews of the least reliable 30% find, by confidence and by reliability, and the
@@ -192,10 +188,9 @@ def behind(found: Sequence[float | None], changes: Mapping[str, Change]) -> Iter
             f"1,000 reviews of the least reliable 30% find {after:.0f} errors, and {before:.0f} where the confidence "
             f"chooses, a change of {after - before:+.0f}{behind_number(low, high, '+.0f')}."
         )
-    names = {metric: METRICS[metric].title for metric in changes} | {"nll_correct": "the log loss of being right"}
+    names = {metric: METRICS[metric].title for metric in COMPARED} | {"nll_correct": "the log loss of being right"}
+    known = {names[metric]: changes[metric] for metric in COMPARED if changes[metric]["change"] is not None}
     said = [
-        f"{names[metric]} by {change.value:+.4f}{behind_number(change.low, change.high, '+.4f')}"
-        for metric, change in changes.items()
-        if change.value is not None
+        f"{name} by {of['change']:+.4f}{behind_number(of['low'], of['high'], '+.4f')}" for name, of in known.items()
     ]
     yield f"It changes {', '.join(said)}."
