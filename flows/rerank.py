@@ -15,7 +15,7 @@ from tasks.calibrators import CALIBRATORS
 from tasks.maps.answers import AllRows, Judged, fit_map
 from tasks.maps.apply import apply_map
 from tasks.maps.label import label_next
-from tasks.maps.map_file import load_map, save_map
+from tasks.maps.map_file import described, load_map, save_map
 from tasks.predictions.files import opened
 from tasks.predictions.reading import AS_NAMED, Reading, listed_names
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE
@@ -81,7 +81,7 @@ def fit(
     asked |= {"protocol": protocol, "target": target}
     document, recommended = _fitted(opened(predictions, reading), labels, signals, **asked)
     save_map(document, out)
-    return say([*recommended.notes, *recommended.lines, f"{out}: {document.described}."])
+    return say([*recommended.notes, *recommended.lines, f"{out}: {described(document)}."])
 
 
 @app.command()
@@ -111,7 +111,7 @@ def report(
     text = page(Judged.read(document, file), recommended, map_file, reading)
     save_map(document, map_file)
     write_text(out, text)
-    return say([*recommended.notes, *recommended.lines, f"{map_file}: {document.described}.", f"{out}: the page."])
+    return say([*recommended.notes, *recommended.lines, f"{map_file}: {described(document)}.", f"{out}: the page."])
 
 
 @app.command()

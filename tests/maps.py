@@ -24,6 +24,7 @@ from tasks.projection.whole_vector import WholeVector
 from tasks.protocol.params import Params, ProtocolParams, load_params
 
 PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
+RULES = PARAMS.metrics.model_copy(update={"resamples": 200})  # few, for a test
 KNOTS = np.linspace(0, 1, 8)
 NAMES = ("irrelevant", "partial", "exact")
 SOURCE = Source(

@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from scipy.stats import binomtest, norm
 
 from tasks.metrics import resampling
-from tasks.metrics.intervals import Estimate, Sign, holm, interval, interval_of_share, sign_of, together, two_sided_p
+from tasks.metrics.intervals import Estimate, Sign, holm, interval, interval_of_share, sign_of, two_sided_p
 from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, View, of_reliability
 from tasks.metrics.reliability import errors_retained, order_by_risk, ranking_metrics, tie_groups
 from tasks.metrics.resampling import Resamples, resample
@@ -209,13 +209,6 @@ def test_holm_is_the_closed_test_of_bonferroni(p_values):
 def test_a_claim_takes_an_interval_and_a_corrected_p(low, high, p, sign):
     assert sign_of(1, low, high, p) == sign
     assert sign_of(-1, low, high, p) == {BETTER: WORSE, WORSE: BETTER}.get(sign, sign)
-
-
-def test_signs_together_claim_what_none_of_them_denies():
-    assert together([]) == together([NOT_CERTAIN]) == NOT_CERTAIN
-    assert together([NOT_CERTAIN, BETTER]) == BETTER
-    assert together([WORSE, NOT_CERTAIN]) == WORSE
-    assert together([WORSE, BETTER, NOT_CERTAIN]) == BOTH
 
 
 def test_a_comparison_is_paired():

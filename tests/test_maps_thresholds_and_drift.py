@@ -23,7 +23,7 @@ from tasks.maps.reliability_map import Scored
 from tasks.maps.thresholds import cut_at_coverage, find_cuts, grid, independent_rows
 from tasks.predictions.rows import PredictedRows
 from tasks.protocol.errors import BadInput
-from tests.maps import NAMES, document, held_out
+from tests.maps import NAMES, RULES, document, held_out
 
 DRAWS, PAIRS = 400, 300
 SHARE, WORST = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.3, 0.5])  # rows, and wrong ones at rank 0, of each label
@@ -251,14 +251,14 @@ def test_the_cut_of_least_cost_is_where_a_review_costs_as_much_as_the_errors(err
     reliability, decision, right = levelled(0, 900)
     rows = PredictedRows(None, reliability, decision, np.where(right, decision, decision + 1), None)
     said = Scored(reliability, logit(reliability))
-    expected, found = expected_costs(JudgedDecisions.of(rows, said, 200), error, review)
+    expected, found = expected_costs(JudgedDecisions.of(rows, said, RULES), error, review)
     cost = np.where(said.reliability >= cut, error * ~right, review).mean()
     assert (found.cut, expected["cost"]["value"]) == (cut, pytest.approx(cost))
     assert in_words(expected, found)[0].startswith("Use" if found.automatic else "Review all: none of 900 labelled")
     for numbers, value in zip(expected["beside"].values(), (review, error * (~right).mean(), cost), strict=True):
         beside = [numbers[name]["value"] for name in ("cost", "change")]
         assert beside == pytest.approx([value, cost - value])
-    wrong = expected_costs(JudgedDecisions.of(replace(rows, label=decision + 1), said, 200), 5, 1)
+    wrong = expected_costs(JudgedDecisions.of(replace(rows, label=decision + 1), said, RULES), 5, 1)
     assert "Beware: reviewing all is clearly cheaper" in in_words(*wrong)[1]
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from tasks.maps.apply import Progress, scored_file
 from tasks.maps.document import MapDocument
 from tasks.maps.evaluate import JudgedDecisions, plain
-from tasks.metrics.intervals import UNKNOWN, interval, interval_of_share
+from tasks.maps.scoring import Progress, scored_file
+from tasks.metrics.intervals import UNKNOWN, behind_number, interval, interval_of_share
 from tasks.metrics.resampling import FEWEST_GROUPS
 from tasks.predictions.files import Predictions, notes_on
 from tasks.protocol.errors import BadInput
@@ -106,14 +106,14 @@ def in_words(agreed: dict[str, Any], labelled: int) -> list[str]:
     """The accuracy where it is of more rows than the `labelled` ones, kappa, and the labels."""
     lines = []
     if agreed["rows"] > labelled:
-        lines.append(f"Of all {agreed['rows']:,} rows {_shown(agreed['accuracy'])} are decided correctly.")
+        lines.append(f"Of all {agreed['rows']:,} rows {share_in_words(agreed['accuracy'])} are decided correctly.")
     kappa = agreed["kappa"]
     if kappa["value"] is not None:
-        between = "" if kappa["low"] is None else f" (95% interval {kappa['low']:.2f} to {kappa['high']:.2f})"
-        lines.append(f"Cohen's kappa, the agreement with true labels beyond chance: {kappa['value']:.2f}{between}.")
+        number = f"{kappa['value']:.2f}{behind_number(kappa['low'], kappa['high'], '.2f')}"
+        lines.append(f"Cohen's kappa, the agreement with true labels beyond chance: {number}.")
     shown = agreed["labels"][:SHOWN]
     for each in shown:
-        precision, recall = (_shown(each[name]) for name in ("precision", "recall"))
+        precision, recall = (share_in_words(each[name]) for name in ("precision", "recall"))
         lines.append(f"  {each['name']}: {precision} of its decisions are correct; {recall} of its rows are found.")
     left = len(agreed["labels"]) - len(shown)
     return [*lines, f"  and {left} more labels"] if left else lines
@@ -147,7 +147,8 @@ def _number(replicated: np.ndarray, units: int) -> dict[str, float | None]:
     return {"value": plain(value), "low": plain(low), "high": plain(high)}
 
 
-def _shown(number: dict[str, float | None]) -> str:
+def share_in_words(number: dict[str, float | None]) -> str:
+    """A share in percent, with its interval."""
     if number["value"] is None:
         return "no telling which share"
     between = "" if number["low"] is None else f" ({100 * number['low']:.1f} to {100 * number['high']:.1f}%)"  # type: ignore[operator]

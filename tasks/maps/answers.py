@@ -131,8 +131,7 @@ def fit_map(
         signals=known,
     )
     document = learned.document
-    judged = JudgedDecisions.of(learned.rows, learned.scored, params.metrics.resamples)
-    evaluation = compared(judged, params.metrics)
+    evaluation = compared(JudgedDecisions.of(learned.rows, learned.scored, params.metrics))
     advice = advice_of(evaluation, document)
     lines = [str(advice), *advice.then, *limits(evaluation, document), *learned.in_words(target)]
     numbers = {
@@ -163,26 +162,26 @@ class Judged:
         """
         return cls(document, *read_to_judge(document, file, group=group))
 
+    def _decisions(self) -> JudgedDecisions:
+        return JudgedDecisions.of(self.rows, self.scored, load_params(SETTINGS).metrics)
+
     def evaluation(self, everything: AllRows | None = None) -> Evaluation:
         """The reliability beside the confidence: a verdict, agreement with true labels, drift.
 
         `everything` are the rows that these were drawn from. BadInput where there are none of these.
         """
-        document, rows, scored, metrics = self.document, self.rows, self.scored, load_params(SETTINGS).metrics
-        judged = JudgedDecisions.of(rows, scored, metrics.resamples)
-        evaluation = evaluate(document, judged, metrics)
-        if self.seen == "out_of_fold":
-            evaluation |= document.judged_out_of_fold
-        else:
-            evaluation |= others_judged(document, judged, metrics.smallest_reliability)
+        document, rows, scored, judged = self.document, self.rows, self.scored, self._decisions()
+        seen = self.seen == "out_of_fold"
+        evaluation = evaluate(document, judged)
+        evaluation |= document.judged_out_of_fold if seen else others_judged(document, judged)
         agreed = agreement(document, judged, everything)
-        drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if self.seen == "out_of_fold" else "on these rows"
+        drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if seen else "on these rows"
         if self.seen == "new":
             drifted = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
             lines = drifted.in_words(document.shown_names)
         lines += [*of_others(evaluation, document, where), *in_words(agreed, len(rows))]
         numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
-        numbers["advice"] = advice_of(evaluation, document).answer
+        numbers |= {"advice": advice_of(evaluation, document).answer}
         lines = [*verdict(evaluation, document), *lines]
         return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
 
@@ -206,8 +205,7 @@ class Judged:
             raise BadInput("give a target accuracy, a coverage, or the costs of an error and of a review")
         identity = {"map_fingerprint": self.document.fingerprint}
         if costs != (None, None):
-            resamples = load_params(SETTINGS).metrics.resamples
-            expected, cut = expected_costs(JudgedDecisions.of(self.rows, self.scored, resamples), *costs)
+            expected, cut = expected_costs(self._decisions(), *costs)
             return Cuts(tuple(costs_in_words(expected, cut)), tuple(self.notes), identity | expected)
         kept, why = independent_rows(self.rows, self.document.source.seed)
         judged = self.scored.reliability[kept], self.rows.decision[kept], self.rows.correct[kept]

@@ -4,7 +4,7 @@ The file is read twice, a piece at a time: once for the reliability of each row,
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, inf
@@ -18,26 +18,19 @@ from scipy.special import expit
 
 from tasks.maps.cuts import cuts_by_label
 from tasks.maps.document import MapDocument
-from tasks.maps.labelled import grouped_by
-from tasks.maps.ranking import IN_MEMORY, SCORES, ranked
-from tasks.maps.reliability_map import FittedMap
+from tasks.maps.ranking import IN_MEMORY, ranked
+from tasks.maps.scoring import Progress, layout_of, scores_of, unwatched
 from tasks.predictions.columns import are_numbers, listed
-from tasks.predictions.files import ParquetPredictions, Predictions, notes_on, numbered, opened, rows_of
+from tasks.predictions.files import ParquetPredictions, Predictions, notes_on, opened
 from tasks.predictions.frames import FramePredictions, as_frame
-from tasks.predictions.output import Added, check_output, in_order, write_beside
-from tasks.predictions.reading import AS_NAMED, Layout, Reading, find_layout
-from tasks.predictions.rows import checked_rows
-from tasks.predictions.signals import group_signals, read_signals, relevance
+from tasks.predictions.output import Added, check_output, write_beside
+from tasks.predictions.reading import AS_NAMED, Layout, Reading
 from tasks.protocol.errors import BadInput
 
 COVERAGE = "0.7"
+UNVERIFIED = "The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen."
 EVEN = 0.5  # below it another label may be likelier
-Progress = Callable[[str, int], None]
 DECIMAL = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)
-
-
-def unwatched(_stage: str, _rows: int) -> None:
-    """Nobody asked how far it is."""
 
 
 @dataclass(frozen=True)
@@ -51,38 +44,30 @@ class Applied:
     doubtful: int  # of them, those that are likelier wrong than correct
     leaning: dict[int, int]  # label that leans on the others, for want of rows at the fit -> rows that decide it
     uncut: dict[int, int]  # label without a cut of its own, where others have one -> rows that decide it
-    unverified: bool  # whether the predictions are parquet without the checksums that would show a flipped bit
     notes: tuple[str, ...] = ()  # on how the file was read
 
     def in_words(self, names: Sequence[str]) -> list[str]:
         """What is automatic, and which labels the map knows too little of."""
-        if self.lowest_automatic is None:
-            lines = [f"All {self.rows:,} rows go to review."]
-        else:
-            share = f"{self.automatic:,} of {self.rows:,} rows ({100 * self.automatic / self.rows:.1f}%)"
-            least = (
-                f"a reliability of {self.lowest_automatic:.4g} or more, {self.expected:.1%} of them correct by the map"
-            )
-            lines = [f"{share} are automatic: {least}. Review the rest."]
+        lines = [f"All {self.rows:,} rows go to review."]
+        if self.lowest_automatic is not None:
+            lines = [
+                f"{self.automatic:,} of {self.rows:,} rows ({self.automatic / self.rows:.1%}) are automatic: a "
+                f"reliability of {self.lowest_automatic:.4g} or more, {self.expected:.1%} of them correct by the map. "
+                "Review the rest."
+            ]
         if self.doubtful:
             other = f": the other label, of {' and '.join(names)}, is likelier" if len(names) == 2 else ""
             lines.append(
                 f"Beware: {self.doubtful:,} automatic decisions are less likely right than wrong{other}. "
                 "A cut of 0.5 or more sends them to review."
             )
-        for labels, why in (
-            (self.leaning, "No curve of their own, since the map was fitted on few rows of them or none"),
-            (
-                self.uncut,
-                "No cut of their own, so that all their rows go to review",
-            ),
-        ):
+        without = {
+            "No curve of their own, since the map was fitted on few rows of them or none": self.leaning,
+            "No cut of their own, so that all their rows go to review": self.uncut,
+        }
+        for why, labels in without.items():
             if rare := [f"{names[label]} ({rows:,} rows)" for label, rows in labels.items() if rows]:
                 lines.append(f"{why}: {listed(rare)}.")
-        if self.unverified:
-            lines.append(
-                "The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen."
-            )
         return [*self.notes, *lines]
 
 
@@ -141,11 +126,11 @@ def _applied(
     write: Callable[[Added], None],
 ) -> Applied:
     """Let `write` ask for what is added to the rows of a file, in their order."""
-    layout = _layout(document, file)
+    layout = layout_of(document, file)
     names = _added_names(document, file, layout)
     automatic, lowest, rows_by_label = 0, inf, np.zeros(document.n_labels, dtype=np.int64)
     expected, doubtful = 0.0, 0
-    with ranked(_scores(document, file, layout, progress), beside, in_memory=in_memory) as ranking:
+    with ranked(scores_of(document, file, layout, progress), beside, in_memory=in_memory) as ranking:
         last_reviewed = ranking.n_rows - floor(share * ranking.n_rows)
 
         def added(first: int, count: int) -> pa.RecordBatch:
@@ -171,6 +156,7 @@ def _applied(
             return pa.record_batch({name: values[key] for key, name in names.items()})
 
         write(added)
+    bare = isinstance(file, ParquetPredictions) and not file.has_checksums()
     return Applied(
         rows=ranking.n_rows,
         automatic=automatic,
@@ -179,8 +165,7 @@ def _applied(
         doubtful=doubtful,
         leaning={k: int(rows_by_label[k]) for k, kind in enumerate(document.projection.fallback) if kind != "none"},
         uncut={k: int(rows_by_label[k]) for k in np.flatnonzero(np.isinf(cuts)).tolist()},
-        unverified=isinstance(file, ParquetPredictions) and not file.has_checksums(),
-        notes=tuple(notes_on(file)),
+        notes=(*notes_on(file), *([UNVERIFIED] if bare else [])),
     )
 
 
@@ -228,54 +213,6 @@ def _added_names(document: MapDocument, file: Predictions, layout: Layout) -> di
             "(was this file scored before? then take the file that it was made from)"
         )
     return names
-
-
-def scored_file(document: MapDocument, file: Predictions, progress: Progress) -> tuple[Layout, pl.DataFrame]:
-    """How a file of predictions is read, and what the map says of its rows, with the columns of SCORES.
-
-    Raises:
-        BadInput: a column or row that cannot be read.
-    """
-    layout = _layout(document, file)
-    return layout, pl.concat([pl.DataFrame(schema=SCORES), *_scores(document, file, layout, progress)])
-
-
-def _layout(document: MapDocument, file: Predictions) -> Layout:
-    asked = {"labelled": False, "group": grouped_by(document), "reads": document.input}
-    return find_layout(file.schema.names, str(file.path), reading=file.reading, **asked)  # type: ignore[arg-type]
-
-
-def _scores(document: MapDocument, file: Predictions, layout: Layout, progress: Progress) -> Iterator[pl.DataFrame]:
-    """What the map says of the rows, piece by piece, with the columns of SCORES."""
-    reliability_map, computed = FittedMap.of(document), _of_groups(document, file, layout)
-    also = [signal.name for signal in document.signals if signal.name in file.schema.names]
-
-    def score(piece: tuple[int, pa.RecordBatch]) -> pl.DataFrame:
-        first, batch = piece
-        frame, names, at = as_frame(batch, file.path), document.label_names, rows_of(file, first)
-        rows = checked_rows(frame, layout, at, names=names, n_labels=document.n_labels)
-        here = {name: values[first : first + len(rows)] for name, values in computed.items()}
-        signals = read_signals(document.signals, frame, rows, document.n_labels, at, computed=here)[1]
-        scored = reliability_map(rows.with_signals(signals))
-        return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
-
-    for scores in in_order(score, numbered(file.batches(list(dict.fromkeys([*layout.read, *also])))), threads=2):
-        progress("scored", len(scores))
-        yield scores
-
-
-def _of_groups(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, np.ndarray]:
-    """The signals that are computed from whole groups, of all rows of the file; empty where the map reads none."""
-    if grouped_by(document) is None:
-        return {}
-    scores, groups = [], []
-    for first, batch in numbered(file.batches(layout.read)):
-        frame, facts = as_frame(batch, file.path), {"names": document.label_names, "n_labels": document.n_labels}
-        rows = checked_rows(frame, layout, rows_of(file, first), **facts)  # type: ignore[arg-type]
-        assert rows.group is not None
-        scores.append(relevance(rows, document.n_labels))
-        groups.append(rows.group)
-    return group_signals(np.concatenate(groups), np.concatenate(scores)) if groups else {}
 
 
 def _arrow(values: np.ndarray | Sequence[str]) -> pa.Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tasks.maps.cuts import NEAR, Cut, rounded_cut
 from tasks.maps.evaluate import JudgedDecisions
-from tasks.metrics.intervals import BETTER, WORSE, sign_of
+from tasks.metrics.intervals import BETTER, WORSE, behind_number, sign_of
 from tasks.protocol.errors import BadInput
 
 ROUNDING = 1e-12  # 1 - 1/5 is not to be just above 0.8
@@ -66,5 +66,4 @@ def in_words(costs: dict[str, Any], cut: Cut) -> list[str]:
 
 
 def _shown(number: dict[str, float | None]) -> str:
-    between = "" if number["low"] is None else f" (95% interval {number['low']:.4g} to {number['high']:.4g})"
-    return f"{number['value']:.4g}{between}"
+    return f"{number['value']:.4g}{behind_number(number['low'], number['high'], '.4g')}"

@@ -1,6 +1,6 @@
 """The calibrator and the variants of a map on labelled rows, each row judged by fits on the folds that it is not in."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,15 +10,17 @@ from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import fit_spline_of_confidence
 from tasks.maps.constant import fit_constant
 from tasks.maps.document import Calibrator, Variant
-from tasks.maps.labelled import Division, paper_parts
-from tasks.maps.reliability_map import FittedMap, Scored, calibrated_logit
+from tasks.maps.labelled import Division
+from tasks.maps.reliability_map import FittedMap, Scored, calibrated_logit, scored_in_parts
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.batch import Batch
 from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.variants import project_batch
 from tasks.projection.whole_vector import MOST_LABELS
+from tasks.protocol.errors import BadInput
 from tasks.protocol.params import Params, ProjectionParams, ProtocolParams
+from tasks.protocol.splits import validation_parts
 
 CONSTANT = "constant"  # the calibrator of decisions without a confidence
 
@@ -50,25 +52,20 @@ class Trial:
 
     def scores(self, name: str) -> Scored:
         """What the variant `name` says of each row."""
-        return self._read(lambda fit, rows: FittedMap(fit.calibrator, fit.variants[name])(rows))
+        return self._read(FittedMap(fit.calibrator, fit.variants[name]) for fit in self.folds)
 
     def recalibrated(self) -> tuple[np.ndarray, float] | None:
         """The log loss of matrix scaling of the same decisions `(n,)`, and the share that it would decide otherwise."""
         logits = self.rows.logits
         if logits is None or any(fit.matrix is None for fit in self.folds):
             return None
-        rival = self._read(lambda fit, rows: FittedMap(fit.matrix)(rows))
+        rival = self._read(FittedMap(fit.matrix) for fit in self.folds)
         folds = [(self.fold == place, fit.matrix) for place, fit in enumerate(self.folds)]
         moved = sum(np.count_nonzero(m(logits[at]).argmax(axis=1) != self.rows.decision[at]) for at, m in folds if m)
         return nll_correct_of_rows(rival.logit, self.rows.correct, self.smallest), moved / len(self.rows)
 
-    def _read(self, say: Callable[[Fit, PredictedRows], Scored]) -> Scored:
-        confidence, logit = np.empty(len(self.rows)), np.empty(len(self.rows))
-        for place, fit in enumerate(self.folds):
-            judged = self.fold == place
-            scored = say(fit, self.rows.take(judged))
-            confidence[judged], logit[judged] = scored.confidence, scored.logit
-        return Scored(confidence, logit)
+    def _read(self, of_folds: Iterable[FittedMap]) -> Scored:
+        return scored_in_parts(self.rows, ((each, self.fold == place) for place, each in enumerate(of_folds)))
 
 
 def cross_fit(
@@ -108,7 +105,7 @@ def as_in_the_paper(
     protocol: ProtocolParams,
 ) -> Trial:
     """Fit everything on the parts of the paper's protocol, and read it on projection-selection rows."""
-    everything, calibrator_fit, projection_fit, selection = paper_parts(rows, seed, protocol)
+    everything, calibrator_fit, projection_fit, selection = _paper_parts(rows, seed, protocol)
     settings = params.projection.model_copy(update={"minimum_rows": 0})  # each label on its own rows
     behind = everything if calibrator == "ts" else calibrator_fit
     fitted = fit_calibrator(calibrator, behind, seed=seed)
@@ -117,6 +114,14 @@ def as_in_the_paper(
     fit = Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
     fold, smallest = np.zeros(len(selection), dtype=np.int64), params.metrics.smallest_reliability
     return Trial(fit, (fit,), selection, fold, len(behind), projection_fit.decision, smallest)
+
+
+def _paper_parts(rows: PredictedRows, seed: int, protocol: ProtocolParams) -> tuple[PredictedRows, ...]:
+    """What the paper's protocol fits a temperature on, the other calibrators, the variants, and what chooses."""
+    parts = [rows.take(part) for part in validation_parts(len(rows), seed, protocol, rows.group)]
+    if not all(map(len, parts)):
+        raise BadInput("there are fewer than three groups, which cannot be cut in three parts; leave the groups away")
+    return rows if protocol.temperature_rows == "validation" else parts[0], *parts
 
 
 def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:

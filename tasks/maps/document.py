@@ -6,13 +6,13 @@ when a map is made or read: shapes are those of K labels, knots rise from 0 to 1
 
 import hashlib
 from itertools import chain
+from operator import attrgetter
 from typing import Annotated, Any, Literal, TypeAlias, Union
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from tasks.calibrators import CALIBRATORS
-from tasks.calibrators.identity import Identity
 from tasks.calibrators.matrix import Matrix
 from tasks.maps.constant import Constant
 from tasks.predictions.signals import Signal
@@ -31,9 +31,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Half = Literal["lower", "upper"]
 OF_CONFIDENCE = tuple(calibrator.value for calibrator in CALIBRATORS.values() if calibrator.of_confidence)
 CALIBRATIONS = (*(calibrator.value for calibrator in CALIBRATORS.values()), Constant)
-PROJECTIONS = sorted(
-    {value for name in DEPLOYABLE for value in VARIANTS[name].values}, key=lambda value: value.__name__
-)
+PROJECTIONS = sorted({value for name in DEPLOYABLE for value in VARIANTS[name].values}, key=attrgetter("__name__"))
 # of what the registries hold, which the type checker cannot know
 Calibrator: TypeAlias = Union[tuple(CALIBRATIONS)]  # type: ignore[valid-type]  # noqa: UP007
 Variant: TypeAlias = Union[tuple(PROJECTIONS)]  # type: ignore[valid-type]  # noqa: UP007
@@ -210,19 +208,8 @@ class MapDocument(Part):
     @property
     def judged_out_of_fold(self) -> dict[str, Any]:
         """The candidates, and matrix scaling beside the map, on the rows of the fit; ready for JSON."""
-        recalibrated = self.others.recalibrated if self.others else None
-        candidates = [each.model_dump() for each in self.choice.candidates]
-        return {"candidates": candidates, "recalibrated": recalibrated and recalibrated.model_dump()}
-
-    @property
-    def described(self) -> str:
-        """What it is and what it was fitted on, for the last line of a report."""
-        calibrated = f"{self.calibrator.name} on {self.calibrator.rows:,} rows"
-        if isinstance(self.calibrator.fitted, Identity):
-            calibrated = f"{self.calibrator.name} (which fits nothing and so takes no rows)"
-        projected = f"{self.projection.name} on {self.projection.rows:,}"
-        judged = f"judged on {self.held_out.rows:,}" + (f" in {len(self.folds)} folds" if self.folds else "")
-        return f"{calibrated}, {projected}, {judged}, of {self.source.rows:,} in {self.source.file}"
+        recalibrated = self.others and self.others.recalibrated and self.others.recalibrated.model_dump()
+        return {"candidates": self.choice.model_dump()["candidates"], "recalibrated": recalibrated}
 
     @model_validator(mode="after")
     def _sound(self) -> "MapDocument":
@@ -237,11 +224,9 @@ class MapDocument(Part):
             wrong.append(f"a stated confidence has no logits for the calibrator {self.calibrator.name}")
         if (self.input == "decision_only") != isinstance(fitted, Constant):
             wrong.append(f"the calibrator {self.calibrator.name} and the input {self.input} do not go together")
-        kinds = {(type(calibrator), type(projection)) for calibrator, projection in fits}
-        if len(kinds) > 1 or len(self.folds) == 1 or len(self.folds) > MOST_FOLDS:
-            wrong.append(
-                f"there are {len(self.folds)} folds, of {len(kinds)} kinds of fits; 2 to {MOST_FOLDS} of one are due"
-            )
+        kinds, folds = {(type(calibrator), type(projection)) for calibrator, projection in fits}, len(self.folds)
+        if len(kinds) > 1 or folds == 1 or folds > MOST_FOLDS:
+            wrong.append(f"there are {folds} folds, of {len(kinds)} kinds of fits; 2 to {MOST_FOLDS} of one are due")
         if self.input != "logits" and any(isinstance(value, WholeVector | Matrix) for value in values):
             wrong.append(f"a score of the whole vector reads logits, and the input is {self.input}")
         if any(isinstance(value, WithSignals) for value in others):

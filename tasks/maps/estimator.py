@@ -2,10 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import numpy as np
 import polars as pl
@@ -15,17 +13,18 @@ from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
 from sklearn.utils.validation import check_is_fitted
 
 from tasks.maps.answers import Cuts, Evaluation, Judged, fit_map
-from tasks.maps.apply import apply_to_frame, scored_file, unwatched
+from tasks.maps.apply import apply_to_frame
 from tasks.maps.document import MapDocument
+from tasks.maps.given import check_settings, names_of, predictions_of, refuse_other_than_numbers
 from tasks.maps.map_file import load_map, save_map
+from tasks.maps.scoring import scored_file, unwatched
 from tasks.maps.sql import sql_expression
 from tasks.metrics.reliability import nll_correct_of_rows
-from tasks.predictions.frames import FramePredictions, Holds, alone, beside, column_of, frame_of, is_frame, with_column
+from tasks.predictions.frames import FramePredictions, Holds, alone, beside, column_of, frame_of, is_frame
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import Protocol
 from tasks.protocol.store import check_place
 
-ARRAYS = ("auto", *get_args(Holds))
 FOLDS = 5  # in which a classifier predicts rows that it has not seen
 
 
@@ -92,7 +91,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         Raises:
             BadInput: what is wrong with the rows, or with what is asked.
         """
-        self._check_settings()
+        check_settings(self.get_params(deep=False))
         self.arrays_: Any = self.arrays
         self.out_of_fold_: dict[str, FramePredictions] = {}
         if self.classifier is None:
@@ -104,22 +103,13 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             self.classifier_ = clone(self.classifier).fit(X, y)
             rows = self._table(predicted, y, groups)
             self.out_of_fold_ = {self._labelled(X, y, groups).sha256: rows}
-        if not is_frame(predicted):
-            self.arrays_ = rows.frame.columns[0]
-        elif self.arrays == "auto":
-            self.arrays_ = None
+        stated = None if self.arrays == "auto" else self.arrays
+        self.arrays_ = stated if is_frame(predicted) else rows.frame.columns[0]
         labels = self.labels if self.classifier is None else self.classifier_.classes_
-        self.document_, self.recommendation_ = fit_map(
-            rows,
-            calibrator=self.calibrator,
-            variant=self.variant,
-            seed=int(self.seed),
-            group=_column(groups),
-            names=None if labels is None else tuple(_text(labels).tolist()),
-            signals=tuple(map(str, self.signals)),
-            hold_out=float(self.hold_out),
-            protocol=self.protocol,
-        )
+        asked: dict[str, Any] = {name: getattr(self, name) for name in ("calibrator", "variant", "protocol")}
+        asked |= {"seed": int(self.seed), "hold_out": float(self.hold_out), "signals": tuple(map(str, self.signals))}
+        names = None if labels is None else tuple(names_of(labels).tolist())
+        self.document_, self.recommendation_ = fit_map(rows, group=_column(groups), names=names, **asked)
         self.classes_ = np.arange(self.document_.n_labels) if labels is None else np.asarray(labels)
         return self
 
@@ -147,7 +137,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cut: or the least reliability of those.
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
-        _refuse_other_than_numbers({"cut": cut})
+        refuse_other_than_numbers({"cut": cut})
         share = None if coverage is None else str(coverage)
         found = Path(cuts) if isinstance(cuts, str) else cuts.numbers if isinstance(cuts, Cuts) else cuts
         if not (found is None or isinstance(found, Path | Mapping)):
@@ -174,7 +164,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """Return the cut for a target accuracy or a coverage, with its guarantee, or of the least expected cost."""
         asked: dict[str, Any] = {"target_accuracy": target_accuracy, "confidence": confidence}
         asked |= {"cost_error": cost_error, "cost_review": cost_review}
-        _refuse_other_than_numbers(asked)
+        refuse_other_than_numbers(asked)
         return self._judged(X, y, groups).cuts(coverage=coverage, **asked)
 
     def sql(self, dialect: str = "duckdb") -> str:
@@ -209,7 +199,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             protocol="paper" if source.protocol else "own",
             arrays=arrays,
         )
-        made._check_settings()
+        check_settings(made.get_params(deep=False))
         made.document_, made.arrays_, made.out_of_fold_ = document, None if arrays == "auto" else arrays, {}
         whole = names is None or all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in names)
         made.classes_ = np.asarray(names or range(document.n_labels), dtype=np.int64 if whole else np.str_)
@@ -218,32 +208,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     @property
     def _document(self) -> MapDocument:
         check_is_fitted(self, "document_")
-        document: MapDocument = self.document_
-        return document
-
-    def _check_settings(self) -> None:
-        if self.labels is not None:
-            names = _text(self.labels).tolist()
-            if np.ndim(names) != 1 or not 2 <= len({*names}) == len(names) or not all(map(str.isprintable, names)):
-                raise BadInput(f"labels is {names!r}; give a list of two names or more, each once")
-        if np.ndim(self.signals) != 1 or not all(isinstance(name, str) for name in self.signals):
-            raise BadInput(f"signals is {self.signals!r}; give a list of the names of columns")
-        if not isinstance(self.hold_out, Real) or not 0 <= self.hold_out <= 0.9:
-            raise BadInput(f"hold_out is {self.hold_out!r}; give a share in [0, 0.9]")
-        if not isinstance(self.seed, Integral) or self.seed < 0:
-            raise BadInput(f"seed is {self.seed!r}; give a whole number, 0 or more")
-        if self.classifier is not None and not hasattr(self.classifier, "predict_proba"):
-            model = type(self.classifier).__name__
-            raise BadInput(f"the classifier, {model}, has no predict_proba; wrap it in CalibratedClassifierCV")
-        for name, given, known in (("protocol", self.protocol, ("own", "paper")), ("arrays", self.arrays, ARRAYS)):
-            if given not in known:
-                raise BadInput(f"{name} is {given!r}; give one of {', '.join(known)}")
+        return self.document_
 
     def _predicted(self, X: Any) -> Any:
         return X if self.classifier is None else self.classifier_.predict_proba(X)
 
     def _unlabelled(self, X: Any) -> FramePredictions:
-        check_is_fitted(self, "document_")
         return FramePredictions(frame_of(self._predicted(X), self.arrays_), sha256="")  # nobody asks who they are
 
     def _scored(self, X: Any) -> pl.DataFrame:
@@ -264,27 +234,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     def _table(self, predicted: Any, y: Any = None, groups: Any = None) -> FramePredictions:
         """Predictions as a file of them is read."""
-        frame = frame_of(predicted, self.arrays_)
-        if y is not None:
-            named = self.labels is not None or self.classifier is not None
-            frame = with_column(frame, "label", _text(y) if named else y, "y")
-        rows = FramePredictions.of(frame)
-        if groups is None or isinstance(groups, str):
-            return rows
-        return replace(rows, frame=with_column(frame, "group", groups, "groups"))
-
-
-def _refuse_other_than_numbers(asked: Mapping[str, Any]) -> None:
-    for name, given in asked.items():
-        if not isinstance(given, Real | None):
-            raise BadInput(f"{name} is {given!r:.80}; give a number")
-
-
-def _text(labels: Any) -> np.ndarray:
-    """Names of labels; whole numbers have no decimals in theirs, however they are kept."""
-    given = np.asarray(labels)
-    whole = given.dtype.kind == "f" and bool((np.abs(given) < 2**53).all() and (given == np.rint(given)).all())
-    return (given.astype(np.int64) if whole else given).astype(str)
+        named = self.labels is not None or self.classifier is not None
+        return predictions_of(predicted, self.arrays_, names_of(y) if named and y is not None else y, groups)
 
 
 def _column(groups: Any) -> str | None:

@@ -43,7 +43,7 @@ class JudgedDecisions:
 
     rows: PredictedRows  # each once
     scored: Scored  # what a map says of them
-    resamples: int  # to draw
+    params: MetricParams
     at: np.ndarray  # (n,) which of the rows each is
     correct: np.ndarray  # (n,) bool
     decision: np.ndarray  # (n,) int64
@@ -53,7 +53,7 @@ class JudgedDecisions:
     times: np.ndarray  # (n,) how often its row is there
 
     @classmethod
-    def of(cls, rows: PredictedRows, scored: Scored, resamples: int = METRIC_DEFAULTS.resamples) -> "JudgedDecisions":
+    def of(cls, rows: PredictedRows, scored: Scored, params: MetricParams = METRIC_DEFAULTS) -> "JudgedDecisions":
         """Without a group, each row stands by itself; BadInput where there is none."""
         if not len(rows):
             raise BadInput("there is no row to evaluate; give predictions with their labels")
@@ -67,7 +67,7 @@ class JudgedDecisions:
         at, probabilities = rows.copies, {"confidence": scored.confidence, "reliability": reliability}
         logits, probabilities = ({by: of[at] for by, of in view.items()} for view in (logits, probabilities))
         of_rows = rows.correct[at], rows.decision[at], cluster[at]
-        return cls(rows, scored, resamples, at, *of_rows, logits, probabilities, np.bincount(at)[at])
+        return cls(rows, scored, params, at, *of_rows, logits, probabilities, np.bincount(at)[at])
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -80,7 +80,8 @@ class JudgedDecisions:
     @cached_property
     def draws(self) -> Resamples | None:
         """The resamples that all intervals share; None where there are fewer than ten groups."""
-        return resample(self.cluster, resamples=self.resamples, seed=SEED) if self.clusters >= FEWEST_GROUPS else None
+        enough = self.clusters >= FEWEST_GROUPS
+        return resample(self.cluster, resamples=self.params.resamples, seed=SEED) if enough else None
 
     def mean(self, values: np.ndarray) -> dict[str, float | None]:
         """The mean of values `(n,)`, its standard error, and its 95% interval; ready for JSON."""
@@ -88,7 +89,7 @@ class JudgedDecisions:
         return {name: plain(x) for name, x in ({"value": estimate.value} | estimate.interval._asdict()).items()}
 
 
-def evaluate(document: MapDocument, judged: JudgedDecisions, params: MetricParams = METRIC_DEFAULTS) -> dict[str, Any]:
+def evaluate(document: MapDocument, judged: JudgedDecisions) -> dict[str, Any]:
     """Every metric by confidence and by reliability, with 95% intervals of the change; ready for JSON.
 
     Undefined numbers are None, and so are all intervals where there are fewer than ten groups. Errors are those found
@@ -97,18 +98,18 @@ def evaluate(document: MapDocument, judged: JudgedDecisions, params: MetricParam
     map of `document` says.
     """
     rows, scored = judged.rows, judged.scored
-    cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, params)
-    return compared(judged, params) | {
+    cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, judged.params)
+    return compared(judged) | {
         "accuracy": _shares(judged, np.zeros(len(judged), dtype=np.int64), 1)[0],
         "labels": _labels(document, rows, judged),
         "label_spread": {"value": plain(cells.spread()), "shuffled_p95": plain(cells.null(SEED))},
     }
 
 
-def compared(judged: JudgedDecisions, params: MetricParams) -> dict[str, Any]:
+def compared(judged: JudgedDecisions) -> dict[str, Any]:
     """The part of an evaluation that holds both views against one another, and how many rows that rests on."""
-    rows, draws, values = judged.rows, judged.draws, _measured(judged, params)
-    replicates = None if draws is None else _measured(judged, params, draws)
+    rows, draws, values = judged.rows, judged.draws, _measured(judged)
+    replicates = None if draws is None else _measured(judged, draws)
     n, wrong = len(rows), float(1000 * np.mean(~judged.correct))
     return {
         "rows": n,
@@ -116,7 +117,7 @@ def compared(judged: JudgedDecisions, params: MetricParams) -> dict[str, Any]:
         "groups": judged.clusters,
         "grouped": rows.group is not None,
         "weighted": rows.weight is not None,
-        "resamples": 0 if draws is None else judged.resamples,
+        "resamples": 0 if draws is None else draws.resamples,
         "metrics": {name: _compared(name, values, replicates) for name in METRICS},
         "reviews": [
             {"reviewed": percent / 100, "reviews": int(n - rows_kept(n, tenths)), "at_random": wrong}
@@ -126,13 +127,13 @@ def compared(judged: JudgedDecisions, params: MetricParams) -> dict[str, Any]:
     }
 
 
-def others_judged(document: MapDocument, judged: JudgedDecisions, smallest: float) -> dict[str, Any]:
+def others_judged(document: MapDocument, judged: JudgedDecisions) -> dict[str, Any]:
     """What else the fit had to choose from does on rows that no fit has seen, in log loss; ready for JSON.
 
     `candidates` are as the choice of a map has them, beside the confidence, and `recalibrated` is matrix scaling beside
-    the map; None where the map does not hold them. `smallest` is the reliability that a loss tells from 0.
+    the map; None where the map does not hold them.
     """
-    rows, others = judged.rows, document.others
+    rows, others, smallest = judged.rows, document.others, judged.params.smallest_reliability
     if others is None:
         return {"candidates": None, "recalibrated": None}
 
@@ -220,7 +221,7 @@ def plain(number: float) -> float | None:
     return float(number) if np.isfinite(number) else None
 
 
-def _measured(rows: JudgedDecisions, params: MetricParams, draws: Resamples | None = None) -> Numbers:
+def _measured(rows: JudgedDecisions, draws: Resamples | None = None) -> Numbers:
     """Every metric by confidence and by reliability, a number each; or `(R,)`, of the resamples of the same rows.
 
     `found_30` are the errors found per 1,000 reviews where 30% are reviewed.
@@ -229,8 +230,8 @@ def _measured(rows: JudgedDecisions, params: MetricParams, draws: Resamples | No
     sizes, errors = (n, np.count_nonzero(wrong)) if draws is None else (draws.rows.astype(int), draws.sums(wrong)[0])
     numbers: Numbers = {}
     for by in VIEWS:
-        metrics = of_reliability(rows.logit[by], rows.correct, params, draws)
-        metrics["ece"] = error(rows.probability[by], rows.correct, params.ece_bins)
+        metrics = of_reliability(rows.logit[by], rows.correct, rows.params, draws)
+        metrics["ece"] = error(rows.probability[by], rows.correct, rows.params.ece_bins)
         for percent, tenths in KEPT_TENTHS.items():
             kept = rows_kept(sizes, tenths)
             kept_errors = np.round(kept * (1 - metrics[f"selacc_{tenths}0"]), 9)

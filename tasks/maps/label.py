@@ -14,9 +14,8 @@ import polars as pl
 import pyarrow as pa
 from scipy.special import expit
 
-from tasks.maps.apply import Progress, scored_file
 from tasks.maps.document import MapDocument
-from tasks.maps.labelled import grouped_by
+from tasks.maps.scoring import Progress, grouped_by, scored_file
 from tasks.predictions.columns import listed
 from tasks.predictions.files import notes_on, numbered, opened
 from tasks.predictions.frames import FramePredictions, as_frame

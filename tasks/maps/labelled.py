@@ -15,14 +15,14 @@ import polars as pl
 
 from tasks.calibrators.identity import Identity
 from tasks.maps.document import Fingerprint, MapDocument
-from tasks.maps.reliability_map import FittedMap, Scored
+from tasks.maps.reliability_map import FittedMap, Scored, scored_in_parts
+from tasks.maps.scoring import grouped_by
 from tasks.predictions.columns import FileRows, labels_in, unlabelled
 from tasks.predictions.files import Predictions, columns_of, notes_on, rows_of
 from tasks.predictions.reading import Layout, find_layout
 from tasks.predictions.rows import PredictedRows, checked_rows, questions
 from tasks.predictions.signals import COMPUTED, Signal, group_signals, read_signals, relevance
 from tasks.protocol.errors import BadInput
-from tasks.protocol.params import ProtocolParams
 from tasks.protocol.splits import rows_by_group, rows_of_units, validation_parts
 from tasks.provenance.hashing import sha256_of_arrays, sha256_of_file
 
@@ -163,39 +163,27 @@ def read_to_judge(
 
 def fingerprint(rows: PredictedRows) -> Fingerprint:
     """By what a map knows the labelled rows again that it was made of."""
-    return Fingerprint(rows=_of_rows(rows), groups=_of_groups(rows), any_order=_in_any_order(rows))
-
-
-def _of_rows(rows: PredictedRows) -> str:
     assert rows.label is not None
-    return sha256_of_arrays(rows.decision, rows.label)
-
-
-def _of_groups(rows: PredictedRows) -> str | None:
-    if rows.group is None:
-        return None
-    _, first, of = np.unique(rows.group, return_index=True, return_inverse=True)
-    return sha256_of_arrays(first[of])
-
-
-def _in_any_order(rows: PredictedRows) -> str | None:
+    of_groups = any_order = None
+    if rows.group is not None:
+        _, first, of = np.unique(rows.group, return_index=True, return_inverse=True)
+        of_groups = sha256_of_arrays(first[of])
     said = rows.logits if rows.confidence is None else rows.confidence[:, None]
-    if said is None:
-        return None
-    assert rows.label is not None
-    return sha256_of_arrays(np.sort(said[:, 0]), np.bincount(rows.label))
+    if said is not None:
+        any_order = sha256_of_arrays(np.sort(said[:, 0]), np.bincount(rows.label))
+    return Fingerprint(rows=sha256_of_arrays(rows.decision, rows.label), groups=of_groups, any_order=any_order)
 
 
 def _is_fitted_on(document: MapDocument, rows: PredictedRows, file: Predictions, group: str | None) -> bool:
     """Whether a map was made of just these rows; BadInput where it was made of the same, taken otherwise."""
-    source, known = document.source, document.source.fingerprint
+    source, known, mine = document.source, document.source.fingerprint, fingerprint(rows)
     made_of = f"{file.path} is what the map was fitted on"
     if known is None:  # a map of before knows its file, and what the column of the groups is called
         fitted = sha256_of(file) == source.sha256
         alike = group == source.group
     else:
-        fitted = _of_rows(rows) == known.rows
-        alike = not fitted or _of_groups(rows) == known.groups
+        fitted = mine.rows == known.rows
+        alike = not fitted or mine.groups == known.groups
     if fitted and not alike:
         together = f"groups by {source.group}" if source.group else "no groups"
         raise BadInput(f"{made_of}, with {together}; say the same here")
@@ -203,7 +191,7 @@ def _is_fitted_on(document: MapDocument, rows: PredictedRows, file: Predictions,
         return fitted
     if sha256_of(file) == source.sha256:
         how = "with another truth or other rows left away"
-    elif known.any_order is not None and _in_any_order(rows) == known.any_order:
+    elif known.any_order is not None and mine.any_order == known.any_order:
         how = "in another order"
     else:
         return False
@@ -213,11 +201,6 @@ def _is_fitted_on(document: MapDocument, rows: PredictedRows, file: Predictions,
 def sha256_of(predictions: Predictions) -> str:
     """Hex SHA-256 of a file of predictions, or of rows in memory."""
     return getattr(predictions, "sha256", None) or sha256_of_file(predictions.path)
-
-
-def grouped_by(document: MapDocument) -> str | None:
-    """The column of groups, where a map reads a signal that is computed from whole groups."""
-    return document.source.group if any(signal.name in COMPUTED for signal in document.signals) else None
 
 
 def division_of(document: MapDocument, rows: PredictedRows) -> Division:
@@ -230,31 +213,15 @@ def division_of(document: MapDocument, rows: PredictedRows) -> Division:
 def out_of_fold(document: MapDocument, rows: PredictedRows, division: Division) -> Scored:
     """What the fits of a map say of rows they have not seen: of each fold its own, of what is kept aside the map."""
     maps = [*(FittedMap(fold.calibrator, fold.projection) for fold in document.folds), FittedMap.of(document)]
-    confidence, logit = np.empty(len(rows)), np.empty(len(rows))
-    for reliability_map, part in zip(maps, (*division.folds, division.kept_aside), strict=True):
-        scored = reliability_map(rows.take(part))
-        confidence[part], logit[part] = scored.confidence, scored.logit
-    return Scored(confidence, logit)
-
-
-def paper_parts(rows: PredictedRows, seed: int, protocol: ProtocolParams) -> tuple[PredictedRows, ...]:
-    """What the paper's protocol fits a temperature on, the other calibrators, the variants, and what chooses."""
-    parts = [rows.take(part) for part in validation_parts(len(rows), seed, protocol, rows.group)]
-    if not all(map(len, parts)):
-        raise BadInput("there are fewer than three groups, which cannot be cut in three parts; leave the groups away")
-    return rows if protocol.temperature_rows == "validation" else parts[0], *parts
+    return scored_in_parts(rows, zip(maps, (*division.folds, division.kept_aside), strict=True))
 
 
 def _unseen_in_the_paper(document: MapDocument, rows: PredictedRows) -> np.ndarray:
     """Numbers, rising, of the rows on which neither fit was made; a temperature counts as fitted on calibrator-fit."""
     assert document.source.protocol is not None
     parts = validation_parts(len(rows), document.source.seed, document.source.protocol, rows.group)
-    calibrator_fit, projection_fit, _ = parts
-    unseen = np.ones(len(rows), dtype=bool)
-    unseen[projection_fit] = False
-    if not isinstance(document.calibrator.fitted, Identity):  # which learns nothing
-        unseen[calibrator_fit] = False
-    return np.flatnonzero(unseen)
+    learns_nothing = isinstance(document.calibrator.fitted, Identity)
+    return np.setdiff1d(np.arange(len(rows)), np.concatenate(parts[1:2] if learns_nothing else parts[:2]))
 
 
 def _refuse_parts_of_groups(rows: PredictedRows, signals: Iterable[str], at: FileRows) -> None:

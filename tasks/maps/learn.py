@@ -9,22 +9,12 @@ from pydantic import ValidationError
 
 from tasks.maps.choose import AUTO, Difference, check_names, choose_map, gains_shown
 from tasks.maps.cross_fit import Trial
-from tasks.maps.document import (
-    Calibration,
-    Candidate,
-    Fold,
-    HeldOut,
-    MapDocument,
-    Others,
-    Projection,
-    Recalibrated,
-    Source,
-)
+from tasks.maps.document import Calibration, Fold, HeldOut, MapDocument, Others, Projection, Recalibrated, Source
 from tasks.maps.drift import reference
 from tasks.maps.evaluate import plain
 from tasks.maps.labelled import check_enough, divide
 from tasks.maps.reliability_map import Scored
-from tasks.maps.verdict import OUT_OF_FOLD, of_candidates, of_recalibration
+from tasks.maps.verdict import OUT_OF_FOLD, of_candidates, of_leaning, of_recalibration, of_spread
 from tasks.metrics.spread import LabelCells
 from tasks.predictions.columns import listed
 from tasks.predictions.rows import PredictedRows
@@ -57,8 +47,9 @@ class Learned:
         judged = self.document.judged_out_of_fold
         if choice.asked == AUTO:
             lines += of_candidates(judged["candidates"], self.document, OUT_OF_FOLD)
-        for part in (_of_spread, _of_leaning, _of_gains):
-            lines += part(self.document)
+        if self.document.input != "decision_only":
+            lines.append(of_spread(self.document.held_out.label_spread, self.document.held_out.label_spread_shuffled))
+        lines += of_leaning(self.document) + _of_gains(self.document)
         doubts = (
             [f"Never decided, or never the true label: {listed(self.unseen_labels)}."] if self.unseen_labels else []
         )
@@ -154,13 +145,10 @@ def _others(trial: Trial, chosen: str) -> Others:
         return Others(recalibrated=recalibrated)
 
 
-def _chosen(document: MapDocument) -> Candidate:
-    return next(each for each in document.choice.candidates if each.variant == document.projection.name)
-
-
 def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
     """How sure the gain is, and how many labels would make it surer."""
-    chosen, rows = _chosen(document), document.held_out.rows
+    chosen = next(each for each in document.choice.candidates if each.variant == document.projection.name)
+    rows = document.held_out.rows
     if chosen.variant == "confidence":
         return []
     interval = f"{-chosen.high:+.4f} to {-chosen.low:+.4f}"
@@ -174,26 +162,6 @@ def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
         more = max(ceil(rows * (half / target) ** 2) - rows, 0)
         lines.append(f"For {target:g} to either side it takes about {more:,} labelled rows more.")
     return lines
-
-
-def _of_spread(document: MapDocument) -> list[str]:
-    spread, shuffled = document.held_out.label_spread, document.held_out.label_spread_shuffled
-    if document.input == "decision_only":
-        return []
-    if spread is None or shuffled is None:
-        return ["Label spread: too few rows, or too few decided labels, to tell."]
-    more = "more than" if spread > shuffled else "no more than"
-    return [
-        f"Label spread: at equal confidence the decided labels differ by {100 * spread:.1f} points in how often they "
-        f"are correct, {more} shuffled labels show (95% of shuffles: up to {100 * shuffled:.1f})."
-    ]
-
-
-def _of_leaning(document: MapDocument) -> list[str]:
-    leans = {"shared": "leans on the other labels", "identity": "keeps its confidence"}
-    labels = zip(document.shown_names, document.projection.rows_by_label, document.projection.fallback, strict=False)
-    few = [f"{name} ({rows} rows) {leans[kind]}" for name, rows, kind in labels if kind in leans]
-    return [f"Too few rows for a curve of its own: {listed(few)}."] if few else []
 
 
 def _of_gains(document: MapDocument) -> list[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tasks.calibrators.identity import Identity
 from tasks.maps.document import MapDocument
 from tasks.protocol.errors import BadInput, mistakes
 from tasks.protocol.store import check_file, write_whole
@@ -20,6 +21,16 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema of a map, as `map.schema.json` holds it."""
     draft = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"{FORMAT}, version {VERSION}"}
     return draft | {key: value for key, value in MapDocument.model_json_schema().items() if key != "title"}
+
+
+def described(document: MapDocument) -> str:
+    """What a map is and what it was fitted on, for the last line of a report."""
+    calibrator, projection = document.calibrator, document.projection
+    without = isinstance(calibrator.fitted, Identity)
+    fitted = "(which fits nothing and so takes no rows)" if without else f"on {calibrator.rows:,} rows"
+    judged = f"judged on {document.held_out.rows:,}" + (f" in {len(document.folds)} folds" if document.folds else "")
+    on = f"{projection.name} on {projection.rows:,}, {judged}, of {document.source.rows:,} in {document.source.file}"
+    return f"{calibrator.name} {fitted}, {on}"
 
 
 def save_map(document: MapDocument, path: Path) -> None:

@@ -13,7 +13,9 @@ from scipy.special import logit
 from tasks.figures.curves import reliability_by_label
 from tasks.figures.figure import DrawnFigure, Results
 from tasks.figures.ranking import errors_found, risk_coverage
+from tasks.maps.agreement import share_in_words
 from tasks.maps.answers import Answer, Judged, Recommendation
+from tasks.maps.map_file import described
 from tasks.page.page import rendered
 from tasks.predictions.reading import AS_NAMED, Reading
 from tasks.projection.variants import VARIANTS
@@ -67,7 +69,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
             "labels": ", ".join(document.shown_names),
             "rows that are judged": f"{numbers['rows']:,}{of_groups}",
             "correct decisions": _share(numbers["accuracy"]),
-            "the map": document.described,
+            "the map": described(document),
             "predictions": f"{source.file}, SHA-256 {source.sha256}",
             "fitted": source.at,
             "with": ", ".join(f"{name} {version}" for name, version in source.versions.items()),
@@ -168,5 +170,4 @@ def _percent(share: float | None) -> str:
 
 
 def _share(number: Numbers) -> str:
-    between = "" if number["low"] is None else f" ({100 * number['low']:.1f} to {100 * number['high']:.1f}%)"
-    return _percent(number["value"]) + between
+    return "" if number["value"] is None else share_in_words(number)

@@ -1,5 +1,6 @@
 """A reliability map at work: predictions in, the confidence and the reliability of each fixed decision out."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -55,6 +56,15 @@ class FittedMap:
             seen = Decisions(logit(confidences[-1]), piece.decision, None, piece.logits, piece.signals)
             logits.append(np.asarray(self.projection(seen)))
         return Scored(np.concatenate(confidences), np.concatenate(logits))
+
+
+def scored_in_parts(rows: PredictedRows, parts: Iterable[tuple[FittedMap, np.ndarray]]) -> Scored:
+    """What several maps say of `rows`, each of a part of them, by row numbers `(m,)`, or `(n,)` bool."""
+    confidence, logits = np.empty(len(rows)), np.empty(len(rows))
+    for reliability_map, part in parts:
+        scored = reliability_map(rows.take(part))
+        confidence[part], logits[part] = scored.confidence, scored.logit
+    return Scored(confidence, logits)
 
 
 def calibrated_confidence(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:

@@ -198,9 +198,7 @@ def _piece(left: float, right: float, low: float, high: float) -> exp.Expr:
 def _expit(logit: exp.Expr, farthest: float) -> exp.Expr:
     """1 / (1 + exp(-logit)), where the logit lies within `farthest` of 0."""
     if farthest > FARTHEST_POWER:
-        logit = exp.Least(
-            this=_at_least(logit, -FARTHEST_POWER), expressions=[_number(FARTHEST_POWER)], ignore_nulls=True
-        )
+        logit = _at_most(_at_least(logit, -FARTHEST_POWER), FARTHEST_POWER)
     power = exp.Exp(this=exp.Neg(this=exp.Paren(this=logit)))
     return _over(exp.Literal.number(1), exp.Paren(this=exp.Add(this=exp.Literal.number(1), expression=power)))
 

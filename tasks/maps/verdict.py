@@ -3,15 +3,15 @@
 from typing import Any
 
 from tasks.maps.document import MapDocument
-from tasks.metrics.advice import KEEP, UNKNOWN, USE, Advice, Change, advise, behind, rarer_of
+from tasks.metrics.advice import KEEP, UNKNOWN, USE, Advice, advise, behind, rarer_of, too_few
 from tasks.metrics.intervals import BETTER, sign_of
-from tasks.metrics.registry import COMPARED, METRICS
+from tasks.metrics.registry import METRICS
+from tasks.predictions.columns import listed
 
 FEW_FIT_ROWS = 200  # behind a label's curve; with fewer it is hardly better than the shared one
 FEW_ERRORS = 100
 LEAST_SURE = 0.3  # of the rows, whose review is told; more of them in numbers alone
 OUT_OF_FOLD = "out of fold"
-NAMED = 3  # labels in a sentence
 
 
 def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
@@ -26,26 +26,24 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
             why.append(f"1,000 reviews of the least sure 30% find {found[0]:.0f} errors; {by_chance}.")
         return [str(advice), *why, *rests]
     reasons = [] if advice.answer in (USE, UNKNOWN) else _reasons(evaluation, document)
-    return [str(advice), *advice.then, *behind(found, _changes(evaluation)), *reasons, *rests]
+    return [str(advice), *advice.then, *behind(found, evaluation["metrics"]), *reasons, *rests]
 
 
 def advice_of(evaluation: dict[str, Any], document: MapDocument) -> Advice:
     """What to do, by what `compared` found of the map of `document`."""
     if document.projection.fitted.kind == "confidence":
         return Advice(KEEP, "the map keeps it by choice")
-    sizes = {name: evaluation[name] for name in ("rows", "errors", "groups")}
-    return advise(_changes(evaluation), **sizes)
+    return advise(evaluation["metrics"], **_sizes(evaluation))
 
 
-def _changes(evaluation: dict[str, Any]) -> dict[str, Change]:
-    compared = ((metric, evaluation["metrics"][metric]) for metric in COMPARED)
-    return {metric: Change(*(of[name] for name in ("change", "low", "high", "p"))) for metric, of in compared}
+def _sizes(evaluation: dict[str, Any]) -> dict[str, int]:
+    return {name: evaluation[name] for name in ("rows", "errors", "groups")}
 
 
 def of_others(evaluation: dict[str, Any], document: MapDocument, where: str) -> list[str]:
     """What the other candidates of the fit, and recalibrating, do on rows that are enough to say so."""
     candidates, known = evaluation["candidates"], {each.variant for each in document.choice.candidates}
-    if advice_of(evaluation, document).answer == UNKNOWN:
+    if too_few(**_sizes(evaluation)):
         return []
     lines = of_recalibration(evaluation["recalibrated"], document)
     if not known - {"confidence", document.projection.name}:
@@ -90,31 +88,40 @@ def of_recalibration(beside: dict[str, Any] | None, document: MapDocument) -> li
 def _reasons(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
     """Why a map may not help: those that the numbers show."""
     decided = [label for label in evaluation["labels"] if label["rows"]]
-    reasons = []
+    reasons, spread = of_leaning(document), [*evaluation["label_spread"].values()]
     if document.projection.name == "shared_1d":
         reasons.append("The map is one curve for all labels, so its order of the rows is that of the confidence.")
-    on_others = [label for label in decided if label["fallback"] not in (None, "none")]
-    if on_others:
-        reasons.append(f"Too few rows for a curve of their own in the fit: {_listed(on_others)}.")
-    few = [label for label in decided if label["fallback"] == "none" and label["fit_rows"] < FEW_FIT_ROWS]
-    if few:
-        reasons.append(f"Fewer than {FEW_FIT_ROWS} rows behind the curve in the fit: {_listed(few)}.")
-    reasons += _spread_reason(evaluation["label_spread"], [label["name"] for label in decided])
+    own = [label for label in decided if label["fallback"] == "none" and label["fit_rows"] < FEW_FIT_ROWS]
+    if own:
+        few = listed([f"{label['name']} ({label['fit_rows']:,})" for label in own])
+        reasons.append(f"Fewer than {FEW_FIT_ROWS} rows behind the curve in the fit: {few}.")
+    if len(decided) == 1:
+        reasons.append(f"Only {decided[0]['name']} is decided on these rows, so no label can differ from another.")
+    elif None in spread or spread[0] <= spread[1]:
+        reasons.append(of_spread(*spread))
     rarer, which = rarer_of(evaluation["rows"], evaluation["errors"])
     if rarer < FEW_ERRORS:
         reasons.append(f"Few decisions are {which}: {rarer} of {evaluation['rows']:,} rows, which settle little.")
     return reasons or ["No usual cause is seen: there are rows behind each label, errors, and a label spread."]
 
 
-def _spread_reason(spread: dict[str, Any], decided: list[str]) -> list[str]:
-    if len(decided) == 1:
-        return [f"Only {decided[0]} is decided on these rows, so no label can differ from another."]
-    if spread["value"] is None:
-        return ["No label spread can be seen: no two labels have 20 rows each at about equal confidence."]
-    if spread["value"] > spread["shuffled_p95"]:
-        return []
-    shown, shuffled = (f"{100 * spread[name]:.1f}" for name in ("value", "shuffled_p95"))
-    return [f"No label spread: {shown} points at equal confidence, and shuffled labels show up to {shuffled}."]
+def of_spread(spread: float | None, shuffled: float | None) -> str:
+    """How far labels differ at equal confidence, beside the 95th percentile of what `shuffled` labels show."""
+    if spread is None or shuffled is None:
+        return "Label spread: too few rows, or too few decided labels, to tell."
+    more = "more than" if spread > shuffled else "no more than"
+    return (
+        f"Label spread: at equal confidence the decided labels differ by {100 * spread:.1f} points in how often they "
+        f"are correct, {more} shuffled labels show (95% of shuffles: up to {100 * shuffled:.1f})."
+    )
+
+
+def of_leaning(document: MapDocument) -> list[str]:
+    """Which labels have no curve of their own."""
+    leans = {"shared": "leans on the other labels", "identity": "keeps its confidence"}
+    labels = zip(document.shown_names, document.projection.rows_by_label, document.projection.fallback, strict=False)
+    few = [f"{name} ({rows} rows) {leans[kind]}" for name, rows, kind in labels if kind in leans]
+    return [f"Too few rows for a curve of its own: {listed(few)}."] if few else []
 
 
 def limits(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
@@ -127,8 +134,3 @@ def limits(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
     if evaluation["weighted"]:
         lines.append("Each row stands for as many as the inverse of the probability with which it was drawn.")
     return lines
-
-
-def _listed(labels: list[dict[str, Any]]) -> str:
-    shown = ", ".join(f"{label['name']} ({label['fit_rows']:,})" for label in labels[:NAMED])
-    return shown + (f" and {len(labels) - NAMED} more" if len(labels) > NAMED else "")

@@ -5,11 +5,11 @@ The stage of one data set, the report of all, and the commands on one's own pred
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
-from tasks.metrics.intervals import BETTER, NOT_CERTAIN, WORSE, found_per_1000, sign_of, together
+from tasks.metrics.intervals import BETTER, NOT_CERTAIN, WORSE, behind_number, found_per_1000, sign_of, together
 from tasks.metrics.registry import COMPARED, METRICS
 from tasks.protocol.results import AVERAGE
 
@@ -31,13 +31,7 @@ MEANS = {  # column -> variant and metric
 }
 
 
-class Change(NamedTuple):
-    """A metric by reliability less that by confidence; what is not known is None."""
-
-    value: float | None
-    low: float | None  # of the 95% interval
-    high: float | None
-    p: float | None  # of no change, corrected where other data sets are tested too
+Changes = Mapping[str, Mapping[str, float | None]]  # by metric: `change`, `low`, `high` and `p`; None is not known
 
 
 @dataclass(frozen=True)
@@ -52,23 +46,22 @@ class Advice:
         return f"{self.answer}: {self.because}."
 
 
-def advise(changes: Mapping[str, Change], *, rows: int, errors: int, groups: int) -> Advice:
+def advise(changes: Changes, *, rows: int, errors: int, groups: int) -> Advice:
     """Return what to do, by the `changes` of the metrics of COMPARED: of the one that predicts and the two that rank.
 
     Nothing is advised where there are fewer than 30 groups, or fewer than 10 wrong or 10 right decisions.
 
     Args:
-        changes: of each metric of COMPARED.
+        changes: of each metric of COMPARED, by reliability less by confidence: the ends of its 95% interval and the
+            p-value of no change, corrected where other data sets are tested too.
         rows: how many decisions there are.
         errors: how many of them are wrong.
         groups: how many groups of rows stand and fall together; as many as rows where each stands by itself.
     """
-    signs = {
-        metric: sign_of(METRICS[metric].direction, change.low, change.high, change.p)
-        for metric, change in changes.items()
-    }
-    if few := _too_few(rows, errors, groups):
+    if few := too_few(rows, errors, groups):
         return Advice(UNKNOWN, few)
+    ends = {key: (changes[key][name] for name in ("low", "high", "p")) for key in COMPARED}
+    signs = {key: sign_of(METRICS[key].direction, *of) for key, of in ends.items()}
     predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS)
     if predicts == ranks == BETTER:
         return Advice(USE, "it predicts and ranks better")
@@ -79,11 +72,8 @@ def advise(changes: Mapping[str, Change], *, rows: int, errors: int, groups: int
         return Advice(WORSENS, because, ("Or fit the map again on rows like these.",))
     by = {WORSE: "the confidence", BETTER: "the reliability", NOT_CERTAIN: "the reliability"}
     review = by.get(ranks, "whichever is better at your own budget")
-    return Advice(
-        MIXED,
-        because,
-        (f"State {by[predicts]} as the probability of being right, and choose what to review by {review}.",),
-    )
+    then = f"State {by[predicts]} as the probability of being right, and choose what to review by {review}."
+    return Advice(MIXED, because, (then,))
 
 
 def rarer_of(rows: int, errors: int) -> tuple[int, str]:
@@ -91,8 +81,8 @@ def rarer_of(rows: int, errors: int) -> tuple[int, str]:
     return min((errors, "wrong"), (rows - errors, "right"))
 
 
-def _too_few(rows: int, errors: int, groups: int) -> str:
-    """What there is too little of; empty if there is enough."""
+def too_few(rows: int, errors: int, groups: int) -> str:
+    """Return what there is too little of to advise anything, arguments as in `advise`; empty if there is enough."""
     rarer, which = rarer_of(rows, errors)
     if groups < FEW_GROUPS:
         units = "groups" if groups < rows else "rows"
@@ -151,9 +141,9 @@ def advice_on(row: Mapping[str, Any], averages: pl.DataFrame) -> Advice:
     return advise(_changes(averages), **sizes, groups=averages["groups"][0])
 
 
-def _changes(averages: pl.DataFrame) -> dict[str, Change]:
-    columns = averages.filter(pl.col("metric").is_in(COMPARED)).select("metric", *Change._fields)
-    return {metric: Change(*change) for metric, *change in columns.fill_nan(None).iter_rows()}
+def _changes(averages: pl.DataFrame) -> Changes:
+    rows = averages.select(pl.exclude("value"), change="value").fill_nan(None).iter_rows(named=True)
+    return {row["metric"]: row for row in rows}
 
 
 def remarks(advice: Advice | None, row: Mapping[str, Any]) -> list[str]:
@@ -186,7 +176,7 @@ def in_words(row: Mapping[str, Any], intervals: pl.DataFrame) -> list[str]:
     ]
 
 
-def behind(found: Sequence[float | None], changes: Mapping[str, Change]) -> Iterator[str]:
+def behind(found: Sequence[float | None], changes: Changes) -> Iterator[str]:
     """Yield the numbers behind an advice, in sentences: the `changes`, and before them what reviews find.
 
     `found` are the errors that 1,000 reviews of the least reliable 30% find, by confidence and by reliability, and the
@@ -196,17 +186,11 @@ def behind(found: Sequence[float | None], changes: Mapping[str, Change]) -> Iter
     if before is not None and after is not None:
         yield (
             f"1,000 reviews of the least reliable 30% find {after:.0f} errors, and {before:.0f} where the confidence "
-            f"chooses, a change of {after - before:+.0f}{_between(low, high, '+.0f')}."
+            f"chooses, a change of {after - before:+.0f}{behind_number(low, high, '+.0f')}."
         )
-    names = {metric: METRICS[metric].title for metric in changes} | {"nll_correct": "the log loss of being right"}
+    names = {metric: METRICS[metric].title for metric in COMPARED} | {"nll_correct": "the log loss of being right"}
+    known = {names[metric]: changes[metric] for metric in COMPARED if changes[metric]["change"] is not None}
     said = [
-        f"{names[metric]} by {change.value:+.4f}{_between(change.low, change.high, '+.4f')}"
-        for metric, change in changes.items()
-        if change.value is not None
+        f"{name} by {of['change']:+.4f}{behind_number(of['low'], of['high'], '+.4f')}" for name, of in known.items()
     ]
     yield f"It changes {', '.join(said)}."
-
-
-def _between(low: float | None, high: float | None, how: str) -> str:
-    known = low is not None and high is not None
-    return f" (95% interval {low:{how}} to {high:{how}})" if known else ""

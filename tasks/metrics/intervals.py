@@ -129,6 +129,11 @@ def together(signs: Iterable[Sign]) -> Sign:
     return BETTER if BETTER in seen else WORSE if WORSE in seen else NOT_CERTAIN
 
 
+def behind_number(low: float | None, high: float | None, how: str) -> str:
+    """Return a 95% interval as it stands behind its number, each end shown as `how` says; empty where it is unknown."""
+    return "" if low is None or high is None else f" (95% interval {low:{how}} to {high:{how}})"
+
+
 def found_per_1000(errors: Any, kept_errors: Any, reviews: Any) -> Any:
     """Return errors found per 1,000 reviews, if all decisions but those kept are reviewed: numbers or columns."""
     return 1000 * (errors - kept_errors) / reviews

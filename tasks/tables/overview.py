@@ -68,18 +68,13 @@ def overview_table(runs: Runs) -> pl.DataFrame:
         of_set, advice, said = {"dataset": row["dataset"]}, None, []
         if len(changes := averages.filter(**of_set)):
             advice = advice_on(row, changes)
-            better = _better(runs.intervals.filter(**of_set, quantity="beside_mrp"))
+            ends = runs.intervals.filter(**of_set, quantity="beside_mrp").select("low", "high").iter_rows()
+            better = any(sign_of(METRICS["nll_correct"].direction, low, high, 0) == BETTER for low, high in ends)
             if advice.answer in (USE, MIXED):
                 said = list(_as_well(better, *(table.filter(**of_set) for table in others)))
         words.append((advice and str(advice), " ".join(said + remarks(advice, row))))
     advised = pl.DataFrame(words, schema={"advice": TEXT, "remarks": TEXT}, orient="row")
     return finished(rows.hstack(advised).select(SCHEMA.names()), runs, own=True)
-
-
-def _better(changes: pl.DataFrame) -> bool:
-    """Is recalibrating clearly better than MRP: does its interval, on the same rows, leave out 0?"""
-    ends = changes.select("low", "high").iter_rows()
-    return any(sign_of(METRICS["nll_correct"].direction, low, high, 0) == BETTER for low, high in ends)
 
 
 def _as_well(better: bool, variants: pl.DataFrame, calibrators: pl.DataFrame) -> Iterator[str]:

@@ -1,0 +1,63 @@
+"""What the estimator is given in memory, checked and read: its settings, names of labels, labelled predictions."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from tasks.predictions.frames import FramePredictions, Holds, frame_of, with_column
+from tasks.protocol.errors import BadInput
+
+ARRAYS = ("auto", *get_args(Holds))
+
+
+def check_settings(given: Mapping[str, Any]) -> None:
+    """Raise BadInput where a parameter of the estimator, by its name, is not what it has to be."""
+    names = ["0", "1"] if given["labels"] is None else names_of(given["labels"]).tolist()
+    distinct = np.ndim(names) == 1 and 2 <= len({*names}) == len(names) and all(map(str.isprintable, names))
+    are_names = np.ndim(given["signals"]) == 1 and all(isinstance(name, str) for name in given["signals"])
+    for name, sound, due in (
+        ("labels", distinct, "a list of two names or more, each once"),
+        ("signals", are_names, "a list of the names of columns"),
+        (
+            "hold_out",
+            isinstance(given["hold_out"], Real) and 0 <= float(given["hold_out"]) <= 0.9,
+            "a share in [0, 0.9]",
+        ),
+        ("seed", isinstance(given["seed"], Integral) and int(given["seed"]) >= 0, "a whole number, 0 or more"),
+        ("protocol", given["protocol"] in ("own", "paper"), "one of own, paper"),
+        ("arrays", given["arrays"] in ARRAYS, f"one of {', '.join(ARRAYS)}"),
+    ):
+        if not sound:
+            raise BadInput(f"{name} is {given[name]!r}; give {due}")
+    if given["classifier"] is not None and not hasattr(given["classifier"], "predict_proba"):
+        model = type(given["classifier"]).__name__
+        raise BadInput(f"the classifier, {model}, has no predict_proba; wrap it in CalibratedClassifierCV")
+
+
+def refuse_other_than_numbers(asked: Mapping[str, Any]) -> None:
+    """Raise BadInput where what is asked for, by its name, is neither a number nor None."""
+    for name, given in asked.items():
+        if not isinstance(given, Real | None):
+            raise BadInput(f"{name} is {given!r:.80}; give a number")
+
+
+def names_of(labels: Any) -> np.ndarray:
+    """Names of labels; whole numbers have no decimals in theirs, however they are kept."""
+    given = np.asarray(labels)
+    whole = given.dtype.kind == "f" and bool((np.abs(given) < 2**53).all() and (given == np.rint(given)).all())
+    return (given.astype(np.int64) if whole else given).astype(str)
+
+
+def predictions_of(given: Any, holds: Holds | Literal["auto"] | None, y: Any, groups: Any) -> FramePredictions:
+    """Predictions as a file of them is read, with true labels `y (n,)` and `groups (n,)`, None where there are none.
+
+    Groups may be the name of a column that is there. What `given` holds is as `frame_of` has it; it raises the same.
+    """
+    frame = frame_of(given, holds)
+    rows = FramePredictions.of(frame if y is None else with_column(frame, "label", y, "y"))
+    if groups is None or isinstance(groups, str):
+        return rows
+    return replace(rows, frame=with_column(rows.frame, "group", groups, "groups"))
