@@ -48,6 +48,7 @@ STRICTER: dict[str, Any] = {  # than the commands of rerank, which say what is w
     "variant": VariantName,
     "dialect": Dialect,
     "seed": Seed,
+    "rows": Annotated[int, Field(ge=1)],
     "confidence": Share,
     "hold_out": Annotated[float, Field(ge=0, le=0.9)],
     "target": Annotated[float, Field(gt=0)] | None,

@@ -42,6 +42,7 @@ def test_the_forms_know_every_name_that_the_commands_know():
         (serve.rerank_fit, {"predictions": "a", "out": "b", "calibrator": "platt"}),
         (serve.rerank_apply, {"map_file": "a", "predictions": "b", "out": "c", "coverage": 70}),
         (serve.rerank_sql, {"map_file": "a", "dialect": "oracle"}),
+        (serve.rerank_label, {"map_file": "a", "predictions": "b", "out": "c", "rows": 0}),
     ],
 )
 def test_a_form_refuses_what_no_run_could_use(form, wrong):

@@ -42,12 +42,11 @@ def test_nothing_is_told_to_anybody_and_all_state_is_the_projects_own_unless_a_p
     assert "analytics = false" in (ROOT / ".dvc/config").read_text()
 
 
-def test_prefect_reads_every_setting_of_pyproject_under_its_name(monkeypatch):
-    for name, value in OF_PREFECT.items():
-        monkeypatch.setenv(name, value)
+def test_prefect_reads_every_setting_of_pyproject_under_its_name():
     # Prefect 3.8.8 cuts the interval to an int; at 0 its server loops without a pause
     assert int(float(OF_PREFECT["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
-    assert OF_PREFECT.keys() <= Settings().to_environment_variables(exclude_unset=True).keys()
+    with patch.dict(os.environ, OF_PREFECT):
+        assert OF_PREFECT.keys() <= Settings().to_environment_variables(exclude_unset=True).keys()
 
 
 def test_importing_sets_defaults_and_does_nothing_else(tmp_path):
