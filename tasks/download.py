@@ -14,7 +14,7 @@ from typing import Any
 from tasks.datasets import base, declared_set
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import load_params
-from tasks.protocol.store import raw_folder, read_json, write_json
+from tasks.protocol.store import raw_folder, read_json, temporary_beside, write_json
 from tasks.provenance import manifest, stage
 from tasks.simulation import simulate
 from tasks.sources.hub import INDEX, copy_files, fetch, revision_now
@@ -27,10 +27,7 @@ def main(name: str) -> str | None:
     """
     entry = load_params().dataset(name)
     dataset, places = declared_set(name, entry), dict[str, str]()
-    aside = raw_folder(f".{name}.partial")  # beside their place, so that one step moves them there wherever that is
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    try:
+    with temporary_beside(raw_folder(name), Path.mkdir) as aside:
         if entry.source == "simulated":
             assert entry.rows is not None
             assert entry.residual is not None
@@ -53,8 +50,6 @@ def main(name: str) -> str | None:
         shutil.rmtree(raw_folder(name), ignore_errors=True)
         aside.replace(raw_folder(name))
         return differs
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _read(dataset: base.Dataset, aside: Path, places: Mapping[str, str]) -> str | None:

@@ -106,7 +106,7 @@ def test_a_server_that_dies_is_named_and_the_same_command_goes_on_without_it(fin
 # but not in its place yet, `write` one that is half written.
 MACHINE = {
     "wands": (
-        killed("write", "data/raw/.wands.partial/.source.json.*"),
+        killed("write", "data/raw/.wands.*.partial/.source.json.*"),
         killed("write", "dvc.lock"),
         killed("write", ".dvc/tmp/rwlock", nth=5),
         killed("replace", "data/base/wands/logits.parquet"),
