@@ -77,7 +77,7 @@ def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch,
     cut = counted(monkeypatch, spread, "confidence_groups", lambda confidence, _groups: len(confidence))
     measured = [measure.fn(seed, decisions.labels, quick_params.metrics) for seed in seeds]
     assert cut == [len(decisions)] * 2 * len(quick_params.calibrators)  # for the label spread and its null together
-    drawn = counted(monkeypatch, resampling, "_draw", lambda _clusters, resamples, _seed: resamples)
+    drawn = counted(monkeypatch, resampling.Resamples._counts, "func", lambda draws: draws.resamples)
     sorted_once = counted(monkeypatch, resampling, "order_by_risk", lambda logit, _correct: len(logit))
     passes = counted(monkeypatch, resampling.Resamples, "_weighted", lambda _draws, order: order.groups)
     bootstrap_intervals.fn(seeds, measured, decisions, quick_params.calibrators, quick_params.metrics)

@@ -40,8 +40,8 @@ def retained(results: Results) -> tuple[ByVariant, ByVariant]:
     return errors, resampled
 
 
-def band(replicates: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the middle 95% of replicates `(R, c)`: columns `low` and `high`, NaN where there are none."""
+def _band(replicates: np.ndarray) -> dict[str, np.ndarray]:
+    """The middle 95% of replicates `(R, c)`: columns `low` and `high`, NaN where there are none."""
     places = [interval(drawn) for drawn in replicates.T]
     return {"low": np.array([at.low for at in places]), "high": np.array([at.high for at in places])}
 
@@ -56,7 +56,7 @@ def risk_coverage(results: Results) -> Drawing:
     """Return error rate of the decisions kept, by coverage, for each way of ranking them."""
     errors, resampled = retained(results)
     risks = {
-        name: {"coverage": COVERAGE, "risk": kept / COVERAGE, **band(resampled[name] / COVERAGE)}
+        name: {"coverage": COVERAGE, "risk": kept / COVERAGE, **_band(resampled[name] / COVERAGE)}
         for name, kept in errors.items()
     }
     rows = _of_variants(risks).filter(pl.col("coverage") >= LEAST_DRAWN)
@@ -75,7 +75,7 @@ def risk_coverage(results: Results) -> Drawing:
 def accuracy_gain(results: Results) -> Drawing:
     """Return what MRP adds to the accuracy of the decisions kept, by coverage."""
     gain, resampled = ((kept["confidence"] - kept["mrp"]) / COVERAGE for kept in retained(results))
-    rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain} | band(resampled))
+    rows = pl.DataFrame({"coverage": COVERAGE, "gain": gain} | _band(resampled))
     rows = rows.filter(pl.col("coverage") >= LEAST_DRAWN).fill_nan(None)
     shown = hover(coverage="%", gain="+.2%", low=".2%", high=".2%")
     axis = alt.Y("gain:Q", axis=alt.Axis(format="+.1%"), title="accuracy gained")
@@ -98,7 +98,7 @@ def errors_found(results: Results) -> Drawing:
     def errors_of_reviews(kept: np.ndarray) -> np.ndarray:
         return np.asarray(found_per_1000(kept[..., -1:], kept[..., :-1], reviewed))
 
-    change = band(errors_of_reviews(resampled[mine]) - errors_of_reviews(resampled["confidence"]))
+    change = _band(errors_of_reviews(resampled[mine]) - errors_of_reviews(resampled["confidence"]))
     lines = {name: errors_of_reviews(errors[name]) for name in ("confidence", mine)}
     changes = {"change": lines[mine] - lines["confidence"], "change_low": change["low"], "change_high": change["high"]}
     every = _of_variants({name: {"reviewed": reviewed, "found": line} | changes for name, line in lines.items()})

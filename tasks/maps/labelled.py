@@ -116,8 +116,8 @@ def read_to_fit(
     n_labels = n_labels or rows.n_labels
     _refuse_parts_of_groups(rows, signals, at)
     fitted = divide(len(rows), rows.group, seed, hold_out=hold_out).fitted if signals else None
-    known, values = read_signals(signals, frame, rows, n_labels, at, learn_on=fitted)
-    return rows.with_signals(values), n_labels, known, notes + questions(rows, layout, names, n_labels)
+    known, rows = read_signals(signals, frame, rows, n_labels, at, learn_on=fitted)
+    return rows, n_labels, known, notes + questions(rows, layout, names, n_labels)
 
 
 def read_to_judge(
@@ -147,8 +147,7 @@ def read_to_judge(
     rows = checked_rows(frame, layout, at, names=document.label_names, n_labels=n_labels)
     _refuse_parts_of_groups(rows, also, at)
     computed = group_signals(frame[by].cast(pl.String).to_numpy(), relevance(rows, n_labels)) if by else None
-    signals = read_signals(document.signals, frame, rows, n_labels, at, computed=computed)[1]
-    rows = rows.with_signals(signals)
+    rows = read_signals(document.signals, frame, rows, n_labels, at, computed=computed)[1]
     reliability_map, made_of = FittedMap.of(document), f"{predictions} is what the map was fitted on"
     if not _is_fitted_on(document, rows, file, group):
         return rows, reliability_map(rows), "new", notes

@@ -54,8 +54,7 @@ def scores_of(document: MapDocument, file: Predictions, layout: Layout, progress
         frame, names, at = as_frame(batch, file.path), document.label_names, rows_of(file, first)
         rows = checked_rows(frame, layout, at, names=names, n_labels=document.n_labels)
         here = {name: values[first : first + len(rows)] for name, values in computed.items()}
-        signals = read_signals(document.signals, frame, rows, document.n_labels, at, computed=here)[1]
-        scored = reliability_map(rows.with_signals(signals))
+        scored = reliability_map(read_signals(document.signals, frame, rows, document.n_labels, at, computed=here)[1])
         return pl.DataFrame([rows.decision.astype(np.int32), scored.confidence, scored.logit], schema=SCORES)
 
     for scores in in_order(score, numbered(file.batches(list(dict.fromkeys([*layout.read, *also])))), threads=2):

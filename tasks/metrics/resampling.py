@@ -104,7 +104,10 @@ class Resamples:
 
     @cached_property
     def _counts(self) -> np.ndarray:
-        return _draw(self.clusters, self.resamples, self.seed)
+        """How often each cluster is in each resample, `(C, R)`: among so many, none comes to 65,536."""
+        generator = np.random.default_rng(self.seed)
+        drawn = (generator.integers(self.clusters, size=self.clusters) for _ in range(self.resamples))
+        return np.stack([np.bincount(of_one, minlength=self.clusters).astype(np.uint16) for of_one in drawn], axis=1)
 
 
 def resample(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
@@ -123,10 +126,3 @@ def resample(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
         cluster = (np.random.default_rng(seed).permutation(len(names)) % MOST_CLUSTERS)[cluster]
     cluster.flags.writeable = False
     return Resamples(cluster, min(len(names), MOST_CLUSTERS), resamples, seed, len(names))
-
-
-def _draw(clusters: int, resamples: int, seed: int) -> np.ndarray:
-    """How often each cluster is in each resample, `(C, R)`: among so many, none comes to 65,536."""
-    generator = np.random.default_rng(seed)
-    drawn = (generator.integers(clusters, size=clusters) for _ in range(resamples))
-    return np.stack([np.bincount(of_one, minlength=clusters).astype(np.uint16) for of_one in drawn], axis=1)

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
@@ -72,10 +72,6 @@ class PredictedRows:
         times = self.weight / self.weight.mean() * np.clip(MOST_COPIES / len(self), 10, 100) + 1e-9
         times = np.floor(times + np.random.default_rng(0).random(len(self)))  # right on the average
         return np.repeat(np.arange(len(self)), np.maximum(times, 1).astype(np.int64))
-
-    def with_signals(self, signals: np.ndarray | None) -> "PredictedRows":
-        """The same rows with signals `(n, S)`."""
-        return replace(self, signals=signals)
 
     def take(self, rows: np.ndarray | slice) -> "PredictedRows":
         """The same value for `rows` (int or bool index, or a slice) only, in that order."""

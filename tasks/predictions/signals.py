@@ -7,6 +7,7 @@ share the mean of their places), and `group_gap`, how far it lies below the firs
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
@@ -70,8 +71,8 @@ def read_signals(
     *,
     learn_on: np.ndarray | None = None,
     computed: dict[str, np.ndarray] | None = None,
-) -> tuple[tuple[NumberSignal | TextSignal, ...], np.ndarray | None]:
-    """Signals by name, as a fit asks for them, or as it has known them, to how they are known and `(n, S)` values.
+) -> tuple[tuple[NumberSignal | TextSignal, ...], PredictedRows]:
+    """Signals by name, as a fit asks for them, or as it has known them, to how they are known and `rows` with them.
 
     `rows` are those of `frame`, which are the rows `at` of their file. How a signal is read is learned on its rows
     `learn_on`, by default all. `computed` are the signals of groups, where those of `rows` are not whole.
@@ -80,7 +81,7 @@ def read_signals(
         BadInput: a column that is missing, holds what is no signal, or (at the fit) is the same in every row.
     """
     if not asked:
-        return (), None
+        return (), rows
     known, values, file = [], [], at.file
     if computed is None and any(_name(signal) in COMPUTED for signal in asked):
         if rows.group is None:
@@ -101,7 +102,7 @@ def read_signals(
         signal = _learned(seen, at) if isinstance(each, str) else each
         known.append(signal)
         values.append(signal(column, at))
-    return tuple(known), np.concatenate(values, axis=1)
+    return tuple(known), replace(rows, signals=np.concatenate(values, axis=1))
 
 
 def group_signals(group: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]:
