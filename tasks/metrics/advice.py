@@ -60,7 +60,7 @@ def advise(changes: Changes, *, rows: int, errors: int, groups: int) -> Advice:
     """
     if few := too_few(rows, errors, groups):
         return Advice(UNKNOWN, few)
-    ends = {key: (changes[key][name] for name in ("low", "high", "p")) for key in COMPARED}
+    ends = {key: [changes[key][name] for name in ("low", "high", "p")] for key in COMPARED}
     signs = {key: sign_of(METRICS[key].direction, *of) for key, of in ends.items()}
     predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS)
     if predicts == ranks == BETTER:
