@@ -69,7 +69,7 @@ def advise(changes: Changes, *, rows: int, errors: int, groups: int) -> Advice:
         return Advice(KEEP, "nothing is certain to change")
     because = f"the reliability predicts {predicts} and ranks {ranks}"
     if {predicts, ranks} <= {WORSE, NOT_CERTAIN}:
-        return Advice(WORSENS, because, ("Or fit the map again on rows like these.",))
+        return Advice(WORSENS, because, ("Or fit again, on rows like these.",))
     by = {WORSE: "the confidence", BETTER: "the reliability", NOT_CERTAIN: "the reliability"}
     review = by.get(ranks, "whichever is better at your own budget")
     then = f"State {by[predicts]} as the probability of being right, and choose what to review by {review}."
