@@ -50,7 +50,6 @@ class JudgedDecisions:
     cluster: np.ndarray  # (n,) int64, 0..C-1, the rows of one group
     logit: dict[str, np.ndarray]  # by VIEWS: (n,) float64, infinite ones too
     probability: dict[str, np.ndarray]  # the same in [0, 1]
-    times: np.ndarray  # (n,) how often its row is there
 
     @classmethod
     def of(cls, rows: PredictedRows, scored: Scored, params: MetricParams = METRIC_DEFAULTS) -> "JudgedDecisions":
@@ -67,7 +66,7 @@ class JudgedDecisions:
         at, probabilities = rows.copies, {"confidence": scored.confidence, "reliability": reliability}
         logits, probabilities = ({by: of[at] for by, of in view.items()} for view in (logits, probabilities))
         of_rows = rows.correct[at], rows.decision[at], cluster[at]
-        return cls(rows, scored, params, at, *of_rows, logits, probabilities, np.bincount(at)[at])
+        return cls(rows, scored, params, at, *of_rows, logits, probabilities)
 
     def __len__(self) -> int:
         return len(self.correct)
@@ -207,7 +206,7 @@ def _shares(judged: JudgedDecisions, cell: np.ndarray, cells: int) -> list[dict[
         by_groups = share * (1 - share) * total**2 / np.bincount(cell, (n_correct - share[cell] * rows) ** 2, cells)
         as_groups = total**2 / np.bincount(cell, rows.astype(float) ** 2, cells)
         effective = np.where((share > 0) & (share < 1), by_groups, as_groups)
-        effective = np.minimum(effective, total**2 / np.bincount(own, judged.times, cells))
+        effective = np.minimum(effective, total**2 / np.bincount(own, np.bincount(judged.at)[judged.at], cells))
         z2 = ndtri(0.975) ** 2 / effective
         middle, half = share + z2 / 2, np.sqrt(z2 * (share * (1 - share) + z2 / 4))
     enough = np.bincount(cell, minlength=cells) >= FEWEST_GROUPS

@@ -60,7 +60,7 @@ def advise(changes: Changes, *, rows: int, errors: int, groups: int) -> Advice:
     """
     if few := too_few(rows, errors, groups):
         return Advice(UNKNOWN, few)
-    ends = {key: (changes[key][name] for name in ("low", "high", "p")) for key in COMPARED}
+    ends = {key: [changes[key][name] for name in ("low", "high", "p")] for key in COMPARED}
     signs = {key: sign_of(METRICS[key].direction, *of) for key, of in ends.items()}
     predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS)
     if predicts == ranks == BETTER:
@@ -69,7 +69,7 @@ def advise(changes: Changes, *, rows: int, errors: int, groups: int) -> Advice:
         return Advice(KEEP, "nothing is certain to change")
     because = f"the reliability predicts {predicts} and ranks {ranks}"
     if {predicts, ranks} <= {WORSE, NOT_CERTAIN}:
-        return Advice(WORSENS, because, ("Or fit the map again on rows like these.",))
+        return Advice(WORSENS, because, ("Or fit again, on rows like these.",))
     by = {WORSE: "the confidence", BETTER: "the reliability", NOT_CERTAIN: "the reliability"}
     review = by.get(ranks, "whichever is better at your own budget")
     then = f"State {by[predicts]} as the probability of being right, and choose what to review by {review}."
