@@ -131,7 +131,7 @@ def fit_map(
         signals=known,
     )
     document = learned.document
-    evaluation = compared(JudgedDecisions.of(learned.rows, learned.scored, params.metrics))
+    evaluation = _where_chosen(compared(JudgedDecisions.of(learned.rows, learned.scored, params.metrics)), document)
     advice = advice_of(evaluation, document)
     lines = [str(advice), *advice.then, *limits(evaluation, document), *learned.in_words(target)]
     numbers = {
@@ -141,6 +141,13 @@ def fit_map(
         "accuracy": learned.accuracy,
     }
     return document, Recommendation(tuple(lines), tuple(notes), numbers | document.choice.model_dump())
+
+
+def _where_chosen(evaluation: dict[str, Any], document: MapDocument) -> dict[str, Any]:
+    """An evaluation of the rows that chose the variant: its log loss has the interval that was made wider for that."""
+    ends = {each.variant: {"low": each.low, "high": each.high} for each in document.choice.candidates}
+    log_loss = evaluation["metrics"]["nll_correct"] | ends.get(document.projection.name, {})
+    return evaluation | {"metrics": evaluation["metrics"] | {"nll_correct": log_loss}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +181,7 @@ class Judged:
         seen = self.seen == "out_of_fold"
         evaluation = evaluate(document, judged)
         evaluation |= document.judged_out_of_fold if seen else others_judged(document, judged)
+        evaluation = _where_chosen(evaluation, document) if seen else evaluation
         agreed = agreement(document, judged, everything)
         drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if seen else "on these rows"
         if self.seen == "new":
