@@ -74,14 +74,13 @@ def test_the_other_labels_keep_their_proportions_and_the_decision_may_lose_its_p
     assert (decide(calibrated) == 1).all()
 
 
-def pseudo_huber(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
-    """Nearly straight far out, where a whole step overshoots by the cube of the distance."""
-    root = np.sqrt(1 + at**2)
-    return float(root.sum()), at / root, np.diag(root**-3)
-
-
 @pytest.mark.parametrize("start", [0.0, 0.5, 50.0])
 def test_newton_finds_the_bottom_from_afar(start):
+    def pseudo_huber(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Nearly straight far out, where a whole step overshoots by the cube of the distance."""
+        root = np.sqrt(1 + at**2)
+        return float(root.sum()), at / root, np.diag(root**-3)
+
     np.testing.assert_allclose(newton(pseudo_huber, np.array([start, -start / 3]), 1e-12), 0, atol=1e-12)
 
 

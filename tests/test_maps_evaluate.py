@@ -309,10 +309,7 @@ SCORES = {  # the confidence's logit and the reliability's, of the true one, the
     KEEP: (lambda t, _, noise: (t, t + noise / 1000), 4),
     WORSENS: (lambda t, _, noise: (t, t + 2 * noise), 4),
     MIXED: (lambda t, *_: (3 * t, t), 4),
-    f"{UNKNOWN}: there are 24 groups, and a difference among fewer than 30 may be chance.": (
-        lambda t, *_: (3 * t, t),
-        50,
-    ),
+    f"{UNKNOWN}: there are 24 groups, and a difference": (lambda t, *_: (3 * t, t), 50),
     f"{UNKNOWN}: 7 of 1,200 decisions are wrong": (lambda t, *_: (3 * t, t), 4),
 }
 

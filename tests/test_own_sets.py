@@ -380,7 +380,8 @@ def test_a_parquet_file_says_the_same_whatever_the_order_of_its_splits_and_the_t
     (frame,) = read_saved_logits(saved(tmp_path, columns().drop("group")))
     assert frame["group"].n_unique() == len(frame)
     for kind in (np.int64, np.str_):  # query ids are the groups
-        for frame in read_saved_logits(saved(tmp_path, with_queries(kind))):
+        queries = {f"{part}_query_ids": np.arange(n).astype(kind) for part, n in N.items()}
+        for frame in read_saved_logits(saved(tmp_path, arrays() | queries)):
             assert frame["group"].to_list() == [str(row) for n in N.values() for row in range(n)]
 
 
@@ -414,10 +415,6 @@ def with_cell(name: str, place: object, value: object) -> dict[str, np.ndarray]:
 
 def with_row_4(column: str, value: object) -> pl.DataFrame:
     return columns(**{column: pl.when(pl.int_range(len(columns())) == 3).then(value).otherwise(column)})
-
-
-def with_queries(kind: type) -> dict[str, np.ndarray]:
-    return arrays() | {f"{part}_query_ids": np.arange(n).astype(kind) for part, n in N.items()}
 
 
 WRONG = {  # arrays of a `.npz` or columns of a parquet file, what is said

@@ -85,10 +85,8 @@ def test_spread_without_two_cells_is_nan(n):
 def shuffled_null(confidence, decision, correct, groups: int, permutations: int, seed: int) -> float:
     """The null as it is defined: the residuals of a group shuffled under its labels."""
     generator, residual = np.random.default_rng(seed), correct - confidence
-    group, cells = (
-        confidence_groups(confidence, groups),
-        LabelCells.of(confidence, decision, correct, chosen(groups=groups)),
-    )
+    group = confidence_groups(confidence, groups)
+    cells = LabelCells.of(confidence, decision, correct, chosen(groups=groups))
     of_group, spreads = [residual[group == place] for place in range(groups)], []
     for _ in range(permutations):
         shuffled = np.concatenate([generator.permutation(rows) for rows in of_group])

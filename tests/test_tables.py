@@ -371,7 +371,6 @@ def advice(of: Made) -> str:
     ("changes", "begins"),
     [
         (BETTER, f"{USE}: it predicts and ranks better."),
-        (PREDICTS, f"{MIXED}: the reliability predicts better and ranks not certainly better."),
         (BETTER | {"aupr_error": DECREASE}, f"{MIXED}: the reliability predicts better and ranks better by one metric"),
         (WORSE, f"{WORSENS}: the reliability predicts worse and ranks worse."),
         (dict.fromkeys(BETTER, NOTHING), f"{KEEP}: nothing is certain to change."),

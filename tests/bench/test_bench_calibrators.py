@@ -15,10 +15,7 @@ from tasks.projection.whole_vector import fit_whole_vector
 from tests.bench.conftest import ALL_CORES
 from tests.fits import descended, logits_and_labels
 
-pytestmark = [
-    pytest.mark.bench,
-    pytest.mark.filterwarnings("default"),  # peers warn of what is theirs
-]
+pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # peers warn of what is theirs
 ROWS, K, FITS = 8000, 5, 18
 ALONE = f"one at a time, torch autograd (1 of them, times {FITS})"
 

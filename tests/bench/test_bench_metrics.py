@@ -9,10 +9,7 @@ from tasks.metrics.registry import of_reliability
 from tasks.metrics.reliability import threshold_aupr_error
 from tasks.metrics.resampling import MOST_CLUSTERS, resample
 
-pytestmark = [
-    pytest.mark.bench,
-    pytest.mark.filterwarnings("default"),  # peers warn of what is theirs
-]
+pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # peers warn of what is theirs
 BINS = 15
 
 
