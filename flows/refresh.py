@@ -37,7 +37,6 @@ from tasks.watch import watched
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
 LAST = store.STATE / "last_result.json"  # the headline numbers of the last whole report, whatever made it
-RUN: list[Process] = []  # DVC, as `main` has started it before there is a server, and so before the flow; else empty
 
 
 def _checked(targets: list[str]) -> Params:
@@ -67,20 +66,20 @@ def clear_away(since: datetime) -> None:
             kept.unlink(missing_ok=True)
 
 
-def repro(targets: list[str], force: bool, params: Params, since: datetime) -> int:
-    """Bring `targets` (everything, if none) up to date, by the RUN that there is or a new one; DVC's exit status."""
+def repro(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> int:
+    """Bring `targets` (everything, if none) up to date, by what `run` has started, if anything; DVC's exit status."""
     try:
-        if not RUN:
-            processes.start_run(RUN, targets, force, params, server_variables())
+        if not run:
+            processes.start_run(run, targets, force, params, server_variables())
         if not targets:
-            follow_lanes(RUN, list(params.datasets), since)
-        status = processes.finish(RUN)
+            follow_lanes(run, list(params.datasets), since)
+        status = processes.finish(run)
         if not targets and not status:
             report = ["--force"] * force + ["--single-item", "report"]
             status = processes.finish([processes.start_repro(report, server_variables())])
         return status
     finally:
-        processes.end(RUN)
+        processes.end(run)
 
 
 def follow_lanes(lanes: list[Process], datasets: list[str], since: datetime) -> None:
@@ -112,9 +111,9 @@ def _report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str
     return ["the report marks what is missing"]
 
 
-def _brought_up(targets: list[str], force: bool, params: Params, since: datetime) -> list[str]:
+def _brought_up(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> list[str]:
     """Run DVC, and show what became of the stages and what it changed; returns what went wrong, a sentence each."""
-    status = repro(targets, force, params, since)
+    status = repro(run, targets, force, params, since)
     stages = happened(since, stale := processes.stale_stages() if status else set())
     _show_stages([of for of in stages if not targets or of.how in {"ran", "restored", "failed"} or of.stage in targets])
     show_failed_gates(list(params.datasets))
@@ -186,20 +185,15 @@ def _show_report() -> None:
     print(f"report: {page}")
 
 
-@flow(flow_run_name="refresh")
-def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
-    """Bring everything up to date, or only `targets` and what they need, then look at the maps in use.
-
-    Where a data set failed, the others finish and the report marks the hole. Raises RunFailed with all that went
-    wrong, once all else is done.
-    """
-    params = _checked(wanted := targets or [])
+def _refreshed(run: list[Process], targets: list[str], force: bool) -> None:
+    """What the flow `refresh` does, for which what is in `run` has been started already."""
+    params = _checked(targets)
     with alive(), locked("refresh") as since:
-        if not RUN:
+        if not run:
             clear_away(since)
         mark_crashed()
-        wrong = _brought_up(wanted, force, params, since)
-        if not wanted or "report" in wanted:
+        wrong = _brought_up(run, targets, force, params, since)
+        if not targets or "report" in targets:
             try:
                 _show_report()
             except BadInput as error:
@@ -209,6 +203,16 @@ def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
         raise RunFailed("\n  ".join(["not all went well:", *wrong]))
 
 
+@flow(flow_run_name="refresh")
+def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
+    """Bring everything up to date, or only `targets` and what they need, then look at the maps in use.
+
+    Where a data set failed, the others finish and the report marks the hole. Raises RunFailed with all that went
+    wrong, once all else is done.
+    """
+    _refreshed([], targets or [], force)
+
+
 def main(
     targets: Annotated[list[str] | None, typer.Argument(help="Stages, such as reliability@wands; else all.")] = None,
     force: Annotated[bool, typer.Option(help="Run also what is up to date.")] = False,
@@ -216,14 +220,20 @@ def main(
     """Bring the data sets and the report up to date under one API server; says what ran, and why."""
     for ending in (signal.SIGTERM, signal.SIGHUP):  # also of a terminal that is closed: what we started has its own
         signal.signal(ending, lambda number, _frame: sys.exit(128 + number))
-    params = _checked(wanted := targets or [])  # before a server starts
+    wanted, run = targets or [], list[Process]()
+    params = _checked(wanted)  # before a server starts
+
+    @flow(name="refresh", flow_run_name="refresh")
+    def refresh_started(targets: list[str], force: bool) -> None:
+        _refreshed(run, targets, force)
+
     with locked("refresh") as since:
         try:
             clear_away(since)
-            with server_needed(lambda: processes.start_run(RUN, wanted, force, params, server_variables())):
-                refresh(wanted, force)
+            with server_needed(lambda: processes.start_run(run, wanted, force, params, server_variables())):
+                refresh_started(wanted, force)
         finally:
-            processes.end(RUN)
+            processes.end(run)
 
 
 if __name__ == "__main__":
