@@ -47,12 +47,12 @@ class Advice:
 
 
 def advise(changes: Changes, *, rows: int, errors: int, groups: int) -> Advice:
-    """Return what to do, by the `changes` of the metrics of COMPARED: of the one that predicts and the two that rank.
+    """Return what to do, by the `changes` of three metrics: of the one that predicts and the two that rank.
 
     Nothing is advised where there are fewer than 30 groups, or fewer than 10 wrong or 10 right decisions.
 
     Args:
-        changes: of each metric of COMPARED, by reliability less by confidence: the ends of its 95% interval and the
+        changes: of each of these metrics, by reliability less by confidence: the ends of its 95% interval and the
             p-value of no change, corrected where other data sets are tested too.
         rows: how many decisions there are.
         errors: how many of them are wrong.
@@ -60,7 +60,7 @@ def advise(changes: Changes, *, rows: int, errors: int, groups: int) -> Advice:
     """
     if few := too_few(rows, errors, groups):
         return Advice(UNKNOWN, few)
-    ends = {key: [changes[key][name] for name in ("low", "high", "p")] for key in COMPARED}
+    ends = {key: [changes[key][name] for name in ("low", "high", "p")] for key in ("nll_correct", *RANKS)}
     signs = {key: sign_of(METRICS[key].direction, *of) for key, of in ends.items()}
     predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS)
     if predicts == ranks == BETTER:
