@@ -16,10 +16,12 @@ import pytest
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from filelock import FileLock
+from prefect.cache_policies import NO_CACHE
 from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, Settings, temporary_settings
 
 from flows import OF_PREFECT, SETTINGS, server
+from tasks.measure import measure
 from tasks.protocol.errors import RunFailed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,6 +49,7 @@ def test_prefect_reads_every_setting_of_pyproject_under_its_name():
     assert int(float(OF_PREFECT["PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL"])) >= 1
     with patch.dict(os.environ, OF_PREFECT):
         assert OF_PREFECT.keys() <= Settings().to_environment_variables(exclude_unset=True).keys()
+    assert measure.cache_policy == NO_CACHE  # a task is run whenever it is called, unless it has a key of its own
 
 
 def test_importing_sets_defaults_and_does_nothing_else(tmp_path):

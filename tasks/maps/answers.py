@@ -169,6 +169,12 @@ class Judged:
         """
         return cls(document, *read_to_judge(document, file, group=group))
 
+    @property
+    def _of_choice(self) -> bool:
+        """Whether just these rows chose the variant: not where some were kept aside, or lay beyond the cap of a fit."""
+        known = self.seen != "new" and not self.document.source.hold_out
+        return known and len(self.rows) == self.document.held_out.rows
+
     def _decisions(self) -> JudgedDecisions:
         return JudgedDecisions.of(self.rows, self.scored, load_params(SETTINGS).metrics)
 
@@ -180,8 +186,9 @@ class Judged:
         document, rows, scored, judged = self.document, self.rows, self.scored, self._decisions()
         seen = self.seen == "out_of_fold"
         evaluation = evaluate(document, judged)
-        evaluation |= document.judged_out_of_fold if seen else others_judged(document, judged)
-        evaluation = _where_chosen(evaluation, document) if seen else evaluation
+        evaluation |= document.judged_out_of_fold if seen or self._of_choice else others_judged(document, judged)
+        if self._of_choice:
+            evaluation = _where_chosen(evaluation, document)
         agreed = agreement(document, judged, everything)
         drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if seen else "on these rows"
         if self.seen == "new":
