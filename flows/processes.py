@@ -143,6 +143,7 @@ def is_whole(path: Path) -> bool:
 
 def stale_stages() -> set[str]:
     """The stages that are not up to date, as DVC sees it; RunFailed where it cannot say."""
+    quarantine_corrupt_dvc_files()  # one that was killed just now may have cut them
     command = [sys.executable, "-m", "dvc", "--wait-for-lock", "status", "--json"]
     answer = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - our own
     if answer.returncode:

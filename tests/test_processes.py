@@ -178,10 +178,10 @@ def test_a_file_that_is_being_written_is_left_to_its_writer(monkeypatch, meanwhi
 
 
 def test_stale_stages_are_those_that_dvc_names_and_it_waits_for_another_dvc(monkeypatch):
-    answer = '{"report": [{}], "train@wands": []}'
-    asked = Mock(return_value=Mock(returncode=0, stdout=answer))
+    BUSY_FILE.write_bytes(b"{")  # as by a DVC that was killed, with which it would refuse
+    asked = Mock(return_value=Mock(returncode=0, stdout='{"report": [{}], "train@wands": []}'))
     monkeypatch.setattr(subprocess, "run", asked)
-    assert processes.stale_stages() == {"report", "train@wands"}
+    assert (processes.stale_stages(), BUSY_FILE.exists()) == ({"report", "train@wands"}, False)
     assert "--wait-for-lock" in asked.call_args.args[0]
 
 
