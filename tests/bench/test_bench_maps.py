@@ -67,7 +67,7 @@ def test_apply(race, rows, predictions, isotonic, tmp_path):
     steps = Isotonic(*(tuple(getattr(regression, f"{axis}_thresholds_") for regression in isotonic) for axis in "Xy"))
     shared = maps.variants(K)["shared_1d"]
     same = WithFallbacks(steps, shared, ("none",) * K, np.full(K, 1600))
-    apply_map(maps.document("label_isotonic", same, n_labels=K), file, ours)
+    apply_map(maps.document("label_isotonic", same, n_labels=K), file, ours, coverage="0.7")
     made, expected = pl.read_parquet(ours), pl.read_parquet(theirs)
     alike = ["confidence", "reliability", "review_rank", "route"]
     assert made.drop(alike).equals(expected.drop(alike))
