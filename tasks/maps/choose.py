@@ -18,6 +18,7 @@ from tasks.calibrators import CALIBRATORS, calibrators_for
 from tasks.maps.cross_fit import CONSTANT, Trial, as_in_the_paper, cross_fit
 from tasks.maps.document import Candidate, Choice, Gain
 from tasks.maps.labelled import Division
+from tasks.metrics.advice import FEWEST_ERRORS
 from tasks.metrics.reliability import ranking_metrics, tie_groups
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE, PROJECTED, VARIANTS
@@ -27,7 +28,6 @@ from tasks.protocol.params import Params, ProtocolParams
 
 AUTO = "auto"
 WHOLE_VECTOR = "label_vector"
-FEWEST_ERRORS = 10  # or correct decisions
 MOST_LABELS_CLASSWISE = 50  # for a class-wise calibrator
 LEVEL = 0.95  # of intervals
 CLEARLY = 2  # standard errors; measured at 100 to 3,000 rows
