@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import scipy
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
-from scipy.special import expit
 
 from tasks.calibrators import DRAWN_IN_THE_PAPER
 from tasks.expectations.check import violated
@@ -42,7 +42,7 @@ def _decided(seed: Projected, rows: ProjectedDecisions, test: FixedDecisions, ke
         "calibrator": [rows.calibrator] * len(kept),
         "seed": [seed.seed] * len(kept),
         "confidence": np.exp(rows.log_probabilities[kept, rows.decision[kept]]),
-        "reliability": expit(rows.reliability_logits["mrp"][kept]),
+        "reliability": scipy.special.expit(rows.reliability_logits["mrp"][kept]),
     }
 
 

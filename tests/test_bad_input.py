@@ -216,7 +216,7 @@ def test_what_cannot_be_is_told_with_its_cause_and_remedy_and_nothing_is_written
 
 
 SEEN_AT_ONCE = "is missing|no such file|are read as|written as|no column|it needs|a file that is read|a folder|a page"
-HEAVY = "torch sklearn pandas scipy.stats lightgbm altair vl_convert great_expectations prefect dvc"
+HEAVY = "torch sklearn pandas scipy.special scipy.stats lightgbm altair vl_convert great_expectations prefect dvc"
 TYPE = """
 import shlex, sys
 from click import ClickException

@@ -7,6 +7,7 @@ the sorted row instead; with one constant factor for each place in the order the
 from typing import Annotated
 
 import numpy as np
+import scipy
 
 from tasks.calibrators.identity import floored, log_softmax
 from tasks.protocol.values import Axes, Positive, Value
@@ -33,8 +34,6 @@ def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagon
     The ridge is the authors': it pulls every factor towards 1, and so decides where the rows are silent: gaps that are
     always 0, ranks that are never the true label.
     """
-    from scipy.optimize import minimize  # noqa: PLC0415 - takes half a second, and only fits need it
-
     order, gaps = _sorted_gaps(logits)
     rank = np.argmax(order == np.asarray(labels)[:, None], axis=1)
     above = rank[:, None] <= np.arange(gaps.shape[1])  # (n, K-1): is the true label above the gap?
@@ -47,7 +46,7 @@ def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagon
         gradient = (gaps * (mass_above - above)).mean(axis=0) * factors
         return log_loss + RIDGE * (log_factors**2).mean(), gradient + 2 * RIDGE * log_factors / len(factors)
 
-    optimum = minimize(
+    optimum = scipy.optimize.minimize(
         loss,
         np.zeros(gaps.shape[1]),
         jac=True,

@@ -3,7 +3,7 @@
 from typing import Annotated, NamedTuple
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from tasks.calibrators.identity import floored, log_softmax
 from tasks.protocol.descent import Adam
@@ -83,7 +83,7 @@ def _summed_loss(
     total = odds.sum(axis=0)
     loss = float((np.log(total) - of_label / temperature).sum())
     odds *= below
-    in_raw = (of_label - odds.sum(axis=0) / total) / temperature**2 * expit(raw)
+    in_raw = (of_label - odds.sum(axis=0) / total) / temperature**2 * scipy.special.expit(raw)
     _, _, weight_2, _, weight_3, _ = _layers(parameters)
     in_second = np.multiply.outer(weight_3, in_raw)
     in_second *= second > 0

@@ -7,7 +7,7 @@ not the recalibration of Gupta et al. (2020), after which the paper names it.
 from typing import Annotated
 
 import numpy as np
-from scipy.special import expit, logit
+import scipy
 
 from tasks.calibrators.identity import log_softmax
 from tasks.protocol.decisions import decide
@@ -43,7 +43,8 @@ class Spline(Value, kind="spline"):
         left = self.knots[interval]
         place = (within - left) / (self.knots[interval + 1] - left)
         constant, first, second, third = self.coefficients[interval].T
-        return np.clip(expit(constant + place * (first + place * (second + place * third))), CLIP, 1 - CLIP)
+        height = constant + place * (first + place * (second + place * third))
+        return np.clip(scipy.special.expit(height), CLIP, 1 - CLIP)
 
     def _contradictions(self) -> list[str]:
         return [] if (np.diff(self.knots) > 0).all() else ["the knots of the spline do not rise"]
@@ -67,7 +68,7 @@ def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spl
     confidence, correct = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=bool)
     if np.ptp(confidence) < 1e-9 or correct.all() or not correct.any():
         rate = (correct.sum() + 0.5) / (len(correct) + 1)
-        return Spline(np.array([0.0, 1.0]), np.array([[logit(rate), 0.0, 0.0, 0.0]]))
+        return Spline(np.array([0.0, 1.0]), np.array([[scipy.special.logit(rate), 0.0, 0.0, 0.0]]))
     basis = SplineTransformer(KNOTS, degree=3, knots="uniform", extrapolation="constant", include_bias=False)
     # its stopping rule is scikit-learn's own, short of the optimum: the published numbers stop there too
     model = make_pipeline(basis, StandardScaler(with_mean=False), LogisticRegression(C=1.0, max_iter=1000))

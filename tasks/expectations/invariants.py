@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from scipy.special import expit
+import scipy
 
 from tasks.expectations.check import Check, expect, expect_numbers, pass_gate
 from tasks.metrics.probability import accuracy, ece
@@ -95,7 +95,7 @@ def _rows(rows: Outgoing) -> pl.DataFrame:
     before, after = rows.log_probabilities, rows.after.log_probabilities
     with np.errstate(invalid="ignore"):  # two log-probabilities of minus infinity are equal, their difference is NaN
         difference = np.where(before == after, 0.0, np.abs(after - before)).max(axis=1)
-    reliability = expit(rows.after.reliability_logits["mrp"])
+    reliability = scipy.special.expit(rows.after.reliability_logits["mrp"])
     sound = (rows.decision == rows.after.decision) & (difference == 0) & (reliability >= 0) & (reliability <= 1)
     sound[[of.argmax() for of in (difference, reliability, -reliability) if len(of)]] = False
     columns = {  # whole, so that one of another length is seen

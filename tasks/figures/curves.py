@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 import polars as pl
-from scipy.special import expit
+import scipy
 
 from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover, of_kind, tone
 from tasks.metrics.intervals import interval_of_share
@@ -81,7 +81,7 @@ def _drawn(curve: Mapping[str, Any], lowest: float) -> Rows:
     knots = [knot for knot in curve["knots"] if lowest < knot < 1]
     at = np.unique([*np.linspace(max(lowest, 1e-3), 1 - 1e-3, 60), *knots])
     own = curve["fallback"] != "identity"
-    reliability = expit(np.interp(at, curve["knots"], curve["values"])) if own else at
+    reliability = scipy.special.expit(np.interp(at, curve["knots"], curve["values"])) if own else at
     columns = {"confidence": at, "reliability": reliability, "seed": curve["seed"], "rows": curve["rows"]}
     return pl.DataFrame(columns).to_dicts()
 

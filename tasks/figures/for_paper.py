@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 import polars as pl
-from scipy.special import softmax
+import scipy
 
 from tasks.figures.curves import axes, curve_rows, identity
 from tasks.figures.figure import LABELS, POINTS, Drawing, Results, colour, figure, for_print, of_kind
@@ -182,7 +182,7 @@ def _path(row: dict[str, Any]) -> list[pl.DataFrame]:
     """The power path of one row from its vector to MRC's, the contour of its target, and the two ends by number."""
     with np.errstate(divide="ignore"):
         logs = np.log(row["base"])
-    path = np.stack([softmax(power * logs) for power in np.linspace(1.0, row["alpha"], 40)])
+    path = np.stack([scipy.special.softmax(power * logs) for power in np.linspace(1.0, row["alpha"], 40)])
     target = path[-1, row["decision"]]
     others = np.delete(np.eye(len(logs)), row["decision"], axis=0)
     contour = target * np.eye(len(logs))[row["decision"]] + (1 - target) * others

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from tasks.maps.document import MapDocument
 from tasks.maps.evaluate import JudgedDecisions, plain
@@ -46,7 +46,7 @@ class AllRows:
     def of(cls, decision: np.ndarray, logit: np.ndarray, n_labels: int) -> "AllRows":
         """Of decisions `(N,)` and logits of their reliability `(N,)`."""
         decided = np.bincount(decision, minlength=n_labels)
-        return cls(decided, np.bincount(decision, expit(logit), n_labels) / np.maximum(decided, 1))
+        return cls(decided, np.bincount(decision, scipy.special.expit(logit), n_labels) / np.maximum(decided, 1))
 
     def together(self) -> "AllRows":
         """The same rows as if all were of one decision."""

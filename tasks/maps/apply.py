@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from scipy.special import expit
+import scipy
 
 from tasks.maps.cuts import cuts_by_label
 from tasks.maps.document import MapDocument
@@ -136,7 +136,7 @@ def _applied(
         def added(first: int, count: int) -> pa.RecordBatch:
             nonlocal automatic, lowest, rows_by_label, expected, doubtful
             rows = ranking.rows(first, count)
-            decision, reliability = rows["decision"].to_numpy(), expit(rows["logit"].to_numpy())
+            decision, reliability = rows["decision"].to_numpy(), scipy.special.expit(rows["logit"].to_numpy())
             used = (rows["rank"].to_numpy() > last_reviewed) & (reliability >= cuts[decision])
             automatic += int(used.sum())
             expected += float(reliability[used].sum())

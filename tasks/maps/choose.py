@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
+import scipy
 
 from tasks.calibrators import CALIBRATORS, calibrators_for
 from tasks.maps.cross_fit import CONSTANT, Trial, as_in_the_paper, cross_fit
@@ -95,7 +95,7 @@ class Difference:
     @property
     def interval(self) -> tuple[float, float]:
         """Where the difference lies for fresh rows with 95% confidence, by Student's t, made `WIDER`."""
-        half = float(stdtrit(max(self.units - 1, 1), (1 + LEVEL) / 2)) * WIDER * self.standard_error
+        half = float(scipy.special.stdtrit(max(self.units - 1, 1), (1 + LEVEL) / 2)) * WIDER * self.standard_error
         return self.mean - half, self.mean + half
 
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtr
+import scipy
 
 from tasks.maps.document import Cell, Half, MapDocument
 from tasks.metrics.intervals import holm
@@ -169,7 +169,7 @@ def _p_value(then: Cell | None, now: Cell, groups: int) -> float:
         return 1.0
     both = (then.rows * then.variance + now.rows * now.variance) / (then.rows + now.rows)
     squared = max(both / then.rows + both / now.rows, then.variance / then.rows + now.variance / now.rows)
-    return float(2 * stdtr(groups - 1, -difference / np.sqrt(squared))) if squared > 0 else 0.0
+    return float(2 * scipy.special.stdtr(groups - 1, -difference / np.sqrt(squared))) if squared > 0 else 0.0
 
 
 def _cells(

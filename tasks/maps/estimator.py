@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import polars as pl
-from scipy.special import expit
+import scipy
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
 from sklearn.utils.validation import check_is_fitted
@@ -115,7 +115,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     def reliability(self, X: Any) -> Any:
         """Return the probability that each decision is correct, in [0, 1]: an array `(n,)`, or a column as in `X`."""
-        return alone(X, pl.Series("reliability", expit(self._scored(X)["logit"].to_numpy())))
+        return alone(X, pl.Series("reliability", scipy.special.expit(self._scored(X)["logit"].to_numpy())))
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the fixed decisions `(n,)`, of `classes_`: no map changes them."""

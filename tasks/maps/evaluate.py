@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.special import logit, ndtri
+import scipy
 
 from tasks.maps.document import MapDocument
 from tasks.maps.reliability_map import Scored
@@ -56,7 +56,7 @@ class JudgedDecisions:
         """Without a group, each row stands by itself; BadInput where there is none."""
         if not len(rows):
             raise BadInput("there is no row to evaluate; give predictions with their labels")
-        logits = {"confidence": logit(scored.confidence), "reliability": scored.logit}
+        logits = {"confidence": scipy.special.logit(scored.confidence), "reliability": scored.logit}
         # what a map leaves as it is must not move to another bin of the ECE by the rounding of a sigmoid
         kept = logits["confidence"] == logits["reliability"]
         reliability = np.where(kept, scored.confidence, scored.reliability)
@@ -136,7 +136,7 @@ def others_judged(document: MapDocument, judged: JudgedDecisions) -> dict[str, A
     if others is None:
         return {"candidates": None, "recalibrated": None}
 
-    taken, recalibrated, confidence = document.projection.name, None, logit(judged.scored.confidence)
+    taken, recalibrated, confidence = document.projection.name, None, scipy.special.logit(judged.scored.confidence)
     seen = Decisions(confidence, rows.decision, None, rows.logits, rows.signals)
     scores = {"confidence": confidence, taken: judged.scored.logit}
     scores |= {name: np.asarray(variant(seen)) for name, variant in others.variants.items()}
@@ -207,7 +207,7 @@ def _shares(judged: JudgedDecisions, cell: np.ndarray, cells: int) -> list[dict[
         as_groups = total**2 / np.bincount(cell, rows.astype(float) ** 2, cells)
         effective = np.where((share > 0) & (share < 1), by_groups, as_groups)
         effective = np.minimum(effective, total**2 / np.bincount(own, np.bincount(judged.at)[judged.at], cells))
-        z2 = ndtri(0.975) ** 2 / effective
+        z2 = scipy.special.ndtri(0.975) ** 2 / effective
         middle, half = share + z2 / 2, np.sqrt(z2 * (share * (1 - share) + z2 / 4))
     enough = np.bincount(cell, minlength=cells) >= FEWEST_GROUPS
     low, high = (np.where(enough, np.clip((middle + side * half) / (1 + z2), 0, 1), np.nan) for side in (-1, 1))

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from scipy.special import expit
+import scipy
 
 from tasks.maps.document import MapDocument
 from tasks.maps.scoring import Progress, grouped_by, scored_file
@@ -87,7 +87,7 @@ def label_next(
     check_output(file, out, split=lists)
     if not 0 < rows <= len(scores):
         raise BadInput(f"--rows is {rows:,}, and {predictions} has {len(scores):,} rows; ask for 1 to as many")
-    decision, reliability = scores["decision"].to_numpy(), expit(scores["logit"].to_numpy())
+    decision, reliability = scores["decision"].to_numpy(), scipy.special.expit(scores["logit"].to_numpy())
     chance = chances(reliability, decision, rows)
     drawn = draw(chance, rows, seed)
     pieces = []

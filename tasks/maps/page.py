@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy.special import logit
+import scipy
 
 from tasks.figures.curves import reliability_by_label
 from tasks.figures.figure import DrawnFigure, Results
@@ -109,7 +109,7 @@ def _figures(judged: Judged) -> Iterator[DrawnFigure]:
         "seed": document.source.seed,
         "confidence": scored.confidence,
         "reliability": scored.reliability,
-        "logit_confidence": logit(scored.confidence),
+        "logit_confidence": scipy.special.logit(scored.confidence),
     }
     results = Results(
         name=document.source.file,

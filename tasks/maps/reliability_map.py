@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import expit, logit
+import scipy
 
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import Spline
@@ -28,7 +28,7 @@ class Scored:
     @property
     def reliability(self) -> np.ndarray:
         """The probability that the decision is correct, `(n,)` float64 in [0, 1]."""
-        return np.asarray(expit(self.logit))
+        return np.asarray(scipy.special.expit(self.logit))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +53,7 @@ class FittedMap:
         for first in range(0, len(rows), AT_ONCE):
             piece = rows.take(slice(first, first + AT_ONCE))
             confidences.append(calibrated_confidence(self.calibrator, piece))
-            seen = Decisions(logit(confidences[-1]), piece.decision, None, piece.logits, piece.signals)
+            seen = Decisions(scipy.special.logit(confidences[-1]), piece.decision, None, piece.logits, piece.signals)
             logits.append(np.asarray(self.projection(seen)))
         return Scored(np.concatenate(confidences), np.concatenate(logits))
 
@@ -71,19 +71,19 @@ def calibrated_confidence(calibrator: Calibrator, rows: PredictedRows) -> np.nda
     """The calibrated confidence of the fixed decisions, `(n,)` float64 in [0, 1]; a stated one as it is, if uncal."""
     if rows.confidence is not None and isinstance(calibrator, Identity):
         return rows.confidence
-    return np.asarray(expit(calibrated_logit(calibrator, rows)))
+    return np.asarray(scipy.special.expit(calibrated_logit(calibrator, rows)))
 
 
 def calibrated_logit(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
     """logit of the calibrated confidence of the fixed decisions, `(n,)` float64, infinite ones too."""
     if isinstance(calibrator, Constant):
-        return np.full(len(rows), logit(calibrator.share))
+        return np.full(len(rows), scipy.special.logit(calibrator.share))
     if rows.logits is None:
         assert rows.confidence is not None
         assert isinstance(calibrator, Identity | Spline)
         confidence_only = (
             calibrator.of_confidence(rows.confidence) if isinstance(calibrator, Spline) else rows.confidence
         )
-        return np.asarray(logit(confidence_only))
+        return np.asarray(scipy.special.logit(confidence_only))
     by_label = np.asfortranarray(rows.logits)  # its sums over labels are sums of whole columns: a third quicker
     return confidence_logit(calibrator(by_label), rows.decision)

@@ -13,7 +13,7 @@ import re
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import bdtr, betaincinv
+import scipy
 
 from tasks.maps.cuts import Cut, Thresholds, rounded_cut
 from tasks.maps.document import MapDocument
@@ -54,7 +54,7 @@ def find_cuts(
     labels, rows, errors = _counts(cuts, reliability, decision, correct)
     able = rows[1:, -1] >= fewest_rows(target, 1 - confidence)
     levels = np.r_[1 - confidence, np.full(len(able), (1 - confidence) / max(1, int(able.sum())))]
-    p_values = bdtr(errors.astype(np.float64), rows, 1 - target)
+    p_values = scipy.special.bdtr(errors.astype(np.float64), rows, 1 - target)
     accepted = rejected_in_turn(p_values, np.outer(levels * np.r_[True, able], shares))
     overall, *of_labels = [
         _best(label, float(level), target, cuts, *of_cuts)
@@ -70,7 +70,7 @@ def _instead(
     """What would have a cut, where so many rows and errors lie at or above each: a lower accuracy, or more rows."""
 
     def coverage(target: float, times: int = 1) -> float:
-        p_values = bdtr(times * errors.astype(np.float64), times * rows, 1 - target)
+        p_values = scipy.special.bdtr(times * errors.astype(np.float64), times * rows, 1 - target)
         accepted = rejected_in_turn(p_values, level * grid(document, target)[1])
         return float(rows[accepted > 0].max(initial=0) / rows[-1])
 
@@ -208,7 +208,7 @@ def _at(cut: float, level: float, label: int | None, rows: int, automatic: int, 
     """What is known of decisions at or above a cut."""
     if automatic == 0:
         return Cut(label=label, rows=rows, why=f"none of {rows:,} rows lies above, perhaps because they tie")
-    bound = float(betaincinv(correct, automatic - correct + 1, level)) if correct else 0.0
+    bound = float(scipy.special.betaincinv(correct, automatic - correct + 1, level)) if correct else 0.0
     accuracy = correct / automatic
     return Cut(label=label, cut=cut, rows=rows, automatic=automatic, accuracy=accuracy, lower_bound=bound)
 

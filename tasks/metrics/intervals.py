@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from scipy.special import betaincinv
+import scipy
 
 MOST_UNDEFINED = 0.05  # share of replicates that may be NaN
 OUTSIDE = (1 - 0.95) / 2  # of an interval, at either end
@@ -75,8 +75,8 @@ def interval_of_share(correct: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray
 
     Of `correct` among `rows`, both `(g,)`; each end is missed in 2.5% of cases at most (Clopper and Pearson, 1934).
     """
-    low = np.nan_to_num(betaincinv(correct, rows - correct + 1, OUTSIDE), nan=0.0)
-    high = np.nan_to_num(betaincinv(correct + 1, rows - correct, 1 - OUTSIDE), nan=1.0)
+    low = np.nan_to_num(scipy.special.betaincinv(correct, rows - correct + 1, OUTSIDE), nan=0.0)
+    high = np.nan_to_num(scipy.special.betaincinv(correct + 1, rows - correct, 1 - OUTSIDE), nan=1.0)
     return low, high
 
 

@@ -11,7 +11,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
+import scipy
 
 from tasks.metrics.intervals import Estimate
 from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, Simplex, Value, View, metrics_of
@@ -67,7 +67,7 @@ def averaged(
 
     The decision is the first largest of the mean uncalibrated probabilities: inferred, as the paper says nothing of it.
     """
-    uncalibrated = np.mean([softmax(member.logits, axis=1) for member in members], axis=0)
+    uncalibrated = np.mean([scipy.special.softmax(member.logits, axis=1) for member in members], axis=0)
     fits = zip(calibrators, members, strict=True)
     with np.errstate(divide="ignore"):
         mean = np.log(np.mean([np.exp(calibrator(member.logits)) for calibrator, member in fits], axis=0))

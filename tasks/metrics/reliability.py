@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import digamma
+import scipy
 
 from tasks.metrics.probability import reject_nan
 from tasks.protocol.params import METRIC_DEFAULTS
@@ -114,7 +114,8 @@ def _wrong_by_risk(logit: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, 
 def harmonic_sums(largest: int) -> np.ndarray:
     """Return H_x and the sum of H_0 .. H_{x-1}, which is x (H_x - 1), for x = 0 .. largest: `(2, largest + 1)`."""
     places = np.arange(largest + 1)
-    numbers = digamma(places + 1.0) + np.euler_gamma  # as exact for the last as for the first, unlike a running sum
+    # as exact for the last as for the first, unlike a running sum
+    numbers = scipy.special.digamma(places + 1.0) + np.euler_gamma
     sums = np.stack([numbers, places * (numbers - 1)])
     sums.flags.writeable = False
     return sums

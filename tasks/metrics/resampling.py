@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
+import scipy
 
 from tasks.metrics.probability import BINS, confidence_bins
 from tasks.metrics.reliability import (
@@ -57,7 +57,7 @@ class Resamples:
     def sums(self, values: np.ndarray, cell: np.ndarray | int = 0, cells: int = 1) -> np.ndarray:
         """The sum of values `(n,)` over the rows of each cell, `(cells, R)`; cell is `(n,)`, 0..cells-1."""
         of_cell = np.bincount(cell * self.clusters + self.cluster, values, cells * self.clusters)
-        return np.concatenate(list(self._summed(csr_array(of_cell.reshape(cells, self.clusters)))), axis=1)
+        return np.concatenate(list(self._summed(scipy.sparse.csr_array(of_cell.reshape(cells, self.clusters)))), axis=1)
 
     def mean(self, values: np.ndarray) -> np.ndarray:
         """The mean of values `(n,)`: of a loss, or of a bool."""
@@ -93,10 +93,10 @@ class Resamples:
         """The groups of an order under TOGETHER draws or fewer, until there are R."""
         exact = np.float32 if self.rows.max() < 2**24 else np.float64
         ones, places = np.ones(len(order.row), dtype=exact), (order.cell, self.cluster[order.row])
-        of_cell = csr_array((ones, places), shape=(3 * order.groups, self.clusters))
+        of_cell = scipy.sparse.csr_array((ones, places), shape=(3 * order.groups, self.clusters))
         return (order.weighted(sums) for sums in self._summed(of_cell))
 
-    def _summed(self, of_cell: csr_array) -> Iterator[np.ndarray]:
+    def _summed(self, of_cell: "scipy.sparse.csr_array") -> Iterator[np.ndarray]:
         """What is drawn of `(cells, C)`, `(cells, TOGETHER or fewer)`, until there are R."""
         for start in range(0, self.resamples, TOGETHER):
             counts = self._counts[:, start : start + TOGETHER]

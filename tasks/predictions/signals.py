@@ -12,8 +12,8 @@ from typing import Annotated
 
 import numpy as np
 import polars as pl
+import scipy
 from pydantic import Field
-from scipy.special import softmax
 
 from tasks.predictions.columns import FileRows, listed, numbers
 from tasks.predictions.rows import PredictedRows
@@ -117,7 +117,7 @@ def group_signals(group: np.ndarray, score: np.ndarray) -> dict[str, np.ndarray]
 def relevance(rows: PredictedRows, n_labels: int) -> np.ndarray:
     """How relevant each row is said to be, `(n,)`: the mean label of its probabilities, or else of what is known."""
     if rows.logits is not None:  # summed row by row: equal rows tie, whatever stands beside them
-        return np.asarray((softmax(rows.logits, axis=1) * np.arange(n_labels)).sum(axis=1))
+        return np.asarray((scipy.special.softmax(rows.logits, axis=1) * np.arange(n_labels)).sum(axis=1))
     if rows.confidence is None or n_labels > 2:
         return rows.decision.astype(np.float64)
     return np.where(rows.decision == 1, rows.confidence, 1 - rows.confidence)

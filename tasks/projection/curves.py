@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
+import scipy
 from pydantic import Field
-from scipy.special import logit
 
 from tasks.projection.decisions import Decisions
 from tasks.protocol.values import Axes, Count, Share, Value
@@ -95,6 +95,6 @@ def with_fallbacks(knots: np.ndarray, values: np.ndarray, rows: np.ndarray, shar
     the logit of the knot, cut to stay finite, so that it can be drawn).
     """
     kinds = fallbacks(rows, least)
-    stand_in = {"shared": shared, "identity": logit(np.clip(knots, 1e-6, 1 - 1e-6))}
+    stand_in = {"shared": shared, "identity": scipy.special.logit(np.clip(knots, 1e-6, 1 - 1e-6))}
     chosen = np.stack([stand_in.get(kind, own) for kind, own in zip(kinds, values, strict=True)])
     return Curves(knots, chosen, rows, kinds)

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from tasks.protocol.decisions import FixedDecisions, confidence_logit
 from tasks.protocol.results import Calibrator
@@ -32,7 +32,7 @@ class Decisions:
     @cached_property
     def confidence(self) -> np.ndarray:
         """The probability of each decision, `(n,)` in [0, 1]."""
-        return np.asarray(expit(self.confidence_logit))
+        return np.asarray(scipy.special.expit(self.confidence_logit))
 
     @cached_property
     def gap(self) -> np.ndarray:

@@ -9,8 +9,8 @@ confidence rises, to the last bit.
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+import scipy
 from pydantic import Field
-from scipy.special import expit, logit
 
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.projection.curves import Fallbacks, SharedCurve, between, place
@@ -88,7 +88,7 @@ class Isotonic(Value, kind="isotonic"):
                 continue
             interval, weight = place(np.clip(confidence[mine], thresholds[0], thresholds[-1]), thresholds)
             reliability[mine] = between(values[interval], values[interval + 1], weight)
-        return np.asarray(logit(reliability))
+        return np.asarray(scipy.special.logit(reliability))
 
     def _contradictions(self) -> list[str]:
         wrong = []
@@ -154,7 +154,7 @@ def fit_isotonic(batch: "Batch") -> list[Isotonic]:
     """
     rows = [np.flatnonzero(batch.fit.decision == label) for label in range(batch.n_labels)]
     z, correct = [under.confidence_logit for under in batch.fit.under], batch.fit.correct != 0
-    fits = ([_thresholds(expit(of_fit[mine]), correct[mine]) for mine in rows] for of_fit in z)
+    fits = ([_thresholds(scipy.special.expit(of_fit[mine]), correct[mine]) for mine in rows] for of_fit in z)
     return [Isotonic(*zip(*labels, strict=True)) for labels in fits]
 
 
@@ -169,26 +169,23 @@ def fit_platt(batch: "Batch") -> list[Lines]:
 
 def _shift(logits: np.ndarray, correct: np.ndarray, penalty: float) -> float:
     """Logits `(r,)` and `correct (r,)` of a label's rows to the shift, by Brent's method (1973)."""
-    from scipy.optimize import brentq  # noqa: PLC0415 - takes half a second, and only fits need it
-
     if not len(correct):
         return 0.0
 
     def excess(shift: float) -> float:
         """Of the reliabilities over the correct rows, summed without cancellation; it rises with the shift."""
-        return float(expit(logits[~correct] + shift).sum() - expit(-logits[correct] - shift).sum()) + penalty * shift
+        missing, present = scipy.special.expit(-logits[correct] - shift), scipy.special.expit(logits[~correct] + shift)
+        return float(present.sum() - missing.sum()) + penalty * shift
 
     if excess(-FARTHEST_SHIFT) >= 0:
         return -FARTHEST_SHIFT
     if excess(FARTHEST_SHIFT) <= 0:
         return FARTHEST_SHIFT
-    return float(brentq(excess, -FARTHEST_SHIFT, FARTHEST_SHIFT, xtol=1e-15, rtol=1e-15, maxiter=1000))
+    return float(scipy.optimize.brentq(excess, -FARTHEST_SHIFT, FARTHEST_SHIFT, xtol=1e-15, rtol=1e-15, maxiter=1000))
 
 
 def _thresholds(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Confidence and `correct` of a label's rows `(r,)` to its thresholds and the reliabilities there."""
-    from scipy.optimize import isotonic_regression  # noqa: PLC0415 - takes half a second, and only fits need it
-
     if not len(correct):
         return np.array([0.0, 1.0]), np.array([0.0, 1.0])
     # values are sorted, and not rows, which takes several times as long
@@ -196,7 +193,7 @@ def _thresholds(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray
     places_of_correct, counts = np.unique(confidence[correct], return_counts=True)
     n_correct = np.zeros(len(places))
     n_correct[np.searchsorted(places, places_of_correct)] = counts
-    steps = isotonic_regression(n_correct / rows, weights=rows).x
+    steps = scipy.optimize.isotonic_regression(n_correct / rows, weights=rows).x
     inner = np.r_[False, (steps[1:-1] == steps[:-2]) & (steps[1:-1] == steps[2:]), False][: len(steps)]
     return places[~inner], np.clip(steps[~inner], SMALLEST, 1 - SMALLEST)
 
@@ -216,7 +213,7 @@ def _fitted_line(x: np.ndarray, correct: np.ndarray, start: np.ndarray) -> np.nd
     def objective(theta: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         # sums, not matrix products: the bits of those depend on how many threads there are
         t = (theta[:, None] * x).sum(axis=0)
-        q, off = expit(t), theta - start
+        q, off = scipy.special.expit(t), theta - start
         value = float(np.logaddexp(0, np.where(correct, -t, t)).sum() / count + RIDGE * (off**2).sum())
         gradient = (x * (q - correct)).sum(axis=1) / count + 2 * RIDGE * off
         hessian = (x[:, None] * x * (q * (1 - q))).sum(axis=2) / count + 2 * RIDGE * np.eye(len(theta))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logit
+import scipy
 
 from tasks.projection.curves import place
 
@@ -46,7 +46,7 @@ def objective(
 
 def first_curve(knots: int) -> np.ndarray:
     """Where every curve starts, `(J,)`: b, then eta: the logit of the line from .03 to .97 over the knots."""
-    start = logit(np.linspace(0.03, 0.97, knots))
+    start = scipy.special.logit(np.linspace(0.03, 0.97, knots))
     return np.append(start[0], np.log(np.expm1(np.diff(start))))
 
 

@@ -17,7 +17,7 @@ from itertools import product
 from typing import Annotated
 
 import numpy as np
-from scipy.special import expit, logit
+import scipy
 
 from tasks.projection.curves import Curves
 from tasks.projection.decisions import Decisions
@@ -162,10 +162,10 @@ class _Rows:
 
     def mean_logits(self, line: np.ndarray) -> np.ndarray:
         """Coefficients `(K, 2)` to the logit of each label's mean reliability `(K,)`, of all rows where it has none."""
-        q = expit(self.offset + (self.features[:, :2] * line[self.label]).sum(axis=1))
+        q = scipy.special.expit(self.offset + (self.features[:, :2] * line[self.label]).sum(axis=1))
         rows = np.bincount(self.label, minlength=self.n_labels)
         mean = np.bincount(self.label, q, self.n_labels) / np.maximum(rows, 1)
-        return np.asarray(logit(np.where(rows, mean, q.mean())))
+        return np.asarray(scipy.special.logit(np.where(rows, mean, q.mean())))
 
     def fit(self, prior: Prior, near: Prior, settled: float = NEARLY_SETTLED) -> Fitted:
         """By Newton's method from what is known of `near`; a label's own coefficients are eliminated label by label."""
@@ -185,7 +185,7 @@ class _Rows:
 
         value, t = objective(u, v)
         for _ in range(MOST_STEPS):
-            q = expit(t)
+            q = scipy.special.expit(t)
             residual, weight = q - self.correct, q * (1 - q)
             own_hessian = self._by_label(y, y, weight) + np.diag(ridges)
             across = self._by_label(x, y, weight)

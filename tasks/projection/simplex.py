@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
-from scipy.special import logit
+import scipy
 
 from tasks.metrics.probability import reject_nan
 from tasks.protocol.results import ProjectedDecisions
@@ -62,7 +62,7 @@ def project_simplex(
     gaps = np.minimum(highest - by_label, LARGEST_GAP)
     others = np.where(np.arange(labels - 1)[:, None] < top, gaps[:-1], gaps[1:])
     uniform = -np.log(labels - 1)  # logit of 1/K
-    least = logit(1 / labels + LEAST_ABOVE)
+    least = scipy.special.logit(1 / labels + LEAST_ABOVE)
     alpha = np.full(count, float(off_top_alpha))
     alpha[on_top] = _powers(others[:, on_top], np.clip(reliability_logit[on_top], least, HIGHEST_LOGIT))
 

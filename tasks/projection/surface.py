@@ -7,8 +7,7 @@ positive: it falls along neither, and rises the faster along one the further alo
 from typing import Annotated
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.special import expit
+import scipy
 
 from tasks.projection.curves import between, place
 from tasks.projection.decisions import Decisions
@@ -81,7 +80,7 @@ def fit_surfaces(
     weight = [u * v for u in (1 - right, right) for v in (1 - above, above)]
     of_row = np.arange(0, 4 * len(i) + 1, 4)
     bilinear = np.stack(weight, axis=1).ravel(), np.stack(corner, axis=1).ravel(), of_row
-    hats = csr_array(bilinear, (len(i), int(np.prod(shape))))
+    hats = scipy.sparse.csr_array(bilinear, (len(i), int(np.prod(shape))))
     turned = hats.T.tocsr()
     theta = np.empty(shape)  # start and increments: along the confidence in the first column, along the gap in row one
     theta[:] = np.log(np.expm1(FIRST_PRODUCT))
@@ -95,11 +94,12 @@ def fit_surfaces(
     adam = Adam(settings.learning_rate)
     for _ in range(settings.epochs):
         values = _values(theta)
-        gradient = (turned @ (expit(hats @ values.ravel()) - correct) / max(len(correct), 1)).reshape(shape)
+        residual = scipy.special.expit(hats @ values.ravel()) - correct
+        gradient = (turned @ residual / max(len(correct), 1)).reshape(shape)
         gradient += np.einsum("ij,kjg->kig", bending[0], values) + np.einsum("gh,kih->kig", bending[1], values)
         # each increment lifts what follows
         gradient = gradient[:, ::-1, ::-1].cumsum(axis=1).cumsum(axis=2)[:, ::-1, ::-1]
-        factor = expit(theta)
+        factor = scipy.special.expit(theta)
         factor[:, 0, 0] = 1
         theta = theta + adam.step(gradient * factor)
     return Surfaces(knots, gap_knots, np.maximum.accumulate(np.maximum.accumulate(_values(theta), axis=1), axis=2))

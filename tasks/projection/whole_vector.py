@@ -9,7 +9,7 @@ the decision that was made: neither the decision nor a probability follows it.
 from typing import Annotated
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from tasks.calibrators.identity import log_softmax
 from tasks.calibrators.matrix import multinomial_loss, with_ridge
@@ -56,7 +56,7 @@ def fit_whole_vector(logits: np.ndarray, labels: np.ndarray) -> WholeVector:
         moved = newton(posterior, start.ravel(), float(ridge.min()), settled=1e-9 / n)
         value, _, hessian = posterior(moved)
         evidence = n * (loss(start.ravel())[0] - value) + (np.log(ridge).sum() - np.linalg.slogdet(hessian)[1]) / 2
-        table = start + expit(evidence) * (moved.reshape(start.shape) - start)
+        table = start + scipy.special.expit(evidence) * (moved.reshape(start.shape) - start)
     return WholeVector(beta * table[:, :-1], table[:, -1])
 
 

@@ -14,7 +14,7 @@ typical g of the label, so that a linear model finds no constant to absorb.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
+import scipy
 
 from tasks.protocol.decisions import decide
 
@@ -38,7 +38,7 @@ class Relevance(NamedTuple):
     def __call__(self, evidence: np.ndarray) -> np.ndarray:
         """Evidence `(n, K)` to the true probabilities `(n, K)`, rows summing to one."""
         decision, margin, odds = decisions(evidence + self.bias)
-        decided = expit(self.pivot[decision] + self.sharpness[decision] * (margin - self.pivot[decision]))
+        decided = scipy.special.expit(self.pivot[decision] + self.sharpness[decision] * (margin - self.pivot[decision]))
         probabilities = odds * ((1 - decided) * np.exp(margin))[:, None]
         probabilities[np.arange(len(odds)), decision] = decided
         return np.asarray(probabilities)
@@ -73,7 +73,8 @@ def solve_relevance(evidence: np.ndarray, mix: np.ndarray, residual: float) -> R
 def _pivots(scores: np.ndarray) -> np.ndarray:
     """For each label the mean margin of the rows of `scores (n, K)` that decide it, `(K,)`; 0 where none does."""
     decision, margin, _ = decisions(scores)
-    weight = expit(margin) * expit(-margin)  # so sharpening moves no label's mean accuracy, to first order
+    # so sharpening moves no label's mean accuracy, to first order
+    weight = scipy.special.expit(margin) * scipy.special.expit(-margin)
     total = np.bincount(decision, weights=weight, minlength=scores.shape[1])
     summed = np.bincount(decision, weights=weight * margin, minlength=scores.shape[1])
     return np.divide(summed, total, out=np.zeros_like(total), where=total > 0)
