@@ -18,6 +18,7 @@ from tasks.maps.cross_fit import fit_calibrator
 from tasks.maps.document import Candidate
 from tasks.maps.labelled import divide, division_of, out_of_fold
 from tasks.maps.reliability_map import FittedMap
+from tasks.metrics.advice import too_few_errors
 from tasks.metrics.reliability import nll_correct_of_rows
 from tasks.metrics.spread import LabelCells
 from tasks.predictions.rows import PredictedRows
@@ -153,10 +154,9 @@ def test_the_standard_error_is_that_of_the_difference_by_group():
 
 @pytest.mark.parametrize("rarer", [True, False])
 def test_it_takes_ten_correct_and_ten_wrong_decisions_to_choose(rarer):
-    labels = [(np.arange(300) < few) != rarer for few in (9, 10)]
-    nine, ten = (PredictedRows(None, np.full(300, 0.5), np.zeros(300, dtype=int), label, None) for label in labels)
-    assert f"9 of 300 decisions are {'correct' if rarer else 'wrong'}" in choose.too_little(nine)
-    assert choose.too_little(ten) == ""
+    nine, ten = (too_few_errors(300, 300 - few if rarer else few) for few in (9, 10))
+    assert f"9 of 300 decisions are {'right' if rarer else 'wrong'}" in nine
+    assert ten == ""
 
 
 def simulated(sets: int, shift: float, n: int) -> Iterator[tuple[Candidate, float]]:

@@ -18,7 +18,7 @@ from tasks.calibrators import CALIBRATORS, calibrators_for
 from tasks.maps.cross_fit import CONSTANT, Trial, as_in_the_paper, cross_fit
 from tasks.maps.document import Candidate, Choice, Gain
 from tasks.maps.labelled import Division
-from tasks.metrics.advice import FEWEST_ERRORS
+from tasks.metrics.advice import too_few_errors
 from tasks.metrics.reliability import ranking_metrics, tie_groups
 from tasks.predictions.rows import PredictedRows
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE, PROJECTED, VARIANTS
@@ -129,20 +129,11 @@ def gains_shown(chosen: str, judged: Sequence[Candidate]) -> str | None:
     return (chosen if chosen != "confidence" else best_of(others).variant) if others else None
 
 
-def too_little(rows: PredictedRows) -> str:
-    """Why rows cannot choose; empty if they can."""
-    rarer = min(int(rows.correct.sum()), int((~rows.correct).sum()))
-    if rarer < FEWEST_ERRORS:
-        which = "correct" if rows.correct.mean() < 0.5 else "wrong"
-        return f"{rarer} of {len(rows):,} decisions are {which}, and it takes {FEWEST_ERRORS} to choose by"
-    return ""
-
-
 def reason(chosen: Candidate, best: Candidate, rows: int, calibrator: str) -> str:
     """Why `chosen` was chosen on so many rows under `calibrator`, in a sentence."""
     lowest = "has the lowest log loss"
     if chosen is not best:
-        lowest = f"is within two standard errors of the lowest log loss ({VARIANTS[best.variant].title})"
+        lowest = f"is within {CLEARLY} standard errors of the lowest log loss ({VARIANTS[best.variant].title})"
     own = VARIANTS[chosen.variant].in_words
     why = f"{own} {lowest} on {rows:,} rows that the fit had not seen ({chosen.nll_correct:.4f})"
     if chosen.variant != "confidence":
@@ -181,7 +172,7 @@ def choose_map(
     judged = candidates(losses, trial.rows)
     if variant != AUTO:
         chosen, why = variant, f"{VARIANTS[variant].in_words}, as asked for"
-    elif lacking := too_little(trial.rows):
+    elif lacking := too_few_errors(len(trial.rows), int((~trial.rows.correct).sum())):
         chosen, why = "confidence", f"{kept(calibrator)}: {lacking}"
     else:
         taken = to_deploy(judged, losses, trial.rows)

@@ -83,10 +83,15 @@ def rarer_of(rows: int, errors: int) -> tuple[int, str]:
 
 def too_few(rows: int, errors: int, groups: int) -> str:
     """Return what there is too little of to advise anything, arguments as in `advise`; empty if there is enough."""
-    rarer, which = rarer_of(rows, errors)
     if groups < FEW_GROUPS:
         units = "groups" if groups < rows else "rows"
         return f"there are {groups} {units}, and a difference among fewer than {FEW_GROUPS} may be chance"
+    return too_few_errors(rows, errors)
+
+
+def too_few_errors(rows: int, errors: int) -> str:
+    """Return whether wrong or right decisions are too few to advise or to choose by; empty if neither are."""
+    rarer, which = rarer_of(rows, errors)
     return "" if rarer >= FEWEST_ERRORS else f"{rarer} of {rows:,} decisions are {which}, and it takes {FEWEST_ERRORS}"
 
 
