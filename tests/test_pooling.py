@@ -16,7 +16,7 @@ from scipy.special import expit, log_softmax, logit
 from tasks.calibrators.temperature import fit_temperature
 from tasks.projection.decisions import Decisions
 from tasks.projection.labelwise import FARTHEST_LOGIT
-from tasks.projection.pooling import DOUBT, LEVELS, SETTLED, PooledRows, Prior, WithSignals, search
+from tasks.projection.pooling import DOUBT, LEVELS, SETTLED, SLOPES, PooledRows, Prior, WithSignals, search
 from tasks.projection.variants import CURVE_ROWS, pooled_curves, pooled_lines
 from tasks.projection.whole_vector import MOST_LABELS, fit_whole_vector
 from tasks.protocol.params import ProjectionParams
@@ -65,8 +65,9 @@ def test_a_part_of_the_prior_is_let_in_only_where_the_evidence_is_clear():
         rows = SimpleNamespace(tried={}, fit=lambda prior, _near: (evidence(prior),))
         return search(Prior(), parts, rows, reach)
 
-    for best, expected in ((DOUBT - 0.01, Prior()), (DOUBT + 0.01, Prior(intercept=0.5))):
-        assert found(lambda prior: best * (prior.intercept == 0.5), ("intercept",), 9) == expected  # noqa: B023
+    for part, takes in (("intercept", DOUBT), ("slope", DOUBT + (0.5 / SLOPES) ** 2 / 2)):
+        for best, expected in ((takes - 0.01, Prior()), (takes + 0.01, Prior(**{part: 0.5}))):
+            assert found(lambda prior: best * (getattr(prior, part) == 0.5), (part,), 9) == expected  # noqa: B023
     assert found(lambda prior: 20 * prior.slope, FREE, 1).slope == LEVELS[4]  # a step a round
 
 

@@ -6,11 +6,13 @@ With x the logit z of the confidence, standardised, the logit of the reliability
 
 What all labels share shrinks to the identity, and what is a label's own to what all share. How strongly, the rows say:
 the deviations are those of `LEVELS` with the largest marginal likelihood (Laplace's approximation: MacKay, 1992;
-Tierney and Kadane, 1986), 0 among them, where a part is left out. So a label of three rows stands on the others, one of
-three thousand on its own, and there is no number of rows at which that turns. Signals, further columns `(n, S)`, enter
+Tierney and Kadane, 1986), 0 among them, where a part is left out. Slopes of labels are less apart than shifts: their
+deviation has a half-normal prior itself (Gelman, 2006). So a label of three rows stands on the others, one of three
+thousand on its own, and there is no number of rows at which that turns. Signals, further columns `(n, S)`, enter
 as x does.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -31,6 +33,9 @@ NEARLY_SETTLED = 1e-5  # the same while deviations are compared
 MOST_STEPS = 100
 MOST_ROUNDS = 4  # of a search that ends, as a rule, with the second
 DOUBT = 1.0  # nats of evidence that it takes to let a part in, so that chance seldom does
+SLOPES = (
+    0.5  # scale of the half-normal prior of the deviation of slopes; without it few kind rows make one far too steep
+)
 LEAST_SPREAD = 0.01  # of the logits that a slope is fitted on; what differs by less is the same
 SEARCHED = 1000  # rows that a search begins with, at most, evenly spread
 
@@ -88,14 +93,16 @@ def search(prior: Prior, parts: Sequence[str], rows: "_Rows", reach: int) -> Pri
     """The prior of the largest evidence of `rows`, searched from `prior` on, one of its `parts` at a time.
 
     A part moves by `reach` of the `LEVELS`, from 0 up, at most; it is left out unless that costs more than `DOUBT`.
-    What `rows.fit(prior, the one before)` says, the evidence first, is kept in `rows.tried`.
+    Evidence counts what the prior of a deviation takes off. What `rows.fit(prior, the one before)` says, the evidence
+    first, is kept in `rows.tried`.
     """
     for _ in range(MOST_ROUNDS):
         before = prior
         for part in parts:
             now = LEVELS.index(getattr(prior, part))
             near = LEVELS[max(now - reach, 0) : now + reach + 1]
-            candidates = {replace(prior, **{part: level}): DOUBT * (level == 0) for level in near}
+            scale = SLOPES if part == "slope" else math.inf
+            candidates = {replace(prior, **{part: at}): DOUBT * (at == 0) - (at / scale) ** 2 / 2 for at in near}
             for candidate in candidates:
                 if candidate not in rows.tried:
                     rows.tried[candidate] = rows.fit(candidate, prior)
