@@ -17,7 +17,7 @@ from flows.engine import alive, outcome, progress, task_runner
 from flows.server import find_server, server_needed
 from tasks.calibrate import calibrate
 from tasks.calibrators import CALIBRATORS
-from tasks.expectations.check import GateFailed
+from tasks.expectations.check import GateFailed, batches
 from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
 from tasks.project import project
 from tasks.projection.device import available_device
@@ -158,7 +158,8 @@ def main(
         with_calibrators(params, tuple(calibrator or params.dataset(dataset).calibrators or params.calibrators))
         find_server()  # that of this run's own would not do for Dask
         run = reliability.with_options(task_runner=task_runner(params))
-        with server_needed(), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
+        # while a server comes up there is time to import what the gates need
+        with server_needed(batches), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
             run(dataset, seed, calibrator)
 
 
