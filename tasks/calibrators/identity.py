@@ -27,7 +27,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     """
     by_label = np.array(np.transpose(logits), dtype=np.float64, order="C")
     by_label -= by_label.max(axis=0)
-    by_label -= np.log(reduce(np.add, np.exp(by_label)))  # in one order, so that a row alone has the same bits
+    by_label -= np.log(reduce(np.add, map(np.exp, by_label)))  # in one order, so that a row alone has the same bits
     return by_label.T
 
 

@@ -35,14 +35,14 @@ class TieGroups(NamedTuple):
 
 
 class RiskOrder(NamedTuple):
-    """The 3 G cells that n rows, e of them wrong, are summed over, where G tie groups follow by rising risk.
+    """The 3 G cells that n rows are summed over, where G tie groups follow by rising risk.
 
-    Cell g is of the rows between group g and the one before it, cell G + g of those in group g, and cell 2 G + g of the
-    wrong ones in it. The groups are those of `TieGroups`.
+    Cell g is of the rows between group g and the one before it, cell G + g of the right ones in group g, and cell
+    2 G + g of the wrong ones in it. The groups are those of `TieGroups`.
     """
 
-    row: np.ndarray  # (n + e,) int64, every row, then the wrong ones again
-    cell: np.ndarray  # (n + e,) int64, of each of these
+    row: np.ndarray  # (n,) int64, by rising risk
+    cell: np.ndarray  # (n,) int64, of each of these
     groups: int  # G
 
     def coarse(self, most: int) -> "RiskOrder":
@@ -60,7 +60,8 @@ class RiskOrder(NamedTuple):
 
     def weighted(self, sums: np.ndarray) -> TieGroups:
         """The groups where the weights summed over the cells are `(3 G, R)` whole numbers, at least 0."""
-        between, rows, wrong = np.split(sums.astype(np.float64, copy=False), 3)
+        between, right, wrong = np.split(sums.astype(np.float64, copy=False), 3)
+        rows = right + wrong
         upto = np.cumsum(between + rows, axis=0)
         return TieGroups(upto - rows, upto, wrong)
 
@@ -76,8 +77,7 @@ def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
     wrong = ~np.asarray(correct, dtype=bool)[row]
     borders, count = np.hstack([groups.before, groups.upto]).ravel().astype(np.int64), len(groups.upto)
     group, within = np.divmod(np.repeat(np.arange(2 * count), np.diff(borders, prepend=0)), 2)
-    cell = np.append(count * within + group, 2 * count + group[wrong])
-    return RiskOrder(np.append(row, row[wrong]), cell, count)
+    return RiskOrder(row, count * (within + wrong) + group, count)
 
 
 def tie_groups(logit: np.ndarray, correct: np.ndarray) -> TieGroups:
@@ -104,9 +104,11 @@ def _wrong_by_risk(logit: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, 
     reject_nan(logit, "reliability logit")
     # values are sorted, and not rows, which takes three times as long; merging what is sorted takes hardly any
     right, wrong = np.sort(-logit[correct]), np.sort(-logit[~correct])
-    place = np.arange(len(wrong))
-    before = np.flatnonzero(np.argsort(np.concatenate([wrong, right]), kind="stable") < len(wrong)) - place
-    upto = np.flatnonzero(np.argsort(np.concatenate([right, wrong]), kind="stable") >= len(right)) - place
+    merged = np.argsort(np.concatenate([wrong, right]), kind="stable")
+    before = np.flatnonzero(merged < len(wrong)) - np.arange(len(wrong))
+    upto = before.copy()
+    tied = np.append(right, np.inf)[before] == wrong
+    upto[tied] = np.searchsorted(right, wrong[tied], side="right")
     return wrong, before, upto
 
 

@@ -31,7 +31,10 @@ class Curves(Value, kind="lattice"):
         """n decisions to logit of the reliability `(n,)` float64, by confidence and label."""
         confidence_logit, decision = decisions.confidence_logit, decisions.decision
         interval, weight = place(decisions.confidence, self.knots)
-        reliability_logit = between(self.values[decision, interval], self.values[decision, interval + 1], weight)
+        values, left = self.values.ravel(), decision * len(self.knots) + interval
+        reliability_logit = between(values[left], values[left + 1], weight)
+        if "identity" not in self.fallback:
+            return reliability_logit
         identity = np.array([kind == "identity" for kind in self.fallback])
         return np.asarray(np.where(identity[decision], confidence_logit, reliability_logit))
 
@@ -70,9 +73,8 @@ class Confidence(Value, kind="confidence"):
 
 def place(confidence: np.ndarray, knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Confidence in [0, 1], any shape, to its interval 0..J-2 and the weight, in [0, 1], of the knot on its right."""
-    interval = np.clip(np.searchsorted(knots, confidence, side="right") - 1, 0, len(knots) - 2)
-    left = knots[interval]
-    return interval, (confidence - left) / (knots[interval + 1] - left)
+    interval = np.searchsorted(knots[1:-1], confidence, side="right")
+    return interval, (confidence - knots[interval]) / np.diff(knots)[interval]
 
 
 def between(left: np.ndarray, right: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -118,9 +118,13 @@ class WithFallbacks(Value, kind="labelwise"):
 
     def __call__(self, decisions: Decisions) -> np.ndarray:
         """n decisions to logit of the reliability `(n,)` float64, by confidence and label."""
-        kind = np.array(self.fallback)[decisions.decision]
-        stand_in = np.where(kind == "shared", self.shared(decisions), decisions.confidence_logit)
-        return np.asarray(np.where(kind == "none", self.own(decisions), stand_in))
+        reliability_logit = self.own(decisions)
+        if {*self.fallback} <= {"none"}:
+            return reliability_logit
+        kinds = np.array(self.fallback)
+        shared, own = ((kinds == kind)[decisions.decision] for kind in ("shared", "none"))
+        stand_in = np.where(shared, self.shared(decisions), decisions.confidence_logit)
+        return np.asarray(np.where(own, reliability_logit, stand_in))
 
     def _contradictions(self) -> list[str]:
         return self.own.violations(len(self.rows)) + [f"shared curve: {what}" for what in self.shared.violations()]

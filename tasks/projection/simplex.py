@@ -3,7 +3,7 @@
 Raised to a power alpha and normalised, a row goes from uniform (0) through itself (1) towards its largest label, and
 no two labels change places. With gaps D_j = log p_d - log p_j of the other labels and h(alpha) = sum of
 exp(-alpha D_j), the reliability q is reached where log h(alpha) = log((1 - q) / q) = -logit q. As log h is convex and
-falls, Newton's steps from 0 only rise and never pass the solution.
+falls, Newton's steps from below only rise and never pass the solution.
 
 What the path cannot reach: q below 1/K counts as 1/K + 1e-7, as the authors have it, and as solved. Ours: q counts as
 1 - 1e-6 at most; alpha ends at 1e4, which is also where a row ends whose q >= 1/m lies beyond a tie of m labels at its
@@ -24,7 +24,8 @@ LARGEST_ALPHA = 1e4
 LEAST_ABOVE = 1e-7  # above 1/K
 LARGEST_GAP = 1e6  # a probability of exactly 0 counts as exp(-1e6) of the largest, or it could never rise again
 TOLERANCE = 1e-13  # of log h, hence of logit q
-PASSES = 200  # a row takes about ten
+PASSES = 200  # a row takes about five
+AT_ONCE = 2**13  # rows: what is computed on the way fits in a cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,9 @@ def project_simplex(
     uniform = -np.log(labels - 1)  # logit of 1/K
     least = scipy.special.logit(1 / labels + LEAST_ABOVE)
     alpha = np.full(count, float(off_top_alpha))
-    alpha[on_top] = _powers(others[:, on_top], np.clip(reliability_logit[on_top], least, HIGHEST_LOGIT))
+    solved = np.flatnonzero(on_top)
+    for rows in np.split(solved, range(AT_ONCE, len(solved), AT_ONCE)):
+        alpha[rows] = _powers(others[:, rows], np.clip(reliability_logit[rows], least, HIGHEST_LOGIT))
 
     moved = -alpha * gaps - np.log1p(_over_labels(np.exp(-alpha * others)))
     moved[:, alpha == 0] = -np.log(labels)  # log1p(K - 1) rounds otherwise, and for K = 3 to the next bin of the ECE
@@ -86,22 +89,29 @@ def with_off_top_alpha(rows: ProjectedDecisions, off_top_alpha: float) -> Simple
 def _powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Gaps `(K - 1, r)` >= 0 and logit of q `(r,)`, from that of 1/K to the cap, to alpha `(r,)` in [0, 1e4]."""
     alpha = np.zeros(len(target))
-    least = gaps.min(axis=0)
-    beyond = gaps - least
     going = np.flatnonzero(target > -np.log(len(gaps)))
+    gaps, target = gaps[:, going], target[going]
+    nearest = gaps.min(axis=0)
+    gaps -= nearest
+    # where the others have no weight it is the nearest gap's; with them it is more
+    power = np.maximum(target, 0) / np.maximum(nearest, HIGHEST_LOGIT / LARGEST_ALPHA)
     for _ in range(PASSES):
-        if not len(going):
-            break
-        power, nearest, further_off = alpha[going], least[going], beyond[:, going]
-        weight = np.exp(-power * further_off)  # the largest is 1: nothing underflows but what may
+        weight = np.exp(-power * gaps)  # the largest is 1: nothing underflows but what may
         total = _over_labels(weight)
-        lacking = np.log(total) - power * nearest + target[going]
-        fall = nearest + _over_labels(weight * further_off) / total
+        lacking = np.log(total) - power * nearest + target
+        fall = nearest + _over_labels(weight * gaps) / total
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # no gap is left: alpha would be infinite
             further = power + np.maximum(lacking, 0) / fall
         unsolved = lacking > TOLERANCE
-        alpha[going[unsolved]] = np.minimum(further[unsolved], LARGEST_ALPHA)
-        going = going[unsolved & (further < LARGEST_ALPHA)]
+        power[unsolved] = np.minimum(further[unsolved], LARGEST_ALPHA)
+        unsolved &= further < LARGEST_ALPHA
+        left = np.count_nonzero(unsolved)
+        if 2 * left <= len(going):  # the others come along, unmoved, until they are half of all
+            alpha[going] = power
+            if not left:
+                break
+            going, power, nearest, target = (of[unsolved] for of in (going, power, nearest, target))
+            gaps = gaps[:, unsolved]
     return alpha
 
 

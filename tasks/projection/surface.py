@@ -35,11 +35,12 @@ class Surfaces(Value):
         """n decisions, with their gap, to logit of the reliability `(n,)` float64."""
         decision = decisions.decision
         below, up = place(np.clip(decisions.gap, *self.gap_knots[[0, -1]]), self.gap_knots)
-        at_knots = between(self.values[decision, :, below], self.values[decision, :, below + 1], up[:, None])
-        at_knots = np.maximum.accumulate(at_knots, axis=1)  # rounding alone could make a curve of c fall
         interval, weight = place(decisions.confidence, self.knots)
-        row = np.arange(len(interval))
-        return between(at_knots[row, interval], at_knots[row, interval + 1], weight)
+        values, (_, knots, gap_knots) = self.values.ravel(), self.values.shape
+        corner = (decision * knots + interval) * gap_knots + below
+        # a mean by weights that the gap fixes rises with both its ends, to the last bit
+        left, right = ((1 - up) * values[at] + up * values[at + 1] for at in (corner, corner + gap_knots))
+        return between(left, right, weight)
 
     def _contradictions(self) -> list[str]:
         wrong = []

@@ -1,6 +1,7 @@
 """The fixed-decision protocol: what is decided once and never again (paper, section 3.1)."""
 
 from dataclasses import dataclass, fields
+from functools import reduce
 
 import numpy as np
 
@@ -46,12 +47,12 @@ def confidence_logit(log_probabilities: np.ndarray, decision: np.ndarray) -> np.
     Computed as log p_d - log of the sum of the others: where p_d rounds to 1 the logit still tells rows apart.
     A probability of exactly 0 or 1 gives an infinite logit of the right sign.
     """
-    rows = np.arange(len(decision))
-    chosen = log_probabilities[rows, decision]
-    others = np.array(log_probabilities, order="F")  # label by label, its sums over labels are sums of whole columns
-    others[rows, decision] = -np.inf
-    top = others.max(axis=1)
+    by_label = np.ascontiguousarray(np.transpose(log_probabilities))  # sums over labels are sums of whole arrays
+    chosen = np.take_along_axis(by_label, decision[None], axis=0)[0]
+    others = np.where(np.arange(len(by_label) - 1)[:, None] < decision, by_label[:-1], by_label[1:])
+    top = others.max(axis=0)
     top[np.isneginf(top)] = 0
+    others -= top
     with np.errstate(divide="ignore"):
-        rest = np.log(np.exp(others - top[:, None]).sum(axis=1)) + top
+        rest = np.log(reduce(np.add, map(np.exp, others))) + top
     return np.asarray(chosen - rest)
