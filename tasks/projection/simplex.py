@@ -106,12 +106,13 @@ def _powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
         power[unsolved] = np.minimum(further[unsolved], LARGEST_ALPHA)
         unsolved &= further < LARGEST_ALPHA
         left = np.count_nonzero(unsolved)
+        if not left:
+            break
         if 2 * left <= len(going):  # the others come along, unmoved, until they are half of all
             alpha[going] = power
-            if not left:
-                break
             going, power, nearest, target = (of[unsolved] for of in (going, power, nearest, target))
             gaps = gaps[:, unsolved]
+    alpha[going] = power
     return alpha
 
 
