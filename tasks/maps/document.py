@@ -41,7 +41,12 @@ class Part(BaseModel):
     """A part of a map: never changed after reading, and no name in it goes unnoticed."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, revalidate_instances="always"
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        revalidate_instances="always",
+        defer_build=True,  # until a map is read: a mistake in a command is told sooner
     )
 
     @field_validator("*")

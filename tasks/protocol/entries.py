@@ -12,7 +12,7 @@ OWN_READERS = {"files": ("files",), "logits": ("files",), "hub": ("hub",)}  # of
 class Section(BaseModel):
     """A section of params.yaml: never changed after reading, and no name in it goes unnoticed."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class SplitParams(Section):
