@@ -42,6 +42,7 @@ def test_temperature(race):
     np.testing.assert_allclose(ours.beta, netcals, rtol=1e-4)  # it stops earlier
 
 
+@ALL_CORES
 def test_whole_vector(race):
     from probmetrics.calibrators import SMSCalibrator  # of the method's authors
 
@@ -59,10 +60,11 @@ def test_whole_vector(race):
 def beside_autograd(race, operation: str, fit: Callable, autograd: Callable, **of_few: object):
     """The rows of the first of all fits, its value, and what autograd makes of it."""
     sets, few = ([logits_and_labels(rows, K, seed) for seed in range(FITS)] for rows in (ROWS, ROWS // 10))
+    autograd(*few[0])  # what torch loads at the first step
     race.beside(ALONE, lambda: autograd(*sets[0]), aim=5, times=FITS)
     race.growth(lambda: [fit(*own, seed=0, **of_few) for own in few])
     ours, theirs, _ = race.run(
-        operation, FITS * ROWS, lambda: [fit(*own, seed=0) for own in sets], rounds=2, warm_up=False
+        operation, FITS * ROWS, lambda: [fit(*own, seed=0) for own in sets], rounds=1, warm_up=False
     )
     return sets[0], ours[0], theirs
 
@@ -122,8 +124,8 @@ def autograd_hcal(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
             best, lowest = log_factors.detach().exp().numpy(), loss
         elif stale > chosen.patience:
             break
-        order = generator.permutation(ROWS)
-        for rows in np.split(order, range(chosen.batch, ROWS, chosen.batch)):
+        order = generator.permutation(len(logits))
+        for rows in np.split(order, range(chosen.batch, len(order), chosen.batch)):
             descent.zero_grad()
             loss_of(rows).backward()
             descent.step()

@@ -17,7 +17,7 @@ from tasks.maps.apply import apply_map
 from tasks.projection.labelwise import Isotonic, WithFallbacks
 from tests.bench.conftest import ALL_CORES
 
-pytestmark = pytest.mark.bench
+pytestmark = [pytest.mark.bench, ALL_CORES]
 ROOT = Path(__file__).resolve().parent.parent.parent
 K = 5
 
@@ -78,7 +78,6 @@ def test_apply(race, rows, predictions, isotonic, tmp_path):
     assert made["route"].sort().equals(expected["route"].sort())
 
 
-@ALL_CORES
 def test_from_file_to_map_and_verdict(race, rows, predictions, tmp_path, monkeypatch, capsys):
     """The map is fitted on one file and judged on another of the same length."""
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
@@ -100,7 +99,7 @@ def test_from_file_to_map_and_verdict(race, rows, predictions, tmp_path, monkeyp
     race.timed("a limit of 10 s", 10, aim=1)
     race.beside("the same in this process", in_this_process)
     race.floor(lambda: [pl.read_parquet(predictions / f"{name}.parquet") for name in ("first", "second")])
-    race.run("fit, then evaluate, as commands", rows, as_commands, rounds=2, warm_up=False)
+    race.run("fit, then evaluate, as commands", rows, as_commands, rounds=1, warm_up=False)
 
     commands, here = (json.loads((tmp_path / f"{place}.json").read_text()) for place in ("commands", "here"))
     assert (tmp_path / "commands.map.json").read_bytes() == (tmp_path / "here.map.json").read_bytes()

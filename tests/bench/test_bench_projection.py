@@ -2,6 +2,7 @@
 
 import timeit
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tasks.projection.exact import fit_exact
 from tasks.projection.labelwise import SMALLEST, Isotonic, fit_isotonic
 from tasks.projection.lattice import NODES, FitRows, objective
 from tasks.protocol.params import ProjectionParams
+from tests.bench.conftest import ALL_CORES
 from tests.fits import fits, mrp_of_torch, simulated
 
 pytestmark = pytest.mark.bench
@@ -24,23 +26,25 @@ SETTINGS = ProjectionParams()
 Rows = list[FitRows]
 
 
-def one_at_a_time(rows: Rows, threads: int) -> Callable[[], np.ndarray]:
-    """The first fits in a loop of torch, with as many threads as suit it best."""
+def one_at_a_time(rows: Rows, threads: int) -> np.ndarray:
+    """The values of the first fits in a loop of torch, with so many threads."""
     import torch
+
+    torch.set_num_threads(threads)
+    return np.stack([mrp_of_torch(fit, K, SETTINGS) for fit in rows[:TIMED]])
+
+
+@cache
+def quickest(threads: int) -> int:
+    """The number of threads, of at most so many, that suits the loop best."""
 
     def seconds(count: int) -> float:
         """The longest of three: another process on a core holds up two threads far more than one, if not each time."""
-        torch.set_num_threads(count)
-        return max(timeit.repeat(lambda: mrp_of_torch(rows[0], K, SETTINGS), repeat=3, number=1))
+        return max(timeit.repeat(lambda: one_at_a_time(first, count), repeat=3, number=1))
 
-    seconds(1)  # what torch loads at the first step
-    best = min(range(1, threads + 1), key=seconds)
-
-    def loop() -> np.ndarray:
-        torch.set_num_threads(best)
-        return np.stack([mrp_of_torch(fit, K, SETTINGS) for fit in rows[:TIMED]])
-
-    return loop
+    first = fits(*simulated(1, ROWS, K))
+    one_at_a_time(first, 1)  # what torch loads at the first step
+    return min(range(1, threads + 1), key=seconds)
 
 
 def beside_torch(
@@ -49,18 +53,17 @@ def beside_torch(
     """The rows of all fits, our result and the values of the first fits by torch."""
     rows, first = fits(*simulated(FITS, ROWS, K)), slice(ROWS // 10)
     tenth = [tuple(part[first] for part in own) for own in rows]
-    race.beside(ALONE, one_at_a_time(rows, threads), aim=aim, times=FITS / TIMED)
+    best = quickest(threads)
+    race.beside(ALONE, lambda: one_at_a_time(rows, best), aim=aim, times=FITS / TIMED)
     race.growth(lambda: fit(tenth, n_labels=K, settings=SETTINGS))
-    ours, theirs, _ = race.run(
-        operation, FITS * ROWS, lambda: fit(rows, n_labels=K, settings=SETTINGS), rounds=3, **run
-    )
+    ours, theirs, _ = race.run(operation, FITS * ROWS, lambda: fit(rows, n_labels=K, settings=SETTINGS), **run)
     return rows, ours, theirs
 
 
 def test_exact_fits(race, threads):
     confidence = simulated(FITS, ROWS, K)[0]
     race.floor(lambda: np.sort(confidence))  # every row is read and sorted once; the steps read a tenth as many nodes
-    rows, exact, theirs = beside_torch(race, threads, "mrp_exact", fit_exact, aim=250)
+    rows, exact, theirs = beside_torch(race, threads, "mrp_exact", fit_exact, 250, rounds=3)
     assert exact.kkt.max() <= 1e-8
     ours, torchs = (
         np.array([objective(own, *fit, SETTINGS.smoothness) for own, fit in zip(values[:TIMED], rows, strict=False)])
@@ -69,10 +72,13 @@ def test_exact_fits(race, threads):
     assert (ours <= torchs).all()
 
 
+@ALL_CORES
 def test_fits_by_adam(race, threads):
     node = np.zeros((FITS * K * (SETTINGS.knots - 1), NODES))
     race.floor(lambda: np.exp(node).sum(), times=SETTINGS.epochs)  # one exponential of each node in each epoch
-    _, values, theirs = beside_torch(race, threads, "mrp, Adam as published", fit_lattices, aim=20, warm_up=False)
+    _, values, theirs = beside_torch(
+        race, threads, "mrp, Adam as published", fit_lattices, aim=20, rounds=1, warm_up=False
+    )
     np.testing.assert_allclose(values[:TIMED], theirs, atol=1e-6)
 
 
@@ -82,6 +88,7 @@ def isotonic(at: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> Isoto
     return fit_isotonic(Batch(labelled, K, SETTINGS))[0]
 
 
+@ALL_CORES
 def test_isotonic_of_each_label(race, rows):
     from sklearn.isotonic import IsotonicRegression
 
