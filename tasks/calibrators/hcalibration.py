@@ -13,6 +13,7 @@ from tasks.calibrators.identity import floored, log_softmax
 from tasks.protocol.descent import Adam
 from tasks.protocol.values import Axes, Positive, Value
 
+FINE = 2**50  # parts of 1 that residuals are counted in: sums of whole numbers are exact, and take a sixth of the time
 SPAN = 100.0  # of -log p, which the segments cut; beyond it the last factor goes on
 
 
@@ -101,24 +102,26 @@ def _segment(surprise: np.ndarray, segments: int) -> np.ndarray:
 
 def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int) -> tuple[float, Callable[[], np.ndarray]]:
     n_labels, order = p.shape[1], _order(p.ravel())
-    residual = (p - (np.arange(n_labels) == labels[:, None])).ravel()[order]
+    residual = FINE * p
+    residual[np.arange(len(p)), labels] -= FINE
+    residual = residual.astype(np.int64).take(order)
     label = np.repeat(labels.astype(np.int32), n_labels)[order]  # of the event's row
-    averages = []
+    sums = []
     for without in range(n_labels):
         kept = np.flatnonzero(label != without)
         if len(kept):
             # the published clusters of similar probabilities, which count the same, change nothing that can be seen
-            width = max(1, min(window, len(kept) // 5))
-            averages.append((kept, width, _moving_average(residual[kept], width)))
+            half = (max(1, min(window, len(kept) // 5)) - 1) // 2
+            sums.append((kept, half, _moving_sum(residual[kept], half)))
 
     def gradient() -> np.ndarray:
         by_rank, unsorted = np.zeros((2, len(order)))
-        for kept, width, average in averages:
-            by_rank[kept] += _moving_average(np.sign(average).astype(np.int32), width) / len(kept)
-        unsorted[order] = by_rank / len(averages)
+        for kept, half, total in sums:
+            by_rank[kept] += _moving_sum(np.sign(total), half) / ((2 * half + 1) * len(kept))
+        unsorted[order] = by_rank / len(sums)
         return unsorted.reshape(p.shape)
 
-    return float(np.mean([np.abs(average).mean() for _, _, average in averages])), gradient
+    return float(np.mean([np.abs(total).mean() / (2 * half + 1) for _, half, total in sums])) / FINE, gradient
 
 
 def _order(values: np.ndarray) -> np.ndarray:
@@ -130,11 +133,10 @@ def _order(values: np.ndarray) -> np.ndarray:
     return order[np.argsort(values[order], kind="stable")]  # sorted but for values that differ in those bits alone
 
 
-def _moving_average(values: np.ndarray, window: int) -> np.ndarray:
-    """Map values `(N,)`, zeros beyond either end, to their centred averages `(N,)`: symmetric, so its own gradient."""
-    half = (window - 1) // 2
-    total = np.empty(len(values) + 2 * half + 1, dtype=values.dtype)  # of whole numbers in a sixth of the time
+def _moving_sum(values: np.ndarray, half: int) -> np.ndarray:
+    """Map values `(N,)` to the sums `(N,)` of each and `half` on either side: symmetric, so its own gradient."""
+    total = np.empty(len(values) + 2 * half + 1, dtype=np.int64)
     total[: half + 1] = 0
-    np.cumsum(values, dtype=values.dtype, out=total[half + 1 : half + 1 + len(values)])
+    np.cumsum(values, out=total[half + 1 : half + 1 + len(values)])
     total[half + 1 + len(values) :] = total[half + len(values)]
-    return (total[2 * half + 1 :] - total[: len(values)]) / (2 * half + 1)
+    return total[2 * half + 1 :] - total[: len(values)]
