@@ -48,7 +48,11 @@ def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
     if not inside.all():
         at = int(np.flatnonzero(~inside)[0])
         raise ValueError(f"the confidence of row {at} is {confidence[at]}, not in [0, 1]")
-    return np.searchsorted(np.arange(1, bins) / bins, confidence, side="right")
+    edges = np.append(np.arange(bins) / bins, np.inf)
+    bin_of_row = np.minimum((bins * confidence).astype(np.int64), bins - 1)
+    bin_of_row -= confidence < edges.take(bin_of_row)
+    bin_of_row += confidence >= edges.take(bin_of_row + 1)
+    return bin_of_row
 
 
 def top_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -88,27 +88,27 @@ def tie_groups(logit: np.ndarray, correct: np.ndarray) -> TieGroups:
     Raises:
         ValueError: a logit is NaN; the message names the row.
     """
-    _, right_before, right_upto = _wrong_by_risk(logit, correct)
-    n, errors = len(logit), len(right_before)
-    start = np.flatnonzero((np.diff(right_before, prepend=-1) != 0) | (np.diff(right_upto, prepend=-1) != 0))
-    wrong = np.diff(start, append=errors)
-    groups = right_before[start] + start, right_upto[start] + start + wrong, wrong
+    wrong, before, upto = _wrong_by_risk(logit, correct)
+    n, errors = len(logit), np.cumsum(wrong)
+    right_before, right_upto = before - errors + wrong, upto - errors
+    apart = (np.diff(right_before, prepend=-1) != 0) | (np.diff(right_upto, prepend=-1) != 0)
+    of_group = np.diff((errors - wrong)[apart], append=wrong.sum())
+    groups = before[apart], (before + right_upto - right_before)[apart] + of_group, of_group
     return TieGroups(
         *(np.append(of, last)[:, None].astype(np.float64) for of, last in zip(groups, (n, n, 0), strict=True))
     )
 
 
 def _wrong_by_risk(logit: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The rising risks of the wrong rows `(e,)`, and how many right rows have less risk, and no more, `(e,)` each."""
+    """The wrong rows of each risk that has any `(g,)`, and how many rows have less risk, and no more, `(g,)` each."""
     logit, correct = np.asarray(logit, dtype=np.float64), np.asarray(correct, dtype=bool)
     reject_nan(logit, "reliability logit")
-    # values are sorted, and not rows, which takes three times as long; merging what is sorted takes hardly any
-    right, wrong = np.sort(-logit[correct]), np.sort(-logit[~correct])
-    merged = np.argsort(np.concatenate([wrong, right]), kind="stable")
-    before = np.flatnonzero(merged < len(wrong)) - np.arange(len(wrong))
-    upto = before.copy()
-    tied = np.append(right, np.inf)[before] == wrong
-    upto[tied] = np.searchsorted(right, wrong[tied], side="right")
+    # values are sorted, and not rows, which takes three times as long
+    risk, (distinct, wrong) = np.sort(-logit), np.unique(-logit[~correct], return_counts=True)
+    before = np.searchsorted(risk, distinct)
+    upto = before + wrong
+    tied = risk.take(upto, mode="clip") == distinct  # with right rows too
+    upto[tied] = np.searchsorted(risk, distinct[tied], side="right")
     return wrong, before, upto
 
 
@@ -173,13 +173,11 @@ def threshold_aupr_error(logit: np.ndarray, correct: np.ndarray) -> float:
     Of logits `(n,)` and correct `(n,)` bool. It is below `aupr_error` wherever precision falls along the ranking, and
     the same without ties; NaN without errors.
     """
-    wrong, right_before, _ = _wrong_by_risk(logit, correct)
-    if not len(wrong):
-        return np.nan
-    start = np.append(0, np.flatnonzero(wrong[1:] != wrong[:-1]) + 1)
-    at_least = len(wrong) - start  # errors in a group and after it
-    precisions = np.diff(start, append=len(wrong)) * at_least / (len(logit) - right_before[start] - start)
-    return float(precisions.sum() / len(wrong))
+    wrong, before, _ = _wrong_by_risk(logit, correct)
+    errors = wrong.sum()
+    at_least = np.cumsum(wrong[::-1])[::-1]  # errors in a group and after it
+    precisions = wrong * at_least / (len(logit) - before)
+    return float(precisions.sum() / errors) if errors else np.nan
 
 
 def rows_kept(rows: Any, tenths: int) -> Any:
