@@ -26,12 +26,13 @@ class Took:
 class Copy:
     """A copy of the project, and how its commands run."""
 
-    def __init__(self, folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    def __init__(self, folder: Path, change: Callable[[dict[str, Any]], object], *, server: bool = True) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         copy_project(folder, change)
         self.folder = folder
         (folder / ".prefect").mkdir()
-        run(folder, "prefect", "server", "database", "upgrade", "-y")  # as `make setup` does
+        if server:
+            run(folder, "prefect", "server", "database", "upgrade", "-y")  # as `make setup` does
 
     def refresh(self) -> None:
         """What `make repro` runs."""

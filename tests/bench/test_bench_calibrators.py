@@ -12,7 +12,7 @@ from tasks.calibrators.smart import HIDDEN, SmartSettings, first_parameters, fit
 from tasks.calibrators.temperature import fit_temperature
 from tasks.projection.decisions import Decisions
 from tasks.projection.whole_vector import fit_whole_vector
-from tests.bench.conftest import ALL_CORES
+from tests.bench.conftest import ON_ONE_CORE_TOO
 from tests.fits import descended, logits_and_labels
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # peers warn of what is theirs
@@ -20,6 +20,7 @@ ROWS, K, FITS = 8000, 5, 18
 ALONE = f"one at a time, torch autograd (1 of them, times {FITS})"
 
 
+@ON_ONE_CORE_TOO
 def test_temperature(race):
     from netcal.scaling import TemperatureScaling
     from sklearn.calibration import _TemperatureScaling  # what its CalibratedClassifierCV fits
@@ -42,7 +43,6 @@ def test_temperature(race):
     np.testing.assert_allclose(ours.beta, netcals, rtol=1e-4)  # it stops earlier
 
 
-@ALL_CORES
 def test_whole_vector(race):
     from probmetrics.calibrators import SMSCalibrator  # of the method's authors
 
@@ -69,7 +69,6 @@ def beside_autograd(race, operation: str, fit: Callable, autograd: Callable, **o
     return sets[0], ours[0], theirs
 
 
-@ALL_CORES  # neither side gains anything from a second core
 def test_smart(race):
     (logits, labels), fitted, theirs = beside_autograd(race, "SMART, 18 fits", fit_smart, autograd_smart)
     assert -fitted(logits)[np.arange(ROWS), labels].mean() <= theirs + 1e-9
@@ -93,7 +92,6 @@ def autograd_smart(logits: np.ndarray, labels: np.ndarray) -> float:
     return loss(descended(first_parameters(0), loss, SmartSettings())).item()
 
 
-@ALL_CORES
 def test_hcal(race):
     in_as_many_batches = HCalibrationSettings(batch=HCalibrationSettings().batch // 10)
     _, fitted, theirs = beside_autograd(race, "h-cal, 18 fits", fit_hcal, autograd_hcal, settings=in_as_many_batches)

@@ -15,9 +15,8 @@ from sklearn.isotonic import IsotonicRegression
 from flows import rerank
 from tasks.maps.apply import apply_map
 from tasks.projection.labelwise import Isotonic, WithFallbacks
-from tests.bench.conftest import ALL_CORES
 
-pytestmark = [pytest.mark.bench, ALL_CORES]
+pytestmark = pytest.mark.bench
 ROOT = Path(__file__).resolve().parent.parent.parent
 K = 5
 

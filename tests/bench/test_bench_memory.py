@@ -36,7 +36,7 @@ from tasks.projection.exact import fit_exact
 from tasks.protocol.params import ProjectionParams
 from tests import fits, maps
 from tests.bench import test_bench_metrics, test_bench_predictors, test_bench_projection
-from tests.bench.conftest import ALL_CORES, MILLION, ROOT, made_up_predictions
+from tests.bench.conftest import MILLION, ROOT, made_up_predictions
 
 FITS, K = 108, 5
 
@@ -148,7 +148,6 @@ def measurements(*names: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.bench
-@ALL_CORES
 def test_memory_of_every_operation(race):
     for measured in measurements(*OPERATIONS):
         race.memory(**measured)

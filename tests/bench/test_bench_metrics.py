@@ -8,9 +8,8 @@ from tasks.metrics.probability import ece
 from tasks.metrics.registry import of_reliability
 from tasks.metrics.reliability import threshold_aupr_error
 from tasks.metrics.resampling import MOST_CLUSTERS, resample
-from tests.bench.conftest import ALL_CORES
 
-pytestmark = [pytest.mark.bench, ALL_CORES, pytest.mark.filterwarnings("default")]  # peers warn of what is theirs
+pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # peers warn of what is theirs
 BINS = 15
 
 

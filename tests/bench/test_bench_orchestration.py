@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from tests.bench.commands import Copy, Took
-from tests.bench.conftest import ALL_CORES
 from tests.project_copy import edit_params, run
 
-pytestmark = [pytest.mark.bench, ALL_CORES]
+pytestmark = pytest.mark.bench
 
 ROWS, SETS = 5000, ("wands", "scidocs")
 SLACK = 60  # seconds that DVC and Prefect may take
@@ -47,7 +46,7 @@ def project(tmp_path_factory, threads) -> Project:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory, threads) -> Copy:
-    return Copy(tmp_path_factory.mktemp("plain"), two_sets)
+    return Copy(tmp_path_factory.mktemp("plain"), two_sets, server=False)
 
 
 def test_everything_from_nothing(race, project, plain):

@@ -5,9 +5,8 @@ import polars as pl
 import pytest
 
 from tasks.predictors import Predictor, fit_predictor
-from tests.bench.conftest import ALL_CORES
 
-pytestmark = [pytest.mark.bench, ALL_CORES]
+pytestmark = pytest.mark.bench
 K = 4
 WORDS = 20_000
 

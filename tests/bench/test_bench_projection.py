@@ -1,8 +1,8 @@
 """Fits of the projection: 108 at once beside one at a time, and isotonic steps beside scikit-learn's."""
 
-import timeit
 from collections.abc import Callable
 from functools import cache
+from timeit import repeat
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from tasks.projection.exact import fit_exact
 from tasks.projection.labelwise import SMALLEST, Isotonic, fit_isotonic
 from tasks.projection.lattice import NODES, FitRows, objective
 from tasks.protocol.params import ProjectionParams
-from tests.bench.conftest import ALL_CORES
+from tests.bench.conftest import ON_ONE_CORE_TOO
 from tests.fits import fits, mrp_of_torch, simulated
 
 pytestmark = pytest.mark.bench
@@ -37,14 +37,10 @@ def one_at_a_time(rows: Rows, threads: int) -> np.ndarray:
 @cache
 def quickest(threads: int) -> int:
     """The number of threads, of at most so many, that suits the loop best."""
-
-    def seconds(count: int) -> float:
-        """The longest of three: another process on a core holds up two threads far more than one, if not each time."""
-        return max(timeit.repeat(lambda: one_at_a_time(first, count), repeat=3, number=1))
-
     first = fits(*simulated(1, ROWS, K))
     one_at_a_time(first, 1)  # what torch loads at the first step
-    return min(range(1, threads + 1), key=seconds)
+    # the longest of three: another process on a core holds up two threads far more than one, if not each time
+    return min(range(1, threads + 1), key=lambda n: max(repeat(lambda: one_at_a_time(first, n), number=1, repeat=3)))
 
 
 def beside_torch(
@@ -60,6 +56,7 @@ def beside_torch(
     return rows, ours, theirs
 
 
+@ON_ONE_CORE_TOO
 def test_exact_fits(race, threads):
     confidence = simulated(FITS, ROWS, K)[0]
     race.floor(lambda: np.sort(confidence))  # every row is read and sorted once; the steps read a tenth as many nodes
@@ -72,7 +69,6 @@ def test_exact_fits(race, threads):
     assert (ours <= torchs).all()
 
 
-@ALL_CORES
 def test_fits_by_adam(race, threads):
     node = np.zeros((FITS * K * (SETTINGS.knots - 1), NODES))
     race.floor(lambda: np.exp(node).sum(), times=SETTINGS.epochs)  # one exponential of each node in each epoch
@@ -88,7 +84,6 @@ def isotonic(at: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> Isoto
     return fit_isotonic(Batch(labelled, K, SETTINGS))[0]
 
 
-@ALL_CORES
 def test_isotonic_of_each_label(race, rows):
     from sklearn.isotonic import IsotonicRegression
 
