@@ -8,7 +8,7 @@ from tasks.projection.batch import Batch, optimality
 from tasks.projection.curves import Curves, SharedCurve
 from tasks.projection.decisions import Decisions
 from tasks.projection.simplex import project_simplex
-from tasks.projection.variants import project_batch
+from tasks.projection.variants import VARIANTS, project_batch
 from tasks.protocol.decisions import FixedDecisions
 from tasks.protocol.params import Params
 from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
@@ -25,14 +25,16 @@ def project(
     batch = replace(batch, surfaces=len(params.calibrators))  # those of the tables come first
     variants = project_batch(batch)
     excess, kkt = optimality(batch)
-    rows = []
+    rows: list[ProjectedDecisions] = []
     for place, fit in enumerate(calibrated):
         seen = Decisions.under(fit.value, test)
         log_probabilities = seen.log_probabilities
         assert log_probabilities is not None
         fitted = {name: values[place] for name, values in variants.items() if place < len(values)}
         curves = {name: value.curves if isinstance(value, SharedCurve) else value for name, value in fitted.items()}
-        logits = {name: value(seen) for name, value in fitted.items()}
+        # what reads no calibrator says the same under each
+        known = {name: rows[0].reliability_logits[name] for name in fitted if rows and VARIANTS[name].reads == "logits"}
+        logits = {name: known[name] if name in known else value(seen) for name, value in fitted.items()}
         mrc = log_probabilities, test.decision, logits["mrp"]
         rows.append(
             ProjectedDecisions(

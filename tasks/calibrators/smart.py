@@ -35,8 +35,9 @@ class Smart(Value, kind="smart"):
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
         logits = floored(logits)
-        *_, raw = _forward(self.parameters, (_margin(logits) - self.mean) / self.deviation)
-        return log_softmax(logits / _temperature(raw)[:, None])
+        x = (_margin(logits) - self.mean) / self.deviation
+        raw = [_forward(self.parameters, piece)[2] for piece in np.split(x, range(AT_ONCE, len(x), AT_ONCE))]
+        return log_softmax(logits / _temperature(np.concatenate(raw))[:, None])
 
     def _contradictions(self) -> list[str]:
         count = len(self.parameters)

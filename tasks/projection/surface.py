@@ -33,14 +33,13 @@ class Surfaces(Value):
 
     def __call__(self, decisions: Decisions) -> np.ndarray:
         """n decisions, with their gap, to logit of the reliability `(n,)` float64."""
-        decision = decisions.decision
         below, up = place(np.clip(decisions.gap, *self.gap_knots[[0, -1]]), self.gap_knots)
+        by_knot, cell = np.hstack([*self.values]), decisions.decision * len(self.gap_knots) + below
+        at_knots = between(by_knot.take(cell, axis=1), by_knot.take(cell + 1, axis=1), up)
+        at_knots = np.maximum.accumulate(at_knots, axis=0)  # rounding alone could make a curve of c fall
         interval, weight = place(decisions.confidence, self.knots)
-        values, (_, knots, gap_knots) = self.values.ravel(), self.values.shape
-        corner = (decision * knots + interval) * gap_knots + below
-        # a mean by weights that the gap fixes rises with both its ends, to the last bit
-        left, right = ((1 - up) * values[at] + up * values[at + 1] for at in (corner, corner + gap_knots))
-        return between(left, right, weight)
+        row = np.arange(len(interval))
+        return between(at_knots[interval, row], at_knots[interval + 1, row], weight)
 
     def _contradictions(self) -> list[str]:
         wrong = []
