@@ -84,8 +84,9 @@ def _mapped_loss(
     """Return the loss of a mapping on rows of `surprise (n, K)` in `segment (n, K)` and what makes its slope `(S,)`."""
     mapped = np.exp(log_factors).take(segment) * surprise
     by_label = np.ascontiguousarray(mapped.T)  # sums over labels are then sums of whole arrays
-    odds = np.exp(by_label.min(axis=0) - by_label)
-    p = np.ascontiguousarray((odds / odds.sum(axis=0)).T)
+    by_label = by_label.min(axis=0) - by_label
+    # not a quotient of exponentials: what rounds otherwise is sorted otherwise, and that shows after many steps
+    p = np.ascontiguousarray(np.exp(by_label - np.log(np.exp(by_label).sum(axis=0))).T)
     loss, in_p = _residual_loss(p, labels, window)
 
     def gradient() -> np.ndarray:
