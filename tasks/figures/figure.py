@@ -7,8 +7,8 @@ them written out.
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple
 
@@ -135,11 +135,11 @@ class Results:
     shown: str  # as people read it: `wands (simulated)`
     labels: tuple[str, ...]
     scores: pl.DataFrame  # of scores.parquet
-    lattices: list[Mapping[str, Any]]  # of curves.json
-    metrics: pl.DataFrame
-    rivals: pl.DataFrame
-    simplex: pl.DataFrame  # simplex.parquet
     test_rows: int  # of which scores.parquet may hold a sample
+    lattices: Sequence[Mapping[str, Any]] = ()  # of curves.json
+    metrics: pl.DataFrame = field(default_factory=pl.DataFrame)
+    rivals: pl.DataFrame = field(default_factory=pl.DataFrame)
+    simplex: pl.DataFrame = field(default_factory=pl.DataFrame)  # simplex.parquet
     drawn_under: str = DRAWN_UNDER
     variant: str = "mrp"  # whose reliability it is
 

@@ -99,7 +99,7 @@ def _figures(judged: Judged) -> Iterator[DrawnFigure]:
     rows, scored, document = judged.rows, judged.scored, judged.document
     if rows.weight is not None:
         return
-    variant, empty = document.projection.name, pl.DataFrame()
+    variant = document.projection.name
     scores = {
         "row": np.arange(len(rows)),
         "group": np.arange(len(rows)).astype(str) if rows.group is None else rows.group,
@@ -116,17 +116,11 @@ def _figures(judged: Judged) -> Iterator[DrawnFigure]:
         shown=document.source.file,
         labels=document.shown_names,
         scores=pl.DataFrame(scores | {f"logit_{variant}": scored.logit}),
-        lattices=[],
-        metrics=empty,
-        rivals=empty,
-        simplex=empty,
         test_rows=len(rows),
-        drawn_under=document.calibrator.name,
         variant=variant,
     )
     for figure in (reliability_by_label, risk_coverage, *([errors_found] if variant != "confidence" else [])):
-        made = figure(results)
-        if made is not None:
+        if made := figure(results):
             yield made
 
 
@@ -157,16 +151,12 @@ def _of_labels(labels: list[Numbers], agreed: list[Numbers]) -> tuple[tuple[str,
         [
             label["name"],
             f"{label['rows']:,}",
-            *(_percent(label[f"mean_{by}"]) for by in ("confidence", "reliability")),
+            *("" if label[by] is None else f"{label[by]:.1%}" for by in ("mean_confidence", "mean_reliability")),
             _share(label["correct"]),
             _share(whole["recall"]),
         ]
         for label, whole in zip(labels, agreed, strict=True)
     ]
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
 
 
 def _share(number: Numbers) -> str:
