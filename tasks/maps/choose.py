@@ -16,7 +16,7 @@ import scipy
 
 from tasks.calibrators import CALIBRATORS, calibrators_for
 from tasks.maps.cross_fit import CONSTANT, Trial, as_in_the_paper, cross_fit
-from tasks.maps.document import Candidate, Choice, Gain
+from tasks.maps.document import Candidate, Choice, Gain, Source
 from tasks.maps.labelled import Division
 from tasks.metrics.advice import too_few_errors
 from tasks.metrics.reliability import ranking_metrics, tie_groups
@@ -24,7 +24,7 @@ from tasks.predictions.rows import PredictedRows
 from tasks.projection.variants import AUTOMATIC, DEPLOYABLE, PROJECTED, VARIANTS
 from tasks.projection.whole_vector import MOST_LABELS
 from tasks.protocol.errors import BadInput
-from tasks.protocol.params import Params, ProtocolParams
+from tasks.protocol.params import Params
 
 AUTO = "auto"
 WHOLE_VECTOR = "label_vector"
@@ -155,19 +155,18 @@ def choose_map(
     calibrator: str,
     variant: str,
     params: Params,
-    seed: int,
-    protocol: ProtocolParams | None,
+    source: Source,
 ) -> tuple[str, Trial, Choice]:
     """Fit what is asked for, or all that `auto` chooses from: the variant that is taken, what was tried, and why.
 
     The gains of a choice are those of a fit to so many rows, the first ones of each fold; the last number is all.
     """
     names = offered(rows, n_labels) if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
-    if protocol is not None:
+    if source.protocol is not None:
         names = tuple(name for name in names if name in PROJECTED)
-        trial = as_in_the_paper(rows, n_labels, calibrator, names, params, seed, protocol)
+        trial = as_in_the_paper(rows, n_labels, calibrator, names, params, source)
     else:
-        trial = cross_fit(rows, division, n_labels, calibrator, names, params, seed)
+        trial = cross_fit(rows, division, n_labels, calibrator, names, params, source.seed)
     losses = {name: trial.losses(name) for name in names}
     judged = candidates(losses, trial.rows)
     if variant != AUTO:
@@ -178,11 +177,11 @@ def choose_map(
         taken = to_deploy(judged, losses, trial.rows)
         chosen, why = taken.variant, reason(taken, best_of(judged), len(trial.rows), calibrator)
     gains: list[Gain] = []
-    if protocol is None and (shown := gains_shown(chosen, judged)):
+    if source.protocol is None and (shown := gains_shown(chosen, judged)):
         trainings = [rows.take(division.training(place)).correct for place in range(len(division.folds))]
         for step in params.rivals.asked(least := min(map(len, trainings))):
             if step <= least // 2 and all(0 < correct[:step].sum() < step for correct in trainings):
-                asked = division, n_labels, calibrator, ("confidence", shown), params, seed
+                asked = division, n_labels, calibrator, ("confidence", shown), params, source.seed
                 gains.append(_gain(step, shown, cross_fit(rows, *asked, most=step)))
         gains.append(_gain(len(trial.rows), shown, trial))
     return chosen, trial, Choice(asked=variant, reason=why, candidates=judged, gains=tuple(gains))

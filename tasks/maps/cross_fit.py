@@ -9,7 +9,7 @@ from tasks.calibrators import calibrators_for, fit_on_first
 from tasks.calibrators.identity import Identity
 from tasks.calibrators.spline import fit_spline_of_confidence
 from tasks.maps.constant import fit_constant
-from tasks.maps.document import Calibrator, Variant
+from tasks.maps.document import Calibrator, Source, Variant
 from tasks.maps.labelled import Division
 from tasks.maps.reliability_map import FittedMap, Scored, calibrated_logit, scored_in_parts
 from tasks.metrics.reliability import nll_correct_of_rows
@@ -19,7 +19,7 @@ from tasks.projection.decisions import Decisions, LabelledDecisions
 from tasks.projection.variants import project_batch
 from tasks.projection.whole_vector import MOST_LABELS
 from tasks.protocol.errors import BadInput
-from tasks.protocol.params import Params, ProjectionParams, ProtocolParams
+from tasks.protocol.params import Params, ProjectionParams
 from tasks.protocol.splits import validation_parts
 
 CONSTANT = "constant"  # the calibrator of decisions without a confidence
@@ -96,19 +96,13 @@ def cross_fit(
 
 
 def as_in_the_paper(
-    rows: PredictedRows,
-    n_labels: int,
-    calibrator: str,
-    names: Sequence[str],
-    params: Params,
-    seed: int,
-    protocol: ProtocolParams,
+    rows: PredictedRows, n_labels: int, calibrator: str, names: Sequence[str], params: Params, source: Source
 ) -> Trial:
     """Fit everything on the parts of the paper's protocol, and read it on projection-selection rows."""
-    everything, calibrator_fit, projection_fit, selection = _paper_parts(rows, seed, protocol)
+    everything, calibrator_fit, projection_fit, selection = _paper_parts(rows, source)
     settings = params.projection.model_copy(update={"minimum_rows": 0})  # each label on its own rows
     behind = everything if calibrator == "ts" else calibrator_fit
-    fitted = fit_calibrator(calibrator, behind, seed=seed)
+    fitted = fit_calibrator(calibrator, behind, seed=source.seed)
     values = project_batch(_batch_under(fitted, projection_fit, n_labels, settings, selection), tuple(names))
     matrix = _matrix_beside(calibrator, calibrator_fit, n_labels)
     fit = Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
@@ -116,12 +110,13 @@ def as_in_the_paper(
     return Trial(fit, (fit,), selection, fold, len(behind), projection_fit.decision, smallest)
 
 
-def _paper_parts(rows: PredictedRows, seed: int, protocol: ProtocolParams) -> tuple[PredictedRows, ...]:
+def _paper_parts(rows: PredictedRows, source: Source) -> tuple[PredictedRows, ...]:
     """What the paper's protocol fits a temperature on, the other calibrators, the variants, and what chooses."""
-    parts = [rows.take(part) for part in validation_parts(len(rows), seed, protocol, rows.group)]
+    assert source.protocol is not None
+    parts = [rows.take(part) for part in validation_parts(len(rows), source.seed, source.protocol, rows.group)]
     if not all(map(len, parts)):
         raise BadInput("there are fewer than three groups, which cannot be cut in three parts; leave the groups away")
-    return rows if protocol.temperature_rows == "validation" else parts[0], *parts
+    return rows if source.protocol.temperature_rows == "validation" else parts[0], *parts
 
 
 def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:

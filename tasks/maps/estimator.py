@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,12 +16,12 @@ from sklearn.utils.validation import check_is_fitted
 from tasks.maps.answers import Cuts, Evaluation, Judged, fit_map
 from tasks.maps.apply import apply_to_frame
 from tasks.maps.document import MapDocument
-from tasks.maps.given import check_settings, names_of, predictions_of, refuse_other_than_numbers
+from tasks.maps.given import check_settings, names_of, refuse_other_than_numbers
 from tasks.maps.map_file import load_map, save_map
 from tasks.maps.scoring import scored_file, unwatched
 from tasks.maps.sql import sql_expression
 from tasks.metrics.reliability import nll_correct_of_rows
-from tasks.predictions.frames import FramePredictions, Holds, alone, beside, column_of, frame_of, is_frame
+from tasks.predictions.frames import FramePredictions, Holds, alone, beside, column_of, frame_of, is_frame, with_column
 from tasks.protocol.errors import BadInput
 from tasks.protocol.params import Protocol
 from tasks.protocol.store import check_place
@@ -233,9 +234,15 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return self.out_of_fold_.get(rows.sha256, rows)
 
     def _table(self, predicted: Any, y: Any = None, groups: Any = None) -> FramePredictions:
-        """Predictions as a file of them is read."""
-        named = self.labels is not None or self.classifier is not None
-        return predictions_of(predicted, self.arrays_, names_of(y) if named and y is not None else y, groups)
+        """Predictions as a file of them is read; groups may be the name of a column that is there."""
+        frame = frame_of(predicted, self.arrays_)
+        if y is not None:
+            named = self.labels is not None or self.classifier is not None
+            frame = with_column(frame, "label", names_of(y) if named else y, "y")
+        rows = FramePredictions.of(frame)
+        if groups is None or isinstance(groups, str):
+            return rows
+        return replace(rows, frame=with_column(frame, "group", groups, "groups"))
 
 
 def _column(groups: Any) -> str | None:

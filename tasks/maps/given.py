@@ -1,13 +1,12 @@
-"""What the estimator is given in memory, checked and read: its settings, names of labels, labelled predictions."""
+"""What the estimator is given in memory, checked and read: its settings and names of labels."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
-from tasks.predictions.frames import FramePredictions, Holds, frame_of, with_column
+from tasks.predictions.frames import Holds
 from tasks.protocol.errors import BadInput
 
 ARRAYS = ("auto", *get_args(Holds))
@@ -49,15 +48,3 @@ def names_of(labels: Any) -> np.ndarray:
     given = np.asarray(labels)
     whole = given.dtype.kind == "f" and bool((np.abs(given) < 2**53).all() and (given == np.rint(given)).all())
     return (given.astype(np.int64) if whole else given).astype(str)
-
-
-def predictions_of(given: Any, holds: Holds | Literal["auto"] | None, y: Any, groups: Any) -> FramePredictions:
-    """Predictions as a file of them is read, with true labels `y (n,)` and `groups (n,)`, None where there are none.
-
-    Groups may be the name of a column that is there. What `given` holds is as `frame_of` has it; it raises the same.
-    """
-    frame = frame_of(given, holds)
-    rows = FramePredictions.of(frame if y is None else with_column(frame, "label", y, "y"))
-    if groups is None or isinstance(groups, str):
-        return rows
-    return replace(rows, frame=with_column(rows.frame, "group", groups, "groups"))

@@ -20,7 +20,7 @@ from tasks.predictions.columns import listed
 from tasks.predictions.files import notes_on, numbered, opened
 from tasks.predictions.frames import FramePredictions, as_frame
 from tasks.predictions.output import check_output, write_beside
-from tasks.predictions.reading import AS_NAMED, WEIGHT, Reading
+from tasks.predictions.reading import WEIGHT, Reading
 from tasks.protocol.errors import BadInput
 
 EVENLY = 0.25  # of the rows: no weight is above four times that of rows that are all drawn alike
@@ -57,14 +57,7 @@ class ToLabel:
 
 
 def label_next(
-    document: MapDocument,
-    predictions: Path,
-    out: Path,
-    *,
-    rows: int,
-    seed: int,
-    progress: Progress,
-    reading: Reading = AS_NAMED,
+    document: MapDocument, predictions: Path, out: Path, *, rows: int, seed: int, progress: Progress, reading: Reading
 ) -> ToLabel:
     """Write `rows` rows of `predictions` to `out`, as they are, with an empty label and their inverse probability.
 

@@ -32,9 +32,7 @@ class Learned:
     rows: PredictedRows  # that no fit behind what is said of them has seen
     scored: Scored  # what the map's fits say of them
     accuracy: float  # of the decisions on all rows
-    commonest: float  # share of the commonest true label
-    agrees_less_than_chance: bool  # than decisions dealt at random would, of as many rows of each label
-    unseen_labels: tuple[str, ...]  # labels that no row decides, or that are the truth of none
+    doubts: tuple[str, ...]  # on the labels, in sentences
 
     def in_words(self, target: float | None = None) -> list[str]:
         """The recommendation, how sure its gain is, what it was chosen from, and what to beware of.
@@ -50,14 +48,7 @@ class Learned:
         if self.document.input != "decision_only":
             lines.append(of_spread(self.document.held_out.label_spread, self.document.held_out.label_spread_shuffled))
         lines += of_leaning(self.document) + _of_gains(self.document)
-        doubts = (
-            [f"Never decided, or never the true label: {listed(self.unseen_labels)}."] if self.unseen_labels else []
-        )
-        if self.accuracy < self.commonest:
-            doubts.append(f"Always deciding the commonest label would be correct in {100 * self.commonest:.1f}%.")
-        if self.agrees_less_than_chance:
-            doubts.append("Are the labels numbered as they should be? Decisions agree with them less than by chance.")
-        return [*lines, *of_recalibration(judged["recalibrated"], self.document), " ".join([decided, *doubts])]
+        return [*lines, *of_recalibration(judged["recalibrated"], self.document), " ".join([decided, *self.doubts])]
 
 
 def learn_map(
@@ -79,8 +70,7 @@ def learn_map(
     check_names(calibrator, variant, rows, n_labels)
     division = divide(len(rows), rows.group, source.seed, hold_out=source.hold_out)
     check_enough(rows, division, source.hold_out)
-    asked = calibrator, variant, params, source.seed, source.protocol
-    chosen, trial, choice = choose_map(rows, division, n_labels, *asked)
+    chosen, trial, choice = choose_map(rows, division, n_labels, calibrator, variant, params, source)
     assert rows.label is not None
     decided, folds = np.bincount(trial.decided, minlength=n_labels), trial.folds if source.protocol is None else ()
     try:
@@ -108,12 +98,16 @@ def learn_map(
             "or too small; scale them, or take the calibrator ts"
         ) from None
     met = np.intersect1d(rows.decision, rows.label)
-    unseen_labels = tuple(name for label, name in enumerate(document.shown_names) if label not in met)
+    unseen = [name for label, name in enumerate(document.shown_names) if label not in met]
+    doubts = [f"Never decided, or never the true label: {listed(unseen)}."] if unseen else []
     shares = np.bincount(rows.label, rows.weight) / (len(rows) if rows.weight is None else rows.weight.sum())
     accuracy = float(np.average(rows.correct, weights=rows.weight))
     counts = (np.bincount(of, minlength=n_labels) for of in (rows.decision, rows.label))
-    less = float(np.prod(list(counts), axis=0, dtype=np.float64).sum()) > len(rows) * int(rows.correct.sum())
-    return Learned(document, trial.rows, trial.scores(chosen), accuracy, float(shares.max()), less, unseen_labels)
+    if accuracy < shares.max():
+        doubts.append(f"Always deciding the commonest label would be correct in {100 * shares.max():.1f}%.")
+    if float(np.prod(list(counts), axis=0, dtype=np.float64).sum()) > len(rows) * int(rows.correct.sum()):
+        doubts.append("Are the labels numbered as they should be? Decisions agree with them less than by chance.")
+    return Learned(document, trial.rows, trial.scores(chosen), accuracy, tuple(doubts))
 
 
 def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: MetricParams) -> HeldOut:

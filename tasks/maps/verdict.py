@@ -33,17 +33,13 @@ def advice_of(evaluation: dict[str, Any], document: MapDocument) -> Advice:
     """What to do, by what `compared` found of the map of `document`."""
     if document.projection.fitted.kind == "confidence":
         return Advice(KEEP, "the map keeps it by choice")
-    return advise(evaluation["metrics"], **_sizes(evaluation))
-
-
-def _sizes(evaluation: dict[str, Any]) -> dict[str, int]:
-    return {name: evaluation[name] for name in ("rows", "errors", "groups")}
+    return advise(evaluation["metrics"], **{name: evaluation[name] for name in ("rows", "errors", "groups")})
 
 
 def of_others(evaluation: dict[str, Any], document: MapDocument, where: str) -> list[str]:
     """What the other candidates of the fit, and recalibrating, do on rows that are enough to say so."""
     candidates, known = evaluation["candidates"], {each.variant for each in document.choice.candidates}
-    if too_few(**_sizes(evaluation)):
+    if too_few(evaluation["rows"], evaluation["errors"], evaluation["groups"]):
         return []
     lines = of_recalibration(evaluation["recalibrated"], document)
     if not known - {"confidence", document.projection.name}:
