@@ -56,12 +56,7 @@ def are_numbers(names: Sequence[str] | None) -> bool:
 
 
 def label_codes(
-    column: pl.Series,
-    rows: FileRows,
-    *,
-    names: Sequence[str] | None,
-    n_labels: int,
-    advice: Callable[[], str] = str,
+    column: pl.Series, rows: FileRows, *, names: Sequence[str] | None, n_labels: int, advice: Callable[[], str]
 ) -> np.ndarray:
     """Labels as numbers 0..K-1, as false and true, or by name where names are known, to `(n,)` int64.
 

@@ -15,7 +15,7 @@ from tasks.protocol.results import FAILED
 PAPER_DATASETS = ("amazon_esci", "mslr_web10k", "alloprof_rerank", "esci_rerank_us", "wands", "scidocs")
 BOOSTED = "mslr_web10k_boosted"  # the same judgements under a LightGBM base: the paper's robustness check
 PAPER_CALIBRATORS = calibrators_for("paper")
-TEXT, WHOLE, NUMBER = pl.String, pl.Int64, pl.Float64
+TEXT, NUMBER = pl.String, pl.Float64
 KEYS = ("dataset", "source", "calibrator")
 ORDER = ("dataset", "calibrator", "seed")  # of the rows of a table
 Place = Literal["first", "comparison", "list", "beside"]  # on the page; `beside` it are those of thousands of rows
@@ -47,11 +47,6 @@ class Runs:
         """Return data sets that are not the paper's, in the order of the facts, then of the results."""
         seen = [fact["dataset"] for fact in self.facts] + [*self.metrics["dataset"].unique(maintain_order=True)]
         return [name for name in dict.fromkeys([*seen, *self.missing]) if name not in (*PAPER_DATASETS, BOOSTED)]
-
-    def test_rows(self) -> pl.Expr:
-        """Return the number of test rows of the set in the column `dataset`; null where its facts do not say it."""
-        rows = {fact["dataset"]: fact.get("rows", {}).get("test") for fact in self.facts}
-        return pl.col("dataset").replace_strict(rows, default=None, return_dtype=WHOLE)
 
     def asked(self, dataset: str) -> tuple[str, ...]:
         """Return the calibrators that were asked for on one data set, without rivals that ran beside them."""
