@@ -76,10 +76,12 @@ def apply_map(
     predictions: Path,
     out: Path,
     *,
+    coverage: str | None = None,
+    cut: float | None = None,
+    cuts: Path | None = None,
     in_memory: int = IN_MEMORY,
     progress: Progress = unwatched,
     reading: Reading = AS_NAMED,
-    **given: Any,
 ) -> Applied:
     """Write the rows of `predictions` to `out`, untouched and in order, with what the map says of them.
 
@@ -97,7 +99,7 @@ def apply_map(
     Raises:
         BadInput: a file, column or row that cannot be read, or scored before; `out` then is as it was.
     """
-    asked, file = _asked(document, **given), opened(predictions, reading)
+    asked, file = _asked(document, coverage, cut, cuts), opened(predictions, reading)
     check_output(file, out)
     return _applied(document, file, *asked, out, in_memory, progress, lambda added: write_beside(file, added, out))
 
