@@ -4,7 +4,6 @@ Sorted by probability p, the events' residuals p - [true] should average to zero
 how far they do not; the mapping multiplies -log p by a factor for each of its segments, the same for every label.
 """
 
-from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -61,68 +60,67 @@ def fit_hcal(
     generator = np.random.default_rng(seed)
     log_factors, adam = np.zeros(settings.segments), Adam(settings.learning_rate)
     best, lowest, stale = log_factors, np.inf, 0
+    in_one = len(labels) <= settings.batch
     for _ in range(settings.epochs + 1):
-        loss, gradient = _mapped_loss(log_factors, surprise, segment, labels, settings.window)
+        loss, gradient = _mapped_loss(log_factors, surprise, segment, labels, settings.window, slope=in_one)
         if loss < lowest:
             best, lowest, stale = log_factors, loss, 0
         elif (stale := stale + 1) > settings.patience:
             break
-        if len(labels) <= settings.batch:
-            log_factors = log_factors + adam.step(gradient())
+        if in_one:
+            log_factors = log_factors + adam.step(gradient)
             continue
         order = generator.permutation(len(labels))
         for rows in np.split(order, range(settings.batch, len(order), settings.batch)):
             drawn = surprise.take(rows, axis=0), segment.take(rows, axis=0), labels[rows]
             _, gradient = _mapped_loss(log_factors, *drawn, settings.window)
-            log_factors = log_factors + adam.step(gradient())
+            log_factors = log_factors + adam.step(gradient)
     return HCalibration(np.exp(best))
 
 
 def _mapped_loss(
-    log_factors: np.ndarray, surprise: np.ndarray, segment: np.ndarray, labels: np.ndarray, window: int
-) -> tuple[float, Callable[[], np.ndarray]]:
-    """Return the loss of a mapping on rows of `surprise (n, K)` in `segment (n, K)` and what makes its slope `(S,)`."""
+    log_factors: np.ndarray,
+    surprise: np.ndarray,
+    segment: np.ndarray,
+    labels: np.ndarray,
+    window: int,
+    slope: bool = True,
+) -> tuple[float, np.ndarray]:
+    """Return the loss of a mapping of `surprise (n, K)` in `segment (n, K)`, and its slope `(S,)`, or zeros."""
     mapped = np.exp(log_factors).take(segment) * surprise
     by_label = np.ascontiguousarray(mapped.T)  # sums over labels are then sums of whole arrays
     by_label = by_label.min(axis=0) - by_label
     # not a quotient of exponentials: what rounds otherwise is sorted otherwise, and that shows after many steps
     p = np.ascontiguousarray(np.exp(by_label - np.log(np.exp(by_label).sum(axis=0))).T)
-    loss, in_p = _residual_loss(p, labels, window)
-
-    def gradient() -> np.ndarray:
-        slope = in_p()
-        slope = p * (np.einsum("nk,nk->n", p, slope)[:, None] - slope)  # in the mapped -log p
-        return np.bincount(segment.ravel(), (slope * mapped).ravel(), len(log_factors))
-
-    return loss, gradient
+    loss, gradient = _residual_loss(p, labels, window, slope)
+    if not slope:
+        return loss, np.zeros_like(log_factors)
+    gradient = p * (np.einsum("nk,nk->n", p, gradient)[:, None] - gradient)  # in the mapped -log p
+    return loss, np.bincount(segment.ravel(), (gradient * mapped).ravel(), len(log_factors))
 
 
 def _segment(surprise: np.ndarray, segments: int) -> np.ndarray:
     return np.minimum((surprise * (segments / SPAN)).astype(np.int64), segments - 1)
 
 
-def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int) -> tuple[float, Callable[[], np.ndarray]]:
+def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, slope: bool = True) -> tuple[float, np.ndarray]:
     n_labels, order = p.shape[1], _order(p.ravel())
     residual = FINE * p
     residual[np.arange(len(p)), labels] -= FINE
     residual = residual.astype(np.int64).take(order)
     label = np.repeat(labels.astype(np.int32), n_labels)[order]  # of the event's row
-    sums = []
+    losses, (by_rank, unsorted) = [], np.zeros((2, len(order)))
     for without in range(n_labels):
         kept = np.flatnonzero(label != without)
         if len(kept):
             # the published clusters of similar probabilities, which count the same, change nothing that can be seen
             half = (max(1, min(window, len(kept) // 5)) - 1) // 2
-            sums.append((kept, half, _moving_sum(residual[kept], half)))
-
-    def gradient() -> np.ndarray:
-        by_rank, unsorted = np.zeros((2, len(order)))
-        for kept, half, total in sums:
-            by_rank[kept] += _moving_sum(np.sign(total), half) / ((2 * half + 1) * len(kept))
-        unsorted[order] = by_rank / len(sums)
-        return unsorted.reshape(p.shape)
-
-    return float(np.mean([np.abs(total).mean() / (2 * half + 1) for _, half, total in sums])) / FINE, gradient
+            total = _moving_sum(residual[kept], half)
+            losses.append(np.abs(total).mean() / (2 * half + 1))
+            if slope:
+                by_rank[kept] += _moving_sum(np.sign(total), half) / ((2 * half + 1) * len(kept))
+    unsorted[order] = by_rank / len(losses)
+    return float(np.mean(losses)) / FINE, unsorted.reshape(p.shape)
 
 
 def _order(values: np.ndarray) -> np.ndarray:
