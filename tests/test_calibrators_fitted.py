@@ -143,10 +143,8 @@ def test_the_loss_is_that_of_a_naive_double_loop_and_its_slope_that_of_finite_di
     p = softmax(logits, axis=1)
     losses = []
     for without in range(3):
-        events = sorted(
-            (p[i, k], p[i, k] - (k == labels[i])) for i in np.flatnonzero(labels != without) for k in range(3)
-        )
-        residuals = [residual for _, residual in events]
+        events = ((p[i, k], p[i, k] - (k == labels[i])) for i in np.flatnonzero(labels != without) for k in range(3))
+        residuals = [residual for _, residual in sorted(events)]
         sums = [sum(residuals[max(0, i - 5) : i + 6]) / 11 for i in range(len(residuals))]
         losses.append(np.abs(sums).mean())
 

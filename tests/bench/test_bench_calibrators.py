@@ -43,6 +43,7 @@ def test_temperature(race):
     np.testing.assert_allclose(ours.beta, netcals, rtol=1e-4)  # it stops earlier
 
 
+@ON_ONE_CORE_TOO
 def test_whole_vector(race):
     from probmetrics.calibrators import SMSCalibrator  # of the method's authors
 
