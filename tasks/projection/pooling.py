@@ -33,9 +33,7 @@ NEARLY_SETTLED = 1e-5  # the same while deviations are compared
 MOST_STEPS = 100
 MOST_ROUNDS = 4  # of a search that ends, as a rule, with the second
 DOUBT = 1.0  # nats of evidence that it takes to let a part in, so that chance seldom does
-SLOPES = (
-    0.5  # scale of the half-normal prior of the deviation of slopes; without it few kind rows make one far too steep
-)
+SLOPES = 0.5  # scale of the half-normal prior of slopes' deviation; without it few kind rows make one far too steep
 LEAST_SPREAD = 0.01  # of the logits that a slope is fitted on; what differs by less is the same
 SEARCHED = 1000  # rows that a search begins with, at most, evenly spread
 
