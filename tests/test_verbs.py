@@ -94,6 +94,7 @@ def test_a_seed_is_measured_in_every_metric_and_variant(projected, measured):
     metrics = {variant: set(rows["metric"]) for (variant,), rows in measured.group_by("variant")}
     assert metrics == dict.fromkeys(PROJECTED, RELIABILITY) | others
     assert not measured.select(KEYS).is_duplicated().any()
+    np.testing.assert_array_equal(*(rows.reliability_logits["label_vector"] for rows in projected.rows[:2]))
     below = [np.mean(expit(rows.reliability_logits["mrp"]) < 1 / 3) for rows in projected.rows]
     assert measured.filter(metric="infeasible_share")["value"].to_list() == below
 

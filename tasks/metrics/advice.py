@@ -92,7 +92,9 @@ def too_few(rows: int, errors: int, groups: int) -> str:
 def too_few_errors(rows: int, errors: int) -> str:
     """Return whether wrong or right decisions are too few to advise or to choose by; empty if neither are."""
     rarer, which = rarer_of(rows, errors)
-    return "" if rarer >= FEWEST_ERRORS else f"{rarer} of {rows:,} decisions are {which}, and it takes {FEWEST_ERRORS}"
+    if rarer >= FEWEST_ERRORS:
+        return ""
+    return f"{rarer} of {rows:,} decisions are {which}, and it takes {FEWEST_ERRORS} to judge by"
 
 
 def numbers(metrics: pl.DataFrame, intervals: pl.DataFrame, facts: Sequence[Mapping[str, Any]]) -> pl.DataFrame:

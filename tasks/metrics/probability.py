@@ -85,7 +85,8 @@ def brier_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarr
     Some libraries average over labels too, or take one of two labels: that is 1/K, or half, of this.
     """
     reject_nan(log_probabilities, "log-probability")
-    errors = (np.exp(of_label) - (labels == label) for label, of_label in enumerate(log_probabilities.T))
+    true = np.asarray(labels)
+    errors = (np.exp(of_label) - (true == label) for label, of_label in enumerate(log_probabilities.T))
     return np.asarray(reduce(np.add, map(np.square, errors)))
 
 
