@@ -40,13 +40,9 @@ Variant: TypeAlias = Union[tuple(PROJECTIONS)]  # type: ignore[valid-type]  # no
 class Part(BaseModel):
     """A part of a map: never changed after reading, and no name in it goes unnoticed."""
 
+    # a model is built when a map is read: a mistake in a command is told sooner
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        revalidate_instances="always",
-        defer_build=True,  # until a map is read: a mistake in a command is told sooner
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, revalidate_instances="always", defer_build=True
     )
 
     @field_validator("*")
