@@ -121,10 +121,9 @@ def numbers(metrics: pl.DataFrame, intervals: pl.DataFrame, facts: Sequence[Mapp
     for metric, prefix in (("nll_correct", ""), ("selacc_70", "kept_")):
         bounds = changes.filter(metric=metric).select("dataset", pl.col("value", "low", "high").name.prefix(prefix))
         rows = rows.join(bounds, on="dataset", how="left", maintain_order="left")
-    sizes = {fact["dataset"]: fact.get("rows", {}).get("test") for fact in facts}
     counts = {fact["dataset"]: fact.get("class_counts", {}).get("test") for fact in facts}
     shares = {name: max(labels) / sum(labels) for name, labels in counts.items() if labels and sum(labels)}
-    n = pl.col("dataset").replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    n = test_rows(facts)
     kept = (KEPT_TENTHS * n + 9) // 10  # as many as selacc_70 keeps
     errors, reviews = (1 - pl.col("accuracy")) * n, pl.when(n > kept).then(n - kept)
     columns = {way: found_per_1000(errors, (1 - pl.col(f"kept_{way}")) * kept, reviews) for way in ("conf", "mrp")}
@@ -137,6 +136,12 @@ def numbers(metrics: pl.DataFrame, intervals: pl.DataFrame, facts: Sequence[Mapp
         errors=errors.round().cast(pl.Int64),
         nll_correct_delta="value",
     ).fill_nan(None)
+
+
+def test_rows(facts: Sequence[Mapping[str, Any]]) -> pl.Expr:
+    """Return the number of test rows of the set in the column `dataset`; null where its `facts` do not say it."""
+    sizes = {fact["dataset"]: fact.get("rows", {}).get("test") for fact in facts}
+    return pl.col("dataset").replace_strict(sizes, default=None, return_dtype=pl.Int64)
 
 
 def advice_on(row: Mapping[str, Any], averages: pl.DataFrame) -> Advice:

@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from tasks.metrics.advice import test_rows
 from tasks.protocol.results import AVERAGE, SIMPLEX
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 
@@ -81,7 +82,6 @@ def _of_shares(runs: Runs) -> pl.DataFrame:
     """Binomial standard errors of shares of test rows: no bootstrap is made of them."""
     shares = _in_the_paper(runs.metrics.filter(pl.col("metric").is_in(SHARES), variant=SIMPLEX))
     means = shares.group_by("dataset", "calibrator", "metric", maintain_order=True).agg(share=pl.col("value").mean())
-    sizes = {fact["dataset"]: fact.get("rows", {}).get("test") for fact in runs.facts}
-    share, rows = pl.col("share"), pl.col("dataset").replace_strict(sizes, default=None, return_dtype=pl.Int64)
+    share, rows = pl.col("share"), test_rows(runs.facts)
     known = means.filter(rows > 0, share.is_between(0, 1)).with_columns(quantity=pl.lit("after"))
     return _errors(known, (share * (1 - share) / rows).sqrt(), "binomial over test rows, blind to groups")
