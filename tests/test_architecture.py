@@ -131,12 +131,11 @@ def test_a_stage_declares_the_code_that_it_runs_and_no_other_and_a_folder_struck
         assert any(file.is_relative_to(more) for file in never_run(name, [*dependencies, more]))
 
 
-def test_flows_holds_a_file_for_each_command_and_four_that_they_share_none_of_which_is_long():
+def test_flows_holds_a_file_for_each_command_and_the_files_that_they_share():
     shared = {"__init__", "console", "engine", "processes", "server"}
     assert shared < {file.stem for file in FLOWS}
     for file in FLOWS:
         text = (ROOT / file).read_text()
-        assert text.count("\n") <= 250, file
         assert file.stem in shared or 'if __name__ == "__main__":' in text, file
 
 
