@@ -11,23 +11,28 @@ INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/pyth
 
 setup: $(VENV)/.ready
 
-# torch first and alone, so that nothing else chooses its build; then everything at the versions we tested, by uv, which
-# takes ten seconds for it where pip takes two minutes and a half. It compiles what it installs: without bytecode, and where
-# nothing may write it (PYTHONDONTWRITEBYTECODE), every process would compile all that it imports
-$(VENV)/.ready: pyproject.toml constraints.txt
+# The library alone, in a minute and without torch: what `make demo` needs. uv installs in seconds where pip takes
+# minutes. It compiles what it installs: without bytecode, and where nothing may write it (PYTHONDONTWRITEBYTECODE),
+# every process would compile all that it imports
+$(VENV)/.library: pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: no Python 3.11, 3.12 or 3.13 found; install one or say PYTHON=/path/to/it"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv
-	$(INSTALL) -e '.[dev]'
+	$(INSTALL) -e '.[all]'
+	@touch $@
+
+# torch first and alone, so that nothing else chooses its build; then everything at the versions we tested
+$(VENV)/.ready: $(VENV)/.library
+	$(BIN)/pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch==2.13.0
+	$(INSTALL) -e '.[all,pipeline,dev]'
 	@git rev-parse -q --git-dir >/dev/null 2>&1 || $(BIN)/dvc config --local core.no_scm true
 	@mkdir -p .prefect && chmod 700 .prefect .dvc data # what runs leave here is for nobody else
 	@DO_NOT_TRACK=1 $(BIN)/prefect server database upgrade -y >/dev/null
 	@touch $@
 
 # Made-up predictions to a map, a verdict and routed rows
-demo: setup
-	$(BIN)/python -m flows.demo
+demo: $(VENV)/.library
+	$(BIN)/relmap demo --folder data/demo
 
 repro: setup
 	$(BIN)/python -m flows.refresh

@@ -9,11 +9,18 @@ import os
 import tomllib
 import warnings
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".prefect"
+
+# An environment may hold another checkout's editable install; a clone must run its own library.
+_LIBRARY = find_spec("relmap")
+if _LIBRARY is None or not Path(str(_LIBRARY.origin)).is_relative_to(ROOT):
+    found = "nowhere" if _LIBRARY is None else _LIBRARY.origin
+    raise ImportError(f"relmap was found at {found}, not in {ROOT}; start Python in {ROOT}, with -m and without -P")
 
 # Prefect's own settings stand in pyproject.toml under [tool.prefect], where its command line finds them too. These are
 # of other libraries, or depend on where the project lies.

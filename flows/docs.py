@@ -2,9 +2,11 @@
 
 from typing import Any
 
+from relmap import errors
 from tasks.expectations.docs import build_docs
-from tasks.protocol import errors, params, results, store
 from tasks.provenance.stage import command
+from tasks.records import results, store
+from tasks.settings import params
 
 
 def recorded(dataset: str) -> list[dict[str, Any]]:
@@ -20,7 +22,7 @@ def main() -> None:
     sets = params.load_params().datasets
     gates = {results.display_name(name, entry.source): recorded(name) for name, entry in sets.items()}
     if not any(gates.values()):
-        raise errors.BadInput("no gate of any data set has been reached yet; `make repro` runs them")
+        raise errors.InputError("no gate of any data set has been reached yet; `make repro` runs them")
     print(f"Data Docs: {build_docs(gates, store.DATA / 'docs').resolve()}")
     print("its index and styling are loaded from CDNs; without a network read the gates in data/report/index.html")
 

@@ -25,12 +25,14 @@ from prefect.states import Crashed, State
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows.server import answers
-from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.params import Params
-from tasks.protocol.store import STATE
-from tasks.provenance.hashing import reached_files, sha256_of_file
+from relmap.errors import InputError
+from relmap.hashing import sha256_of_file
+from tasks.provenance.hashing import reached_files
 from tasks.provenance.lock import is_held
 from tasks.provenance.manifest import versions
+from tasks.records.errors import RunFailed
+from tasks.records.store import STATE
+from tasks.settings.params import Params
 
 RUNS = STATE / "runs"  # a lock for each run, held by its process and by nobody else
 
@@ -39,19 +41,19 @@ PATIENCE = 5  # seconds in which a scheduler has to answer
 
 
 def task_runner(params: Params) -> TaskRunner[Any]:
-    """The task runner that `engine` of params.yaml names; BadInput where something that it needs is not there."""
+    """The task runner that `engine` of params.yaml names; InputError where something that it needs is not there."""
     if params.engine == "thread":
         return ThreadPoolTaskRunner(max_workers=2)
     try:
         from prefect_dask import DaskTaskRunner  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
-        raise BadInput(
+        raise InputError(
             "engine is dask in params.yaml, but Dask is not installed; `pip install -c constraints.txt -e '.[dask]'` "
             "in the environment brings it, engine: thread needs nothing"
         ) from None
     server = PREFECT_API_URL.value()
     if server is None:
-        raise BadInput(
+        raise InputError(
             "engine is dask in params.yaml, but no Prefect server runs, and each worker would start one of its own; "
             "use `python -m flows.refresh`, or keep `python -m flows.serve` running beside this, or set "
             "PREFECT_API_URL, or say engine: thread"
@@ -71,24 +73,24 @@ def task_runner(params: Params) -> TaskRunner[Any]:
 
 
 def _check_workers(address: str, server: str) -> None:
-    """BadInput unless a scheduler answers at `address`, whose workers compute what this process would."""
+    """InputError unless a scheduler answers at `address`, whose workers compute what this process would."""
     from distributed import Client  # noqa: PLC0415 - an extra
 
     try:
         asyncio.run(_answered(address))  # a client would wait for ever at what is no scheduler
     except OSError:
-        raise BadInput(
+        raise InputError(
             f"no Dask scheduler answers within {PATIENCE} seconds at {address}, which is dask.address in params.yaml; "
             "start it (`python -m dask scheduler`), or say address: null"
         ) from None
     with Client(address, timeout=PATIENCE, set_as_default=False) as client:
         answers_of = client.run(unlike, code(), versions(), server, on_error="return")
     if not answers_of:
-        raise BadInput(f"the Dask scheduler at {address} has no worker; start one: `python -m dask worker {address}`")
+        raise InputError(f"the Dask scheduler at {address} has no worker; start one: `python -m dask worker {address}`")
     unable = "it was not started in the project's folder, or has not what it needs ({!r})"
     said = {who: [unable.format(of)] if isinstance(of, Exception) else of for who, of in answers_of.items()}
     if wrong := [f"{worker}: {sentence}" for worker, sentences in said.items() for sentence in sentences]:
-        raise BadInput("\n  ".join([f"workers of {address} are not like this process, start them anew:", *wrong]))
+        raise InputError("\n  ".join([f"workers of {address} are not like this process, start them anew:", *wrong]))
 
 
 async def _answered(address: str) -> None:
@@ -187,7 +189,7 @@ def outcome(future: Any, where: str) -> Any:
         made = future.result(raise_on_failure=False)
     except lost as error:
         raise RunFailed(f"{where}, was lost by Dask: {error}") from error
-    if isinstance(made, BadInput | RunFailed):
+    if isinstance(made, InputError | RunFailed):
         raise made
     if isinstance(made, Exception):
         failure = f"{where}, failed: {type(made).__name__}: {made}"

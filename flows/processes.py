@@ -23,8 +23,8 @@ from dvc.repo import Repo
 from dvc.schema import COMPILED_LOCKFILE_SCHEMA
 from voluptuous import Invalid
 
-from tasks.protocol.errors import RunFailed
-from tasks.protocol.params import Params
+from tasks.records.errors import RunFailed
+from tasks.settings.params import Params
 
 DVC = (sys.executable, "-m", "flows.processes", "--wait-for-lock")
 LOCK_FILE = Path("dvc.lock")

@@ -20,17 +20,19 @@ from flows import processes
 from flows.engine import alive, mark_crashed, progress, server_variables
 from flows.processes import Process
 from flows.server import server_needed
+from relmap.errors import InputError
+from relmap.io import atomic
 from tasks.datasets import declared_set
 from tasks.expectations.check import violated
-from tasks.protocol import store
-from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.params import Params, load_params
-from tasks.protocol.results import display_name
 from tasks.provenance.declared import declared
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.lock import locked
 from tasks.provenance.manifest import leaves
 from tasks.provenance.stage import command
+from tasks.records import store
+from tasks.records.errors import RunFailed
+from tasks.records.results import display_name
+from tasks.settings.params import Params, load_params
 from tasks.tables.display import shown
 from tasks.tables.paper import main_table
 from tasks.watch import watched
@@ -43,7 +45,7 @@ def _checked(targets: list[str]) -> Params:
     """What params.yaml says; a mistake in it, or in one of the data sets of `targets`, is told before a stage runs."""
     params = load_params()
     for target in targets:
-        declared(target)  # BadInput where it is no stage of dvc.yaml
+        declared(target)  # InputError where it is no stage of dvc.yaml
     everything = not targets or "report" in targets
     for name in params.datasets if everything else {target.partition("@")[2] for target in targets}:
         declared_set(name, params.dataset(name))
@@ -56,8 +58,8 @@ def clear_away(since: datetime) -> None:
     Headline numbers that are there are kept, unless some are holes: DVC removes them before it makes the report.
     """
     if store.manifest_file("", "report").exists():
-        with suppress(BadInput):  # they are gone, or spoilt
-            store.write_json(LAST, store.read_json(store.REPORT / "metrics.json"))
+        with suppress(InputError):  # they are gone, or spoilt
+            atomic.write_json(LAST, store.read_json(store.REPORT / "metrics.json"))
     processes.end_left_behind()
     processes.quarantine_corrupt_dvc_files()
     processes.remove_empty_runs()
@@ -106,7 +108,7 @@ def _report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str
         with locked("report"):
             declared("report").manifest.unlink(missing_ok=True)
             report(missing=holes)
-    except BadInput as error:
+    except InputError as error:
         return [str(error)]
     return ["the report marks what is missing"]
 
@@ -154,7 +156,7 @@ def _show_headline() -> None:
     """How the headline numbers changed against the last result, as an artifact and in words."""
     try:
         before = dict(leaves(store.read_json(LAST)))
-    except BadInput:  # there was none, or it is spoilt
+    except InputError:  # there was none, or it is spoilt
         before = {}
     rows = [
         {"number": name, "before": before[name], "now": value, "change": value - before[name]}
@@ -196,7 +198,7 @@ def _refreshed(run: list[Process], targets: list[str], force: bool) -> None:
         if not targets or "report" in targets:
             try:
                 _show_report()
-            except BadInput as error:
+            except InputError as error:
                 wrong.append(str(error))
         wrong += watched(params.watched)
     if wrong:

@@ -15,19 +15,20 @@ from rich.progress import track
 
 from flows.engine import alive, outcome, progress, task_runner
 from flows.server import find_server, server_needed
+from relmap.calibrators.registry import CALIBRATORS
+from relmap.errors import InputError
+from relmap.io import atomic
+from relmap.projection.device import available_device
+from relmap.splits import validation_rows
 from tasks.calibrate import calibrate
-from tasks.calibrators import CALIBRATORS
 from tasks.expectations.check import GateFailed, batches
 from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
 from tasks.project import project
-from tasks.projection.device import available_device
-from tasks.protocol import store
-from tasks.protocol.errors import BadInput
-from tasks.protocol.params import Params, load_params
-from tasks.protocol.results import Projected, display_name
-from tasks.protocol.splits import validation_rows
-from tasks.protocol.store import Base
 from tasks.provenance import lock, stage
+from tasks.records import store
+from tasks.records.results import Projected, display_name
+from tasks.records.store import Base
+from tasks.settings.params import Params, load_params
 from tasks.validate import check_inputs, check_invariants
 from tasks.write import show, show_gates, verdict, write_runs
 
@@ -39,7 +40,7 @@ def with_calibrators(params: Params, names: tuple[str, ...]) -> Params:
     rivals = tuple(name for name in params.rivals.calibrators if name not in names)
     varied = tuple(name for name in params.sensitivity.calibrators if name in names)
     if unknown := sorted({*names, *rivals, *params.sensitivity.calibrators} - set(CALIBRATORS)):
-        raise BadInput(f"no calibrator {', '.join(unknown)}; there are {', '.join(CALIBRATORS)}")
+        raise InputError(f"no calibrator {', '.join(unknown)}; there are {', '.join(CALIBRATORS)}")
     sections = (("rivals", rivals), ("sensitivity", varied))
     chosen = {name: getattr(params, name).model_copy(update={"calibrators": of}) for name, of in sections}
     return params.model_copy(update={"calibrators": names, **chosen})
@@ -98,7 +99,7 @@ def keep_failed(base: Base, gates: list[dict[str, Any]]) -> None:
     """Keep the records of the gates of which one has failed, for the report; if there are none, what was kept goes."""
     kept = store.failed_gates_file(base.name)
     if gates:
-        store.write_json(kept, {"dataset": base.name, "source": base.source, "gates": gates})
+        atomic.write_json(kept, {"dataset": base.name, "source": base.source, "gates": gates})
     else:
         kept.unlink(missing_ok=True)
 
@@ -142,7 +143,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
             show(base, write_runs(base, results, params, {"device": device}, folder), folder)
             said = verdict(base, params.calibrators, folder, None if explored else store.metrics_file(dataset))
         # beside the results, which are the same however many were fitted
-        store.write_json(store.STATE / "fits" / folder.relative_to(store.DATA).with_suffix(".json"), fits)
+        atomic.write_json(store.STATE / "fits" / folder.relative_to(store.DATA).with_suffix(".json"), fits)
         for sentence in said:
             print(f"{display_name(dataset, base.source)}: {sentence}")
 

@@ -8,12 +8,12 @@ from prefect import flow
 
 from flows.engine import alive, progress
 from flows.server import server_needed
-from tasks.protocol.errors import BadInput
-from tasks.protocol.params import load_params
-from tasks.protocol.store import REPORT, explored_folder
+from relmap.errors import InputError
 from tasks.provenance.lock import locked
 from tasks.provenance.stage import command, stage_run
+from tasks.records.store import REPORT, explored_folder
 from tasks.report import draw, gather, write_figures, write_page, write_paper_figures, write_table
+from tasks.settings.params import load_params
 from tasks.tables import TABLES
 
 
@@ -29,7 +29,7 @@ def report(missing: dict[str, str] | None = None, only: list[str] | None = None)
         folder = explored_folder("-".join(["report", *params.datasets]))
     there = [name for name in params.datasets if name not in holes]
     if not there:
-        raise BadInput("no data set has finished, so there is nothing to report; see the failures above")
+        raise InputError("no data set has finished, so there is nothing to report; see the failures above")
     with alive():
         advance = progress("report", len(TABLES) + len(there) + 1, "tables, figures and the page that are made")
 

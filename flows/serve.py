@@ -24,17 +24,20 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
 from pydantic import Field
 
-from flows import ROOT, rerank
+from flows import ROOT
 from flows.engine import alive, mark_crashed, task_runner
 from flows.refresh import refresh
 from flows.server import SECRET, api_server, find_server, own_home
-from tasks.calibrators import CALIBRATORS
-from tasks.projection.variants import DEPLOYABLE
-from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.params import Params, load_params
-from tasks.protocol.store import DATA, STATE, read_json, write_json
-from tasks.provenance.hashing import sha256_of_file
+from relmap import cli as rerank
+from relmap.calibrators.registry import CALIBRATORS
+from relmap.errors import InputError
+from relmap.hashing import sha256_of_file
+from relmap.io.atomic import write_json
+from relmap.projection.variants import DEPLOYABLE
 from tasks.provenance.stage import command
+from tasks.records.errors import RunFailed
+from tasks.records.store import DATA, STATE, read_json
+from tasks.settings.params import Params, load_params
 
 # a form offers what the registries hold, which the type checker cannot know
 CalibratorName: TypeAlias = Literal[tuple(CALIBRATORS)]  # type: ignore[valid-type]
@@ -74,20 +77,22 @@ def written(out: Path, *endings: str) -> Iterator[Path]:
     Whoever can send a form could otherwise overwrite any file of the user who serves it: forms write new files and
     their own, in that folder alone.
 
-    Raises BadInput where `out` leads out of the folder, has none of the `endings`, or is a file that no form has made,
-    or that was changed since.
+    Raises InputError where `out` leads out of the folder, has none of the `endings`, or is a file that no form has
+    made, or that was changed since.
     """
     if not CHOSEN.exists():  # a worker on another machine than that of `flows.serve`
         choose(FOLDER)
     folder = Path(read_json(CHOSEN)["folder"])
     place = (folder / out).resolve()  # through links and ..
     if not place.is_relative_to(folder) or place == folder:
-        raise BadInput(f"{out} is not in {folder}, the only folder in which a form may write; see `flows.serve --out`")
+        raise InputError(
+            f"{out} is not in {folder}, the only folder in which a form may write; see `flows.serve --out`"
+        )
     if place.suffix not in endings:
-        raise BadInput(f"{out} must end in {' or '.join(endings)}")
+        raise InputError(f"{out} must end in {' or '.join(endings)}")
     record = MADE / f"{hashlib.sha256(str(place).encode()).hexdigest()}.json"
     if place.exists() and not (record.exists() and read_json(record)["sha256"] == sha256_of_file(place)):
-        raise BadInput(f"{place} is there already, and not as a form has made it; name another file")
+        raise InputError(f"{place} is there already, and not as a form has made it; name another file")
     with written(place.with_suffix(rerank.MAP), ".json") if place.suffix == ".html" else nullcontext():  # beside it
         yield place
     write_json(record, {"file": str(place), "sha256": sha256_of_file(place)})
@@ -120,7 +125,7 @@ def reliabilities(
             try:
                 with tags(name):
                     run(name, seeds, list(calibrators) if calibrators else None)
-            except (BadInput, RunFailed) as error:
+            except (InputError, RunFailed) as error:
                 wrong.append(f"{name}: {error}")
     if wrong:
         raise RunFailed("\n  ".join(["not every data set finished:", *wrong]))
@@ -187,7 +192,7 @@ def hand_over(made: list[RunnerDeployment], pool: str) -> None:
     """Register the deployments for the workers of a pool, which find the code in a folder with our path."""
     find_server()
     if PREFECT_API_URL.value() is None:
-        raise BadInput("a work pool needs a running server; set PREFECT_API_URL to its address")
+        raise InputError("a work pool needs a running server; set PREFECT_API_URL to its address")
     for deployment in made:
         deployment.storage = LocalStorage(str(ROOT))
         deployment.apply(work_pool_name=pool)

@@ -25,9 +25,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from flows import HOME
-from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.store import STATE, read_json, write_json
+from relmap.errors import InputError
+from relmap.io.atomic import write_json
 from tasks.provenance.lock import LOCKS, is_held, locked
+from tasks.records.errors import RunFailed
+from tasks.records.store import STATE, read_json
 
 HOST = "127.0.0.1"  # nobody else can reach it
 FOUND = STATE / "server.json"  # where the runs of other terminals find the server
@@ -64,12 +66,12 @@ def find_server() -> None:
 
 
 def own_home() -> None:
-    """Make the folder of Prefect's state, for this user alone; BadInput where the checkout does not allow it."""
+    """Make the folder of Prefect's state, for this user alone; InputError where the checkout does not allow it."""
     try:
         HOME.mkdir(mode=0o700, exist_ok=True)
         HOME.chmod(0o700)
     except OSError as error:
-        raise BadInput(
+        raise InputError(
             f"{HOME} cannot be made this user's own ({error.strerror}): runs leave their state there; "
             "take a checkout that belongs to you and may be written to"
         ) from None
@@ -79,7 +81,7 @@ def own_home() -> None:
 def server_needed(meanwhile: Callable[[], object] = int) -> Iterator[None]:
     """Inside there is a Prefect server, if need be one of this process's own, which comes up after `meanwhile`.
 
-    RunFailed, in words, where it no longer answers; BadInput where it can have no home.
+    RunFailed, in words, where it no longer answers; InputError where it can have no home.
     """
     own_home()
     find_server()
@@ -103,7 +105,7 @@ def api_server(port: int, open_to_all: bool = False) -> Iterator[str]:
     """The address of a live Prefect API, and the right to serve this project's deployments there.
 
     It is what PREFECT_API_URL names or else a server on `port` of this machine, which asks for the secret in `SECRET`
-    unless `open_to_all`. Raises BadInput where this project is served already or the port is taken, and RunFailed
+    unless `open_to_all`. Raises InputError where this project is served already or the port is taken, and RunFailed
     where the server does not come up.
     """
     with locked("serve", refusal="`flows.serve` is already running in this folder; end that one first"):
@@ -165,11 +167,11 @@ def keep(secret: str) -> None:
 
 
 def listening(port: int) -> socket.socket:
-    """A socket on `port` that from now on nobody else can have; BadInput where another program listens there."""
+    """A socket on `port` that from now on nobody else can have; InputError where another program listens there."""
     try:
         return socket.create_server((HOST, port), backlog=1024)
     except OSError as error:
-        raise BadInput(
+        raise InputError(
             f"port {port} of {HOST} cannot be had ({os.strerror(error.errno or 0)}); give another one with --port, or, "
             f"if a Prefect server runs there, set PREFECT_API_URL=http://{HOST}:{port}/api to serve on it"
         ) from None

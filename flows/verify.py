@@ -14,15 +14,15 @@ from rich.console import Console
 from rich.progress import track
 
 from flows.processes import LOCK_FILE, cache_folder, is_whole
-from tasks.protocol.errors import BadInput
-from tasks.protocol.params import load_params
-from tasks.protocol.store import DATA
+from relmap.errors import InputError
 from tasks.provenance import verification
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.lock import LOCKS, is_held, locked
 from tasks.provenance.manifest import Manifest, changes, manifest_now
 from tasks.provenance.stage import command
 from tasks.provenance.verification import Problem
+from tasks.records.store import DATA
+from tasks.settings.params import load_params
 
 SCREEN = Console(stderr=True)
 REFRESH = "python -m flows.refresh"
@@ -77,7 +77,7 @@ def main() -> None:
     with locked("refresh"):
         running = [name for name in stage_names() if is_held(LOCKS / f"{name}.lock")]
         if running:  # what it has not written yet would be called missing
-            raise BadInput(f"{', '.join(running)} is running; look again when it has ended")
+            raise InputError(f"{', '.join(running)} is running; look again when it has ended")
         looked_at = track(stage_names(), "files under data/", console=SCREEN)
         outputs = {name: verification.problems_of_outputs(name) for name in looked_at}
         manifests = {name: manifest for name, (manifest, _) in outputs.items() if manifest}

@@ -11,9 +11,11 @@ from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.context import TaskRunContext
 from prefect.serializers import CompressedPickleSerializer
 
-from tasks.calibrators import CALIBRATORS, fit_on_first
-from tasks.protocol import results, splits
-from tasks.provenance.hashing import code_fingerprint, imports, reached_files, sha256_of_arrays
+from relmap import splits
+from relmap.calibrators.registry import CALIBRATORS, fit_on_first
+from relmap.hashing import sha256_of_arrays
+from tasks.provenance.hashing import code_fingerprint, imports, reached_files
+from tasks.records import results
 
 # its checksum tells a kept fit that rotted, which is fitted again, not believed: a pickle may be read as another one
 WITH_CHECKSUM = CompressedPickleSerializer(compressionlib="gzip")

@@ -11,11 +11,12 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+from relmap.errors import InputError
+from relmap.io.atomic import temporary_beside, write_json
 from tasks.datasets import base, declared_set
-from tasks.protocol.errors import BadInput
-from tasks.protocol.params import load_params
-from tasks.protocol.store import raw_folder, read_json, temporary_beside, write_json
 from tasks.provenance import manifest, stage
+from tasks.records.store import raw_folder, read_json
+from tasks.settings.params import load_params
 from tasks.simulation import simulate
 from tasks.sources.hub import INDEX, copy_files, fetch, revision_now
 
@@ -56,10 +57,10 @@ def _read(dataset: base.Dataset, aside: Path, places: Mapping[str, str]) -> str 
     """Read the files in `aside`, which come from `places`; what differs from those of before, if they are others."""
     try:
         now = dataset.read(aside)
-    except BadInput as error:
+    except InputError as error:
         said = reduce(lambda text, place: text.replace(*place), places.items(), str(error))
-        raise BadInput(said) from None
-    with suppress(BadInput):  # nothing is there, or nothing that is read like this
+        raise InputError(said) from None
+    with suppress(InputError):  # nothing is there, or nothing that is read like this
         before = read_json(raw_folder(dataset.name) / INDEX)["files"]
         if before != (files := _listed(aside)) and [of["path"] for of in before] == [of["path"] for of in files]:
             return base.what_differs(dataset.read(raw_folder(dataset.name)), now)
@@ -74,18 +75,18 @@ def _from_hub(name: str, dataset: base.Dataset, revision: str | None, folder: Pa
         places = [Path(mirror) / key for key in dict.fromkeys((name, dataset.name))]
         source = next((place for place in places if place.is_dir()), None)
         if source is None:
-            raise BadInput(
+            raise InputError(
                 f"{name}: DATA_MIRROR is set, but {places[0]} is no folder; put the files there, or unset it"
             )
         copy_files(name, repository, source, folder)
         return {"origin": str(source)}
     raw, about = raw_folder(name), dict[str, Any]()
-    with suppress(BadInput):  # nothing is there, or nothing whole
+    with suppress(InputError):  # nothing is there, or nothing whole
         about = read_json(raw / INDEX)
     there = about.get("revision") if about.get("origin") == repository.homepage else None
     wanted = revision_now(name, repository)
     if there is not None and repository.revision is None and wanted not in (None, there):
-        raise BadInput(
+        raise InputError(
             f"{name}: {repository.homepage} has moved to revision {wanted}, and {raw} holds {there}; write the one that"
             f" you mean as `revision` of {name} into params.yaml, or delete that folder for the new one"
         )

@@ -7,19 +7,20 @@ import numpy as np
 import polars as pl
 from prefect import task
 
-from tasks.calibrators import fit_on_first
-from tasks.metrics.measured import Measurement, averaged, bounded, changed_metrics, measured
-from tasks.metrics.probability import accuracy
-from tasks.metrics.registry import Probabilities, Reliability, compared, metrics_of
-from tasks.projection.batch import Batch, project_together
-from tasks.projection.decisions import Decisions
-from tasks.projection.simplex import with_off_top_alpha
-from tasks.projection.variants import project_batch
-from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.params import MetricParams, Params
-from tasks.protocol.results import METRICS, RIVALS, SENSITIVITY, SIMPLEX, Calibrated, Projected
-from tasks.protocol.splits import ValidationRows, validation_rows
-from tasks.protocol.store import Base, base_folder, read_base
+from relmap.calibrators.registry import fit_on_first
+from relmap.decisions import FixedDecisions
+from relmap.metrics.probability import accuracy
+from relmap.metrics.registry import Probabilities, Reliability, compared, metrics_of
+from relmap.projection.batch import Batch, project_together
+from relmap.projection.decisions import Decisions
+from relmap.projection.simplex import Simplex, project_simplex
+from relmap.projection.variants import project_batch
+from relmap.settings import MetricParams
+from relmap.splits import ValidationRows, validation_rows
+from tasks.records.measured import Measurement, averaged, bounded, changed_metrics, measured
+from tasks.records.results import METRICS, RIVALS, SENSITIVITY, SIMPLEX, Calibrated, Projected, ProjectedDecisions
+from tasks.records.store import Base, base_folder, read_base
+from tasks.settings.params import Params
 
 Varied = tuple[str, str, Measurement]  # calibrator, alternative, and what it measures
 
@@ -159,3 +160,13 @@ def sensitivity(
     return pl.DataFrame(
         [(calibrator, parts.seed, option, *row) for calibrator, option, row in varied], schema=SENSITIVITY, orient="row"
     )
+
+
+def with_off_top_alpha(rows: ProjectedDecisions, off_top_alpha: float) -> Simplex:
+    """Return what `project_simplex` makes of `rows` with another alpha off the top; rows on top stay."""
+    before, off = rows.simplex, ~rows.simplex.solved
+    of_rows = rows.log_probabilities[off], rows.decision[off], rows.reliability_logits["mrp"][off]
+    alpha, moved = before.alpha.copy(), before.log_probabilities.copy(order="K")
+    alpha[off] = off_top_alpha
+    moved[off] = project_simplex(*of_rows, off_top_alpha=off_top_alpha).log_probabilities
+    return Simplex(moved, alpha, before.feasible, before.solved)

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 from prefect import task
 
-from tasks.projection.batch import Batch, optimality
-from tasks.projection.curves import Curves, SharedCurve
-from tasks.projection.decisions import Decisions
-from tasks.projection.simplex import project_simplex
-from tasks.projection.variants import VARIANTS, project_batch
-from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.params import Params
-from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
-from tasks.protocol.splits import ValidationRows
+from relmap.decisions import FixedDecisions
+from relmap.projection.batch import Batch, optimality
+from relmap.projection.curves import Curves, SharedCurve
+from relmap.projection.decisions import Decisions
+from relmap.projection.simplex import project_simplex
+from relmap.projection.variants import VARIANTS, project_batch
+from relmap.splits import ValidationRows
+from tasks.records.results import Calibrated, Projected, ProjectedDecisions
+from tasks.settings.params import Params
 
 
 @task(task_run_name="project/{parts.seed}", tags=["gpu"])

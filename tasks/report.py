@@ -8,16 +8,17 @@ import polars as pl
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
-from tasks.calibrators import DRAWN_IN_THE_PAPER
+from relmap.calibrators.registry import DRAWN_IN_THE_PAPER
+from relmap.io.atomic import write_json, write_text, write_whole
+from relmap.report.figure import DrawnFigure, Results, pdf, svg
 from tasks.figures import drawn_for
-from tasks.figures.figure import DrawnFigure, Results, pdf, svg
 from tasks.figures.overview import picture
 from tasks.page import page
-from tasks.protocol import store
-from tasks.protocol.params import Params
-from tasks.protocol.results import FAILED, display_name
-from tasks.protocol.store import REPORT, read_json, read_parquet, write_json, write_text, write_whole
 from tasks.provenance import checkout, manifest
+from tasks.records import store
+from tasks.records.results import FAILED, display_name
+from tasks.records.store import REPORT, read_json, read_parquet
+from tasks.settings.params import Params
 from tasks.tables import TABLES, overview
 from tasks.tables.display import latex, shown
 from tasks.tables.runs import Runs

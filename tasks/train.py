@@ -8,18 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from relmap.decisions import FixedDecisions, decide
+from relmap.errors import InputError
+from relmap.io import atomic
+from relmap.metrics.probability import accuracy
 from tasks.datasets import base, dataset_named
 from tasks.expectations.check import GateFailed
 from tasks.expectations.pairs import check_contract, outline
-from tasks.metrics.probability import accuracy
 from tasks.predictors import fit_predictor
-from tasks.protocol import store
-from tasks.protocol.decisions import FixedDecisions, decide
-from tasks.protocol.entries import DatasetParams
-from tasks.protocol.errors import BadInput
-from tasks.protocol.params import Params, load_params
-from tasks.protocol.splits import SPLITS, draw_splits
 from tasks.provenance.stage import as_stage
+from tasks.records import store
+from tasks.records.splits import SPLITS, draw_splits
+from tasks.settings.dataset_params import DatasetParams
+from tasks.settings.params import Params, load_params
 from tasks.sources.hub import INDEX
 
 logger = logging.getLogger(__name__)
@@ -52,9 +53,9 @@ def main(name: str) -> None:
     if entry.preset:
         first = first._replace(class_weight="balanced", seed=dataset.member_seed)
     decided = _saved(name, judged.members) if judged.members else _trained(name, dataset, entry, params, first, parts)
-    store.write_whole(store.base_folder(name, "pairs.parquet"), outline(frame).write_parquet)
+    atomic.write_whole(store.base_folder(name, "pairs.parquet"), outline(frame).write_parquet)
     if record is not None:
-        store.write_json(store.base_folder(name) / "contract.json", record)
+        atomic.write_json(store.base_folder(name) / "contract.json", record)
     origin = store.read_json(store.raw_folder(name) / INDEX)
     facts = {
         "dataset": name,
@@ -140,7 +141,7 @@ def _contract(name: str, dataset: base.Dataset, entry: DatasetParams, pairs: pl.
     try:
         return check_contract(pairs, n_labels=len(dataset.labels), coordinates={"dataset": name})
     except GateFailed as error:
-        store.write_json(kept, {"dataset": name, "source": entry.source, "gates": [error.record]})
+        atomic.write_json(kept, {"dataset": name, "source": entry.source, "gates": [error.record]})
         raise
 
 
@@ -148,7 +149,7 @@ def _by_split(frame: pl.DataFrame, name: str, splits: tuple[str, ...]) -> dict[s
     parts = {split: frame.filter(pl.col("split") == split) for split in splits}
     for split, part in parts.items():
         if part.is_empty():
-            raise BadInput(
+            raise InputError(
                 f"{name}: no pair is in the split {split}: its files name none, or none is left. In params.yaml, give "
                 f"`split` of {name} a share for it (`{split}: 0.2`), or mend the data"
             )

@@ -5,10 +5,10 @@ from typing import Any
 
 from prefect import task
 
+from relmap.decisions import decide
 from tasks.expectations import invariants, pairs
-from tasks.protocol.decisions import decide
-from tasks.protocol.results import Calibrated, Projected
-from tasks.protocol.store import base_folder, read_base, read_parquet
+from tasks.records.results import Calibrated, Projected
+from tasks.records.store import base_folder, read_base, read_parquet
 
 
 @task(task_run_name="check_inputs/{dataset}")

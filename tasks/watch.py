@@ -6,12 +6,13 @@ from pathlib import Path
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 
-from tasks.maps.drift import drift
-from tasks.maps.labelled import read_to_judge
-from tasks.maps.map_file import load_map
-from tasks.predictions.files import opened
-from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.params import WatchedMap
+from relmap.errors import InputError
+from relmap.evaluation.drift import drift
+from relmap.fitting.labelled import read_to_judge
+from relmap.io.files import opened
+from relmap.maps.map_file import load_map
+from tasks.records.errors import RunFailed
+from tasks.settings.params import WatchedMap
 
 
 @task(task_run_name="watch/{name}")
@@ -20,12 +21,12 @@ def watch(name: str, entry: WatchedMap) -> str:
 
     Raises:
         RunFailed: it no longer says how often decisions are correct; the message says where.
-        BadInput: the rows are those that the map was made of.
+        InputError: the rows are those that the map was made of.
     """
     document = load_map(Path(entry.map))
     rows, scored, seen, notes = read_to_judge(document, opened(Path(entry.predictions)), group=entry.group)
     if seen != "new":
-        raise BadInput(f"{entry.predictions} is what {entry.map} was made of; watch it on later labelled rows")
+        raise InputError(f"{entry.predictions} is what {entry.map} was made of; watch it on later labelled rows")
     verdict = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
     lines = [*verdict.in_words(document.shown_names), *notes]
     artifact = "\n".join([f"# {name}", "", *(f"- {line}" for line in lines)])
@@ -44,6 +45,6 @@ def watched(maps: Mapping[str, WatchedMap]) -> list[str]:
             print(f"{name}: {run.result()}")
         except RunFailed as error:
             wrong.append(str(error))
-        except (BadInput, OSError) as error:
+        except (InputError, OSError) as error:
             wrong.append(f"{name} could not be held against its rows: {error}")
     return wrong

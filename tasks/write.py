@@ -9,15 +9,16 @@ import scipy
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
-from tasks.calibrators import DRAWN_IN_THE_PAPER
+from relmap.calibrators.registry import DRAWN_IN_THE_PAPER
+from relmap.decisions import FixedDecisions
+from relmap.io.atomic import write_json, write_whole
+from relmap.metrics.registry import COMPARED
 from tasks.expectations.check import violated
-from tasks.metrics.advice import in_words, numbers
-from tasks.metrics.registry import COMPARED
-from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.params import Params
-from tasks.protocol.results import Projected, ProjectedDecisions, display_name
-from tasks.protocol.store import Base, base_folder, read_json, read_parquet, write_json, write_whole
 from tasks.provenance.manifest import versions
+from tasks.records.advice import in_words, numbers
+from tasks.records.results import Projected, ProjectedDecisions, display_name
+from tasks.records.store import Base, base_folder, read_json, read_parquet
+from tasks.settings.params import Params
 
 SCORED_ROWS = 50_000  # beyond this many test rows, scores.parquet holds a sample of them
 SIMPLEX_ROWS = 2000  # that simplex.parquet holds at most

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.protocol.decisions import FixedDecisions, decide
-from tasks.protocol.params import Params, load_params
+from relmap.decisions import FixedDecisions, decide
+from tasks.settings.params import Params, load_params
 
 
 @pytest.fixture(scope="session")

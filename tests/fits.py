@@ -8,10 +8,10 @@ from scipy.special import expit
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 from torch.optim.adam import adam
 
-from tasks.projection.batch import Batch
-from tasks.projection.decisions import Decisions, LabelledDecisions
-from tasks.projection.lattice import FitRows, first_curve
-from tasks.protocol.params import ProjectionParams
+from relmap.projection.batch import Batch
+from relmap.projection.decisions import Decisions, LabelledDecisions
+from relmap.projection.lattice import FitRows, first_curve
+from relmap.settings import ProjectionParams
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray]
 torch.set_num_threads(1)  # at these sizes a second thread costs ten times what it saves

@@ -7,23 +7,24 @@ import polars as pl
 import pytest
 from scipy.special import expit, logit, softmax
 
-from flows import rerank
-from tasks.calibrators.identity import Identity
-from tasks.calibrators.temperature import Temperature
-from tasks.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
-from tasks.maps.learn import Learned, learn_map
-from tasks.predictions import files
-from tasks.predictions.columns import FileRows
-from tasks.predictions.reading import find_layout
-from tasks.predictions.rows import PredictedRows, checked_rows
-from tasks.projection.curves import Confidence, Curves, SharedCurve
-from tasks.projection.decisions import Decisions
-from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
-from tasks.projection.pooling import ShrunkCurves
-from tasks.projection.whole_vector import WholeVector
-from tasks.protocol.params import Params, ProtocolParams, load_params
+from relmap import cli as rerank
+from relmap.calibrators.identity import Identity
+from relmap.calibrators.temperature import Temperature
+from relmap.fitting.learn import Learned, learn_map
+from relmap.io import files
+from relmap.io.columns import FileRows
+from relmap.io.reading import find_layout
+from relmap.io.rows import PredictedRows, checked_rows
+from relmap.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
+from relmap.projection.curves import Confidence, Curves, SharedCurve
+from relmap.projection.decisions import Decisions
+from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
+from relmap.projection.pooling import ShrunkCurves
+from relmap.projection.whole_vector import WholeVector
+from relmap.settings import ProtocolParams, Settings
+from tasks.settings.params import load_params
 
-PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
+PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml").of_library
 RULES = PARAMS.metrics.model_copy(update={"resamples": 200})  # few, for a test
 KNOTS = np.linspace(0, 1, 8)
 NAMES = ("irrelevant", "partial", "exact")
@@ -42,7 +43,7 @@ WRITE = {".parquet": pl.DataFrame.write_parquet, ".csv": pl.DataFrame.write_csv,
 
 
 def run(*arguments: object) -> object:
-    """A command of `flows.rerank` as it is typed, in this process."""
+    """A command of `relmap.cli` as it is typed, in this process."""
     return rerank.app([str(argument) for argument in arguments], standalone_mode=False)
 
 
@@ -71,7 +72,7 @@ def learned(
     seed: int = 1,
     protocol: ProtocolParams | None = None,
     names: tuple[str, ...] | None = NAMES,
-    params: Params = PARAMS,
+    params: Settings = PARAMS,
 ) -> Learned:
     """What `fit` makes of rows, under the settings of params.yaml; without names K is that of the logits."""
     n_labels = len(names) if names else rows.n_labels

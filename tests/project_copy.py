@@ -30,7 +30,7 @@ OWN_PAIRS = {  # an entry of `datasets` for what `write_own_pairs` writes into m
 
 def copy_project(folder: Path, change: Callable[[dict[str, Any]], object] = lambda _params: None) -> None:
     """Copy code and settings into `folder`; `change` is called on what params.yaml holds."""
-    for name in ("flows", "tasks"):
+    for name in ("flows", "tasks", "relmap"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("dvc.yaml", ".dvcignore", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)

@@ -14,14 +14,15 @@ import numpy as np
 import polars as pl
 from scipy.special import expit, logit, softmax
 
+from relmap.io.atomic import write_json, write_whole
+from relmap.metrics.probability import accuracy, ece
+from relmap.metrics.registry import COMPARED, of_reliability
+from relmap.projection.variants import PROJECTED
+from relmap.report.figure import Results
 from tasks.figures import drawn_for
-from tasks.figures.figure import Results
-from tasks.metrics.probability import accuracy, ece
-from tasks.metrics.registry import COMPARED, of_reliability
-from tasks.projection.variants import PROJECTED
-from tasks.protocol import results
-from tasks.protocol.results import AVERAGE, SIMPLEX, display_name
-from tasks.protocol.store import REPORT, base_folder, failed_gates_file, runs_folder, write_json, write_whole
+from tasks.records import results
+from tasks.records.results import AVERAGE, SIMPLEX, display_name
+from tasks.records.store import REPORT, base_folder, failed_gates_file, runs_folder
 from tasks.tables.runs import PAPER_CALIBRATORS, Runs
 
 KNOTS = np.linspace(0, 1, 6)

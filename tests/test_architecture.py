@@ -1,11 +1,13 @@
 """The house rules as tests, each with a test that sees it fail."""
 
 import re
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tasks.provenance.declared import CODE
 from tasks.provenance.hashing import imports, reached_files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,24 +18,31 @@ ROOMS = {  # folders of tasks/ -> their files
     for folder in ROOT.glob("tasks/*/")
     if (folder / "__init__.py").exists()
 }
-FILES = [*VERBS, *(file for files in ROOMS.values() for file in files)]
+LIBRARY = sorted(path.relative_to(ROOT) for path in ROOT.glob("relmap/**/*.py"))
+FILES = [*VERBS, *(file for files in ROOMS.values() for file in files), *LIBRARY]
 IMPORTS = {file: imports(ROOT / file) for file in (*FILES, *FLOWS)}
 LIBRARIES = {file: {name.split(".")[0] for name in names} for file, names in IMPORTS.items()}
-GROUND = {"metrics", "protocol", "provenance", "sources"}
-ABOVE = {  # rooms that may import others beside the ground
-    "projection": {"calibrators"},  # the whole vector is read by a recalibration
-    "maps": {"calibrators", "projection", "predictions", "figures", "page"},
-    "tables": {"calibrators", "projection"},  # whose results they show
-    "figures": {"calibrators", "projection"},
-    "page": {"tables", "figures"},
-}
+GROUND = {"provenance", "settings", "records", "sources"}
+ABOVE = {"page": {"tables", "figures"}}  # rooms that may import others beside the ground
+LAYERS = (  # of the library, from the bottom to the top: a part imports itself and what is below it
+    {"errors", "decisions", "settings", "optimizers", "serialization", "hashing", "timestamps", "splits"},
+    {"metrics"},
+    {"io", "calibrators", "simulation"},
+    {"projection"},
+    {"maps"},
+    {"fitting", "evaluation", "routing"},
+    {"api", "validation"},
+    {"report", "estimator"},
+    {"console", "demo"},
+    {"cli", "__main__"},
+)
 HOME: dict[str, set[str]] = {  # libraries that are heavy, or that pickle -> the rooms in which they stay
     **{library: set() for library in ("pickle", "cloudpickle", "joblib", "dill", "marshal", "shelve")},
     "great_expectations": {"expectations"},
     "datasets": {"datasets"},
-    "torch": {"projection", "calibrators"},
+    "torch": {"projection"},
     "lightgbm": {"predictors"},
-    "duckdb": {"maps"},
+    "duckdb": {"io"},
     "sqlglot": {"maps"},
 }
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -82,7 +91,7 @@ def never_run(name: str, dependencies: list[str]) -> set[Path]:
     """Project files that the dependencies of a stage cover and that its command does not run."""
     files = {file for place in filled_in(dependencies) for file in [ROOT / place, *(ROOT / place).rglob("*")]}
     code = {file.relative_to(ROOT) for file in files if file.suffix == ".py" and file.stat().st_size}
-    return {file for file in code if file.parts[0] in {"flows", "tasks"}} - ran(name)
+    return {file for file in code if file.parts[0] in CODE} - ran(name)
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -115,9 +124,47 @@ def test_nothing_is_evaluated_or_tried_again_or_reads_the_truth_of_a_twin(text):
         assert not re.search(text, (ROOT / file).read_text()), file
 
 
-@pytest.mark.parametrize("package", ["tasks", "tasks/protocol", "tasks/projection", "tasks/metrics"])
+@pytest.mark.parametrize("package", ["tasks", *sorted({str(file.parent) for file in LIBRARY} - {"relmap"})])
 def test_importing_a_package_runs_nothing(package):
     assert (ROOT / package / "__init__.py").read_text() == ""
+
+
+def part_of(module: str) -> str:
+    """The part of the library that a module belongs to: the first name after `relmap`."""
+    return module.split(".")[1]
+
+
+def layer_of(part: str) -> int:
+    """The number of the layer of a part of the library, from the bottom."""
+    return next(number for number, parts in enumerate(LAYERS) if part in parts)
+
+
+def parts_imported(file: Path) -> set[str]:
+    """The parts of the library that a file imports; the top level alone is none."""
+    names = {name for name in IMPORTS[file] if name.startswith("relmap.")}
+    return {part_of(name) for name in names} - {"__version__"}
+
+
+@pytest.mark.parametrize("file", [file for file in LIBRARY if file != Path("relmap/__init__.py")], ids=str)
+def test_the_library_imports_in_one_direction_and_knows_neither_pipeline_nor_orchestrator(file):
+    own = part_of(".".join(file.with_suffix("").parts))
+    assert not LIBRARIES[file] & {"tasks", "flows", "prefect", "dvc", "great_expectations"}
+    too_high = {part for part in parts_imported(file) - {own} if layer_of(part) > layer_of(own)}
+    assert not too_high
+
+
+def test_the_library_has_no_import_cycles():
+    graph = {}
+    for file in LIBRARY:
+        reached = {Path(*name.split(".")).with_suffix(".py") for name in IMPORTS[file]}
+        graph[file] = {other for other in reached if other in LIBRARY}
+    TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+@pytest.mark.parametrize("file", [file for file in IMPORTS if file.parts[0] != "relmap"], ids=str)
+def test_the_pipeline_imports_submodules_of_the_library_and_never_its_lazy_top_level(file):
+    lazy = {"ReliabilityMap", "InputError", "load_map", "__version__"}
+    assert not {f"relmap.{name}" for name in lazy} & IMPORTS[file]
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -127,12 +174,12 @@ def test_a_stage_declares_the_code_that_it_runs_and_no_other_and_a_folder_struck
     assert not never_run(name, dependencies)  # a change of it would run the stage again for nothing
     fewer = [dependency for dependency in dependencies if not dependency.startswith("tasks/provenance")]
     assert any(file.parts[1] == "provenance" for file in undeclared(name, fewer))
-    for more in ("flows/demo.py", "tasks/maps"):
+    for more in ("flows/docs.py", "relmap/routing"):
         assert any(file.is_relative_to(more) for file in never_run(name, [*dependencies, more]))
 
 
 def test_flows_holds_a_file_for_each_command_and_the_files_that_they_share():
-    shared = {"__init__", "console", "engine", "processes", "server"}
+    shared = {"__init__", "engine", "processes", "server"}
     assert shared < {file.stem for file in FLOWS}
     for file in FLOWS:
         text = (ROOT / file).read_text()

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from tasks.calibrators import CALIBRATORS, calibrators_for
-from tasks.metrics.probability import ece
-from tasks.metrics.registry import of_reliability
-from tasks.projection.batch import Batch
-from tasks.projection.decisions import Decisions
-from tasks.projection.variants import project_batch
-from tasks.protocol.decisions import FixedDecisions, decide
-from tasks.protocol.params import load_params
-from tasks.protocol.splits import validation_rows
+from relmap.calibrators.registry import CALIBRATORS, calibrators_for
+from relmap.decisions import FixedDecisions, decide
+from relmap.metrics.probability import ece
+from relmap.metrics.registry import of_reliability
+from relmap.projection.batch import Batch
+from relmap.projection.decisions import Decisions
+from relmap.projection.variants import project_batch
+from relmap.splits import validation_rows
+from tasks.settings.params import load_params
 
 CHECK = Path(os.environ.get("REAL_DATA", "nowhere")) / "authors_check"
 pytestmark = [pytest.mark.real_data, pytest.mark.skipif(not CHECK.is_dir(), reason="REAL_DATA has no authors_check")]

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from maps import confidence_only, document, predictions, write
 
-from tasks.maps.map_file import save_map
+from relmap.maps.map_file import save_map
 from tests.project_copy import ROOT, write_params
 
 FIT, REPORT = (f"{name} --predictions" for name in ("fit --out new.json", "report --out new.html"))
@@ -35,7 +35,7 @@ BAD_CUTS = (  # that apply is to take
     (CUTS | {"overall": {"cut": 1.5}}, "is not what `thresholds` writes .overall.cut", "make it anew"),
 )
 STEERS = 'logits_0,logits_1,logits_2,"x\n\u202e"\n1,2,3,4\n\x1b]0;mine\x07,\x9b2J\n'
-CLAIMS = '"x\nrerank: all is well \u202e\x1b[2J"\n1\n'
+CLAIMS = '"x\nrelmap: all is well \u202e\x1b[2J"\n1\n'
 OWN_FILE = {"reader": "files", "source": "files", "path": "mine.csv"}
 
 
@@ -58,7 +58,7 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
     "": [
         ("fitt --out a", None, "No such command 'fitt'", "Did you mean 'fit'"),
         ("fit --predictons a.csv", None, "No such option: --predictons", "Possible options: --predictions"),
-        ("sql --map gone.json", None, "gone.json: there is no such file", "rerank fit` makes a map"),
+        ("sql --map gone.json", None, "gone.json: there is no such file", "relmap fit` makes a map"),
         (f"{REPORT} rows.parquet --out r.pdf", None, "r.pdf is to be a page", "ends in .html"),
         (f"{REPORT} split.csv --group query", None, "no column query, and it is to hold", "it has label, group"),
         (f"{JUDGE} new.parquet", None, NO_TRUTH, "--label COLUMN"),
@@ -202,7 +202,7 @@ def test_what_cannot_be_is_told_with_its_cause_and_remedy_and_nothing_is_written
     monkeypatch.chdir(folder)
     spoil(folder, typed, content)
     before, words = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}, shlex.split(typed)
-    module = words.pop(0) if typed.startswith(("flows.", "tasks.")) else "flows.rerank"
+    module = words.pop(0) if typed.startswith(("flows.", "tasks.")) else "relmap.cli"
     monkeypatch.setattr("sys.argv", [module, *words])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(ROOT / module.replace(".", "/")) + ".py", run_name="__main__")
@@ -220,7 +220,7 @@ HEAVY = "torch sklearn pandas scipy.special scipy.stats lightgbm altair vl_conve
 TYPE = """
 import shlex, sys
 from click import ClickException
-from flows import rerank
+from relmap import cli as rerank
 for typed in sys.argv[2:]:
     try:
         rerank.app(shlex.split(typed), standalone_mode=False)

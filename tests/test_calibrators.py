@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, softmax
 
-from tasks.calibrators import CALIBRATORS, fit_on_first, temperature
-from tasks.calibrators.temperature import LOG_BETA_BOUNDS, Temperature, _rising_root, fit_temperature
-from tasks.protocol.errors import BadInput
-from tasks.protocol.results import Calibrator
+from relmap.calibrators import temperature
+from relmap.calibrators.registry import CALIBRATORS, fit_on_first
+from relmap.calibrators.temperature import LOG_BETA_BOUNDS, Temperature, _rising_root, fit_temperature
+from relmap.decisions import Calibrator
+from relmap.errors import InputError
 
 ORDER_PRESERVING = ["uncal", "ts", "diag", "smart"]  # within each row
 QUICK = {"hcal": {"epochs": 10}, "smart": {"epochs": 60}}  # the laws hold after every step
@@ -68,7 +69,7 @@ def test_a_fit_on_first_rows_is_that_of_those_rows_alone_bit_for_bit(name):
     assert fits[2] is fits[3]
     assert fits[0] is fits[4]
     assert fit_on_first(name, logits, labels, [], seed=2) == []
-    with pytest.raises(BadInput, match=f"{name} has no settings depth"):
+    with pytest.raises(InputError, match=f"{name} has no settings depth"):
         fit_on_first(name, logits, labels, [260], seed=2, chosen={"depth": 3})
 
 

@@ -11,17 +11,17 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import SplineTransformer, StandardScaler
 
-from tasks.calibrators import CALIBRATORS, calibrators_for
-from tasks.calibrators.diagonal import Diagonal, fit_diagonal
-from tasks.calibrators.hcalibration import HCalibration, HCalibrationSettings, _mapped_loss, _residual_loss, fit_hcal
-from tasks.calibrators.identity import floored
-from tasks.calibrators.matrix import Matrix, centred, fit_matrix, fit_vector, multinomial_loss, typical_spread
-from tasks.calibrators.smart import SmartSettings, _summed_loss, first_parameters, fit_smart
-from tasks.calibrators.spline import fit_spline
-from tasks.calibrators.temperature import Temperature, fit_temperature
-from tasks.metrics.probability import nll_of_rows
-from tasks.protocol.decisions import decide
-from tasks.protocol.descent import Adam, newton
+from relmap.calibrators.diagonal import Diagonal, fit_diagonal
+from relmap.calibrators.hcalibration import HCalibration, HCalibrationSettings, _mapped_loss, _residual_loss, fit_hcal
+from relmap.calibrators.identity import floored
+from relmap.calibrators.matrix import Matrix, centred, fit_matrix, fit_vector, multinomial_loss, typical_spread
+from relmap.calibrators.registry import CALIBRATORS, calibrators_for
+from relmap.calibrators.smart import SmartSettings, _summed_loss, first_parameters, fit_smart
+from relmap.calibrators.spline import fit_spline
+from relmap.calibrators.temperature import Temperature, fit_temperature
+from relmap.decisions import decide
+from relmap.metrics.probability import nll_of_rows
+from relmap.optimizers import Adam, newton
 
 
 def test_the_paper_has_its_order_and_the_rivals_stand_apart():

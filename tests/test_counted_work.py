@@ -12,19 +12,19 @@ import pytest
 from maps import document, predictions
 
 from flows import reliability
+from relmap.calibrators.registry import CALIBRATORS, calibrators_for
+from relmap.io import files
+from relmap.maps import reliability_map
+from relmap.maps.reliability_map import AT_ONCE
+from relmap.metrics import resampling, spread
+from relmap.projection import adam_lattice
+from relmap.projection import batch as batch_module
+from relmap.routing.apply import apply_map
+from relmap.splits import ValidationRows
 from tasks.calibrate import calibrate, fit_key
-from tasks.calibrators import CALIBRATORS, calibrators_for
-from tasks.maps import reliability_map
-from tasks.maps.apply import apply_map
-from tasks.maps.reliability_map import AT_ONCE
 from tasks.measure import bootstrap_intervals, measure
-from tasks.metrics import resampling, spread
-from tasks.predictions import files
 from tasks.project import project
-from tasks.projection import adam_lattice
-from tasks.projection import batch as batch_module
-from tasks.protocol.splits import ValidationRows
-from tasks.protocol.store import Base
+from tasks.records.store import Base
 
 K = 3
 FEW = (100, 300, 1000)

@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from relmap.errors import InputError
 from tasks.datasets import DATASETS
 from tasks.datasets.base import by_query, capped, documents, shuffled
 from tasks.datasets.raw import ROW, RepositoryRows
-from tasks.protocol.errors import BadInput
 from tasks.simulation import simulate, write_repository
 
 
@@ -141,6 +141,6 @@ BAD = {  # set, file, change, what is said
 def test_a_file_that_is_not_as_declared_is_named_in_one_sentence(tmp_path, name, file, change, message):
     simulate(name, tmp_path / name, rows=300, residual=1.0, seed=0)
     change(tmp_path / name / f"{file}-00000-of-00001.parquet")
-    with pytest.raises(BadInput, match=name + message) as error:
+    with pytest.raises(InputError, match=name + message) as error:
         DATASETS[name].read(tmp_path / name)
     assert all(part not in str(error.value) for part in ("\n", ROW))

@@ -8,7 +8,7 @@ import yaml
 from dvc.dependency.param import ParamsDependency
 from dvc.repo import Repo
 
-from tasks.protocol.errors import BadInput
+from relmap.errors import InputError
 from tasks.provenance.declared import declared, stage_names
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,8 +62,8 @@ def test_every_stage_is_declared_as_dvc_resolves_it(resolved):
 def test_code_and_inputs_are_told_apart():
     stage = declared("download@mine")
     assert Path("mine.csv") in stage.inputs
-    assert {path.parts[0] for path in stage.code} == {"tasks"}
-    assert not {path.parts[0] for path in stage.inputs} & {"flows", "tasks"}
+    assert {path.parts[0] for path in stage.code} == {"tasks", "relmap"}
+    assert not {path.parts[0] for path in stage.inputs} & {"flows", "tasks", "relmap"}
 
 
 ASKED = {
@@ -74,5 +74,5 @@ ASKED = {
 
 @pytest.mark.parametrize(("name", "words"), ASKED.items())
 def test_a_stage_or_a_data_set_that_is_not_there_is_told_with_those_that_are(name, words):
-    with pytest.raises(BadInput, match=f"no {words}"):
+    with pytest.raises(InputError, match=f"no {words}"):
         declared(name)

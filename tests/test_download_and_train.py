@@ -15,13 +15,13 @@ import yaml
 from huggingface_hub import constants
 
 from flows import refresh
+from relmap.decisions import decide
+from relmap.errors import InputError
 from tasks import download, train
 from tasks.datasets import DATASETS
 from tasks.predictors import load_predictor
-from tasks.protocol.decisions import decide
-from tasks.protocol.errors import BadInput
-from tasks.protocol.splits import SPLITS
-from tasks.protocol.store import base_folder, raw_folder, read_base, read_json
+from tasks.records.splits import SPLITS
+from tasks.records.store import base_folder, raw_folder, read_base, read_json
 from tasks.simulation import simulate
 from tests.project_copy import OWN_PAIRS, ROOT, edit_params, write_own_pairs
 
@@ -150,7 +150,9 @@ def test_what_is_there_and_whole_is_not_downloaded_again_and_what_is_not_is(serv
 def test_a_revision_that_moved_stops_until_somebody_says_which_is_meant(served):
     downloaded()
     served.commit = SECOND
-    with pytest.raises(BadInput, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; write .*revision"):
+    with pytest.raises(
+        InputError, match=f"scidocs: .* has moved to revision {SECOND}.* holds {FIRST}; write .*revision"
+    ):
         download.main("scidocs")
     for revision in (FIRST, SECOND):
         declare(**SCIDOCS | {"revision": revision})
@@ -168,7 +170,7 @@ def test_offline_the_cache_of_the_library_serves_and_what_is_there_is_kept(serve
 
 def test_a_file_has_the_hash_that_the_hub_states_and_one_without_is_said_to_be_unverified(served, repository, capsys):
     served.hashes = {TABLE: "0" * 64}
-    with pytest.raises(BadInput, match=f"scidocs: .*{TABLE} is not what .* states .*; delete .* and download again"):
+    with pytest.raises(InputError, match=f"scidocs: .*{TABLE} is not what .* states .*; delete .* and download again"):
         download.main("scidocs")
     assert not raw_folder("scidocs").exists()
     served.hashes = {TABLE: hashlib.sha256((repository / TABLE).read_bytes()).hexdigest()}
@@ -183,7 +185,7 @@ def test_a_mirror_is_a_folder_laid_out_like_the_repository(served, repository, t
     assert (note["revision"], note["origin"]) == (None, str(tmp_path / "mirror/scidocs"))
     assert served.requests == []
     monkeypatch.setenv("DATA_MIRROR", str(tmp_path / "nowhere"))
-    with pytest.raises(BadInput, match=r"scidocs: DATA_MIRROR is set, but .*nowhere/scidocs is no folder"):
+    with pytest.raises(InputError, match=r"scidocs: DATA_MIRROR is set, but .*nowhere/scidocs is no folder"):
         download.main("scidocs")
 
 
@@ -206,7 +208,7 @@ def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(se
     setattr(served, what, value)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", what == "offline")
     monkeypatch.setattr("time.sleep", lambda _: None)  # before the library asks again
-    with pytest.raises(BadInput, match=f"scidocs: .*{message}") as error:
+    with pytest.raises(InputError, match=f"scidocs: .*{message}") as error:
         download.main("scidocs")
     assert "\n" not in str(error.value)
     assert [path.name for path in raw_folder("scidocs").rglob("*")] == ["of_before.csv"]
@@ -216,7 +218,7 @@ def test_what_the_hub_does_not_give_is_one_sentence_and_leaves_what_was_there(se
 @pytest.mark.parametrize("entry", [SCIDOCS | {"reader": "nowhere"}, OWN_PAIRS | {"path": "nowhere"}])
 def test_a_reader_or_a_file_that_is_not_there_is_named(entry):
     declare(**entry)
-    with pytest.raises(BadInput, match=r"scidocs: .*nowhere"):
+    with pytest.raises(InputError, match=r"scidocs: .*nowhere"):
         download.main("scidocs")
     assert not (raw_folder("scidocs") / "source.json").exists()
 
@@ -246,7 +248,7 @@ def test_a_mistake_in_ones_own_file_is_found_where_it_lies_before_it_is_taken_an
         changed.write_csv("mine.csv")
         assert words in str(download.main("mine"))
     frame.drop("grade").write_csv("mine.csv")
-    with pytest.raises(BadInput, match=r"^mine\.csv has no column 'grade'; it has query, title, split"):
+    with pytest.raises(InputError, match=r"^mine\.csv has no column 'grade'; it has query, title, split"):
         download.main("mine")
     Path("mine.csv").unlink()
     for wrong, words in (
@@ -254,7 +256,7 @@ def test_a_mistake_in_ones_own_file_is_found_where_it_lies_before_it_is_taken_an
         (entry | {"reader": "csv"}, "'csv'; there are files"),
     ):
         declare("mine", **wrong)
-        with pytest.raises(BadInput, match=words):
+        with pytest.raises(InputError, match=words):
             refresh.main()  # before anything is started
 
 
@@ -279,7 +281,7 @@ def test_decisions_are_the_argmax_of_the_saved_predictors_logits_their_rows_are_
 
 @pytest.mark.parametrize("missing", SPLITS)
 def test_an_empty_split_is_named_and_nothing_is_written(missing):
-    with pytest.raises(BadInput, match=f"no pair is in the split {missing}"):
+    with pytest.raises(InputError, match=f"no pair is in the split {missing}"):
         trained("mine", own_pairs(*(split for split in SPLITS if split != missing)))
     assert not base_folder("mine").exists()
 
@@ -314,5 +316,5 @@ def test_saved_logits_take_the_place_of_training():
     assert {path.stem for path in (folder / "members").iterdir()} == {"run_0_member_0", "run_0_member_1"}
     assert pl.read_parquet(folder / "pairs.parquet").columns == ["pair", "split", "group", "label", "logits_finite"]
     assert not (folder / "predictor.json").exists()
-    with pytest.raises(BadInput, match=r"mine\.npz has 3 logits in each row, but options name 2 labels"):
+    with pytest.raises(InputError, match=r"mine\.npz has 3 logits in each row, but options name 2 labels"):
         trained("mine", entry | {"options": {"labels": ["a", "b"]}})

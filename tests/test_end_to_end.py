@@ -12,11 +12,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows import rerank
 from flows.server import api_server
-from tasks.maps import answers
-from tasks.protocol.decisions import decide
-from tasks.protocol.store import read_json
+from relmap import api
+from relmap import cli as rerank
+from relmap.decisions import decide
+from tasks.records.store import read_json
+from tasks.settings.params import load_params
 from tasks.tables import TABLES
 from tests.project_copy import OWN_PAIRS, ROOT, copy_project, edit_params, run, small, write_own_pairs
 
@@ -202,7 +203,7 @@ def map_file(project, first_run) -> Path:
     for split in ("validation", "test"):
         base.filter(pl.col("split") == split).write_parquet(project / f"{split}.parquet")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(answers, "SETTINGS", project / "params.yaml")
+        patched.setattr(api, "DEFAULTS", load_params(project / "params.yaml").of_library)
         own = {"calibrator": "ts", "variant": "mrp", "seed": 2, "protocol": "paper"}
         rerank.fit(project / "validation.parquet", project / "map.json", **own)
     return project / "map.json"

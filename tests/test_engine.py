@@ -15,10 +15,11 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import engine
 from flows.engine import outcome
+from relmap.errors import InputError
 from tasks.calibrate import calibrate
 from tasks.expectations.check import GateFailed
-from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.params import Params
+from tasks.records.errors import RunFailed
+from tasks.settings.params import Params
 
 ROOT = Path(__file__).resolve().parent.parent
 SERVER = "http://127.0.0.1:9/api"  # never asked, but by a worker
@@ -46,10 +47,10 @@ def worker(monkeypatch):
 
 
 def test_without_dask_or_a_server_for_it_it_is_said_what_to_do(monkeypatch, dask):
-    with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(BadInput, match="no Prefect server"):
+    with temporary_settings(restore_defaults={PREFECT_API_URL}), pytest.raises(InputError, match="no Prefect server"):
         engine.task_runner(with_engine(engine="dask"))
     monkeypatch.setitem(sys.modules, "prefect_dask", None)
-    with pytest.raises(BadInput, match=r"pip install -c constraints\.txt -e '\.\[dask\]'"):
+    with pytest.raises(InputError, match=r"pip install -c constraints\.txt -e '\.\[dask\]'"):
         engine.task_runner(with_engine(engine="dask"))
 
 
@@ -62,7 +63,7 @@ def test_workers_of_its_own_are_processes_of_one_thread_that_no_other_machine_ca
 
 def test_a_worker_with_the_same_code_and_versions_and_a_server_has_no_fault(worker):
     assert worker() == []
-    reached = {"flows/reliability.py", "flows/engine.py", "tasks/calibrate.py", "tasks/projection/lattice.py"}
+    reached = {"flows/reliability.py", "flows/engine.py", "tasks/calibrate.py", "relmap/projection/lattice.py"}
     assert reached <= set(engine.code())
 
 
@@ -95,7 +96,7 @@ def test_a_task_that_fails_is_told_with_its_place_its_reason_and_where_its_trace
     assert outcome(ended([1, 2]), "wands, fits, ts, seed 2") == [1, 2]
     with pytest.raises(RunFailed, match=r"^wands, fits, ts, seed 2, failed: ZeroDivisionError: by zero .*run 1234\)$"):
         outcome(ended(ZeroDivisionError("by zero")), "wands, fits, ts, seed 2")
-    for own in (GateFailed("gate `x` is closed for dataset wands, seed 2"), BadInput("row 3 is bad")):
+    for own in (GateFailed("gate `x` is closed for dataset wands, seed 2"), InputError("row 3 is bad")):
         with pytest.raises(type(own)) as raised:
             outcome(ended(own), "wands, projected, seed 2")
         assert raised.value is own

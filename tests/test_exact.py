@@ -10,11 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
-from tasks.projection.adam_lattice import fit_lattices
-from tasks.projection.curves import Curves
-from tasks.projection.exact import LEAST_INCREMENT, RIDGE, CellRows, Exact, fit_exact
-from tasks.projection.lattice import FitRows, nodes, uniform_knots
-from tasks.protocol.params import ProjectionParams
+from relmap.projection.adam_lattice import fit_lattices
+from relmap.projection.curves import Curves
+from relmap.projection.exact import LEAST_INCREMENT, RIDGE, CellRows, Exact, fit_exact
+from relmap.projection.lattice import FitRows, nodes, uniform_knots
+from relmap.settings import ProjectionParams
 
 SETTINGS = ProjectionParams()
 DEVICES = ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]  # torch's CPU, for "cpu" means NumPy

@@ -21,17 +21,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows import docs, engine, processes, refresh, reliability
+from relmap.decisions import decide
+from relmap.io.atomic import write_json
+from relmap.metrics.probability import accuracy
 from tasks import write
 from tasks.expectations import check, invariants
 from tasks.expectations.check import Check, GateFailed, expect, expect_numbers, pass_gate, violated
 from tasks.expectations.docs import build_docs
 from tasks.expectations.invariants import Outgoing, check_unchanged, measured_run
 from tasks.expectations.pairs import check_contract, check_pairs, class_mix, outline
-from tasks.metrics.probability import accuracy
-from tasks.protocol.decisions import decide
-from tasks.protocol.results import Projected, ProjectedDecisions
-from tasks.protocol.splits import SPLITS, draw_splits
-from tasks.protocol.store import base_folder, failed_gates_file, read_json, runs_folder, write_json
+from tasks.records.results import Projected, ProjectedDecisions
+from tasks.records.splits import SPLITS, draw_splits
+from tasks.records.store import base_folder, failed_gates_file, read_json, runs_folder
 
 NAN = float("nan")
 

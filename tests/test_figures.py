@@ -13,12 +13,12 @@ from jsonschema import Draft7Validator
 from scipy.special import expit
 from scipy.stats import binomtest
 
+from relmap.projection.variants import VARIANTS
+from relmap.report.curves import BARS, FEWEST_ROWS, GROUPS, histogram, observed
+from relmap.report.figure import DARK, LIGHT, DrawnFigure, Results, colour, pdf, svg, written_out
+from relmap.report.ranking import retained
 from tasks.figures import FIGURES, drawn_for
-from tasks.figures.curves import BARS, FEWEST_ROWS, GROUPS, histogram, observed
-from tasks.figures.figure import DARK, LIGHT, DrawnFigure, Results, colour, pdf, svg, written_out
 from tasks.figures.overview import picture
-from tasks.figures.ranking import retained
-from tasks.projection.variants import VARIANTS
 from tests.report_data import KNOTS, contrast, curve, made
 
 TEN = tuple(f"grade {place}" for place in range(10))

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 from scipy.stats import binomtest, norm
 
-from tasks.metrics import resampling
-from tasks.metrics.intervals import Estimate, Sign, holm, interval, interval_of_share, sign_of, two_sided_p
-from tasks.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, View, of_reliability
-from tasks.metrics.reliability import errors_retained, order_by_risk, ranking_metrics, tie_groups
-from tasks.metrics.resampling import Resamples, resample
-from tasks.metrics.spread import confidence_groups
-from tasks.protocol.params import METRIC_DEFAULTS
+from relmap.metrics import resampling
+from relmap.metrics.intervals import Estimate, Sign, holm, interval, interval_of_share, sign_of, two_sided_p
+from relmap.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, View, of_reliability
+from relmap.metrics.reliability import errors_retained, order_by_risk, ranking_metrics, tie_groups
+from relmap.metrics.resampling import Resamples, resample
+from relmap.metrics.spread import confidence_groups
+from relmap.settings import METRIC_DEFAULTS
 
 BETTER, WORSE, NOT_CERTAIN, BOTH = get_args(Sign)
 

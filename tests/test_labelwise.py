@@ -11,10 +11,10 @@ from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 
-from tasks.projection import labelwise
-from tasks.projection.curves import Curves, SharedCurve
-from tasks.projection.decisions import Decisions
-from tasks.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks, fit_intercepts, fit_isotonic
+from relmap.projection import labelwise
+from relmap.projection.curves import Curves, SharedCurve
+from relmap.projection.decisions import Decisions
+from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks, fit_intercepts, fit_isotonic
 
 LABELS = 3
 FITS = {"intercepts": fit_intercepts, "isotonic": fit_isotonic, "platt": labelwise.fit_platt}

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
-from tasks.projection.adam_lattice import Cells, fit_lattices, sort_into_cells
-from tasks.projection.curves import Curves
-from tasks.projection.decisions import Decisions
-from tasks.projection.exact import CellRows, fit_exact
-from tasks.projection.lattice import GENTLE, NODES, FitRows, nodes, objective, uniform_knots
-from tasks.protocol.params import ProjectionParams
+from relmap.projection.adam_lattice import Cells, fit_lattices, sort_into_cells
+from relmap.projection.curves import Curves
+from relmap.projection.decisions import Decisions
+from relmap.projection.exact import CellRows, fit_exact
+from relmap.projection.lattice import GENTLE, NODES, FitRows, nodes, objective, uniform_knots
+from relmap.settings import ProjectionParams
 
 K, SETTINGS = 3, ProjectionParams()
 KNOTS = uniform_knots(SETTINGS.knots)

@@ -13,14 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.store import read_json, write_json
+from relmap.errors import InputError
+from relmap.hashing import sha256_of_arrays
+from relmap.io.atomic import write_json
 from tasks.provenance.checkout import NO_CHECKOUT, commit
 from tasks.provenance.declared import declared
-from tasks.provenance.hashing import code_fingerprint, reached_files, sha256_of_arrays
+from tasks.provenance.hashing import code_fingerprint, reached_files
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.manifest import MOST_NAMED, changes, manifest_now, read_manifest, why
 from tasks.provenance.stage import LAST_MANIFESTS, RECORDS, read_record, stage_run
+from tasks.records.errors import RunFailed
+from tasks.records.store import read_json
 from tests.tiny_project import edit_params, run
 
 NAME = "train@wands"
@@ -92,7 +95,7 @@ def test_every_flipped_bit_every_cut_and_what_is_no_manifest_is_seen(trained_pro
     flipped = content[:at] + bytes([content[at] ^ 1 << bit]) + content[at + 1 :]
     for spoilt in (content[:at], flipped, b"[]", b"{}", b'{"sha256": null}', b"null", b'{"format": 2}'):
         path.write_bytes(spoilt)
-        with pytest.raises(BadInput, match=r"train\.json"):
+        with pytest.raises(InputError, match=r"train\.json"):
             read_manifest(path)
 
 

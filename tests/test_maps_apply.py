@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlglot import expressions as exp
 
-from tasks.maps.apply import apply_map
-from tasks.maps.document import MapDocument
-from tasks.maps.ranking import SCORES, ranked
-from tasks.maps.reliability_map import FittedMap
-from tasks.maps.sql import sql_expression
-from tasks.predictions.files import columns_of, opened
-from tasks.protocol.errors import BadInput
+from relmap.errors import InputError
+from relmap.io.files import columns_of, opened
+from relmap.io.ranking import SCORES, ranked
+from relmap.maps.document import MapDocument
+from relmap.maps.reliability_map import FittedMap
+from relmap.maps.sql import sql_expression
+from relmap.routing.apply import apply_map
 from tests import maps
 from tests.maps import NAMES, checked, confidence_only, document, predictions, small_pieces, write
 
@@ -178,7 +178,7 @@ def test_a_mistake_is_named_and_nothing_is_left_behind(made, options, message, i
     options = {"out": "out.parquet", "in_memory": in_memory} | options
     out = tmp_path / options.pop("out")
     out.write_text("what was there")
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         apply_map(document(), tmp_path / "new.parquet", out, **options)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["new.parquet", out.name]
     assert out.read_text() == "what was there"

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.calibrators import CALIBRATORS
-from tasks.calibrators.temperature import Temperature
-from tasks.maps.map_file import SCHEMA_FILE, json_schema, load_map, save_map
-from tasks.maps.reliability_map import FittedMap
-from tasks.predictions.rows import PredictedRows
-from tasks.protocol.errors import BadInput
+from relmap.calibrators.registry import CALIBRATORS
+from relmap.calibrators.temperature import Temperature
+from relmap.errors import InputError
+from relmap.io.rows import PredictedRows
+from relmap.maps.map_file import SCHEMA_FILE, json_schema, load_map, save_map
+from relmap.maps.reliability_map import FittedMap
 
 VARIANTS = sorted(maps.variants())
 SCHEMA = jsonschema.Draft202012Validator(json.loads(SCHEMA_FILE.read_text()))
@@ -52,7 +52,7 @@ def test_a_map_that_is_written_is_as_the_schema_says_and_read_back_as_it_was(var
 
 
 def test_the_schema_in_the_repository_is_that_of_the_code():
-    assert json.loads(SCHEMA_FILE.read_text()) == json_schema(), "write json_schema() to tasks/maps/map.schema.json"
+    assert json.loads(SCHEMA_FILE.read_text()) == json_schema(), "write json_schema() to relmap/maps/map.schema.json"
 
 
 @pytest.mark.parametrize("name", CALIBRATORS)
@@ -104,7 +104,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("place", "value", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_is_not_sound_is_refused_by_its_place(saved, place, value, message):
-    with pytest.raises(BadInput, match=r"map\.json") as refused:
+    with pytest.raises(InputError, match=r"map\.json") as refused:
         load_map(edited(saved, place, value))
     assert message in str(refused.value)
 
@@ -130,7 +130,7 @@ WHOLE = maps.document("label_platt").model_dump_json()
 )
 def test_what_is_no_map_is_refused_and_a_pipe_keeps_nobody_waiting(make, message, tmp_path):
     make(tmp_path / "map.json")
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         load_map(tmp_path / "map.json")
 
 
@@ -152,7 +152,7 @@ def test_a_spoilt_map_is_refused_or_still_a_sound_one(tmp_path_factory, variant,
     edited(path, data.draw(st.sampled_from(places(json.loads(path.read_text())))), value)
     try:
         document = load_map(path)
-    except BadInput:
+    except InputError:
         return  # refused in words; anything else that is raised fails this test
     assert SCHEMA.is_valid(json.loads(path.read_text()))
     rows = PredictedRows(np.linspace(-5, 5, 300).reshape(-1, 3), None, np.arange(100) % 3, None, None)

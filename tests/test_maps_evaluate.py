@@ -15,25 +15,26 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit, ndtri
 from sklearn.metrics import cohen_kappa_score, precision_score, recall_score
 
-from tasks.calibrators.identity import Identity
-from tasks.maps.agreement import AllRows, agreement
-from tasks.maps.choose import best_of
-from tasks.maps.document import Candidate, MapDocument
-from tasks.maps.evaluate import METRICS, JudgedDecisions, evaluate, others_judged
-from tasks.maps.label import EVENLY, chances, draw
-from tasks.maps.reliability_map import FittedMap, Scored
-from tasks.maps.thresholds import independent_rows
-from tasks.maps.verdict import of_others, of_recalibration, verdict
-from tasks.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS, in_words, numbers
-from tasks.metrics.intervals import interval, two_sided_p
-from tasks.metrics.measured import bounded, measured
-from tasks.metrics.probability import ece
-from tasks.metrics.registry import of_reliability
-from tasks.metrics.resampling import resample
-from tasks.metrics.spread import LabelCells
-from tasks.predictions.rows import PredictedRows
-from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.results import Projected, ProjectedDecisions
+from relmap.calibrators.identity import Identity
+from relmap.decisions import FixedDecisions
+from relmap.evaluation.agreement import AllRows, agreement
+from relmap.evaluation.evaluate import METRICS, JudgedDecisions, evaluate, others_judged
+from relmap.evaluation.verdict import of_others, of_recalibration, verdict
+from relmap.fitting.choose import best_of
+from relmap.io.rows import PredictedRows
+from relmap.maps.document import Candidate, MapDocument
+from relmap.maps.reliability_map import FittedMap, Scored
+from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
+from relmap.metrics.intervals import interval, two_sided_p
+from relmap.metrics.probability import ece
+from relmap.metrics.registry import of_reliability
+from relmap.metrics.resampling import resample
+from relmap.metrics.spread import LabelCells
+from relmap.routing.label import EVENLY, chances, draw
+from relmap.routing.thresholds import independent_rows
+from tasks.records.advice import in_words, numbers
+from tasks.records.measured import bounded, measured
+from tasks.records.results import Projected, ProjectedDecisions
 from tasks.tables.overview import overview_table
 from tests import maps, report_data
 

@@ -11,20 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
+from relmap.decisions import FixedDecisions
+from relmap.fitting import choose
+from relmap.fitting.choose import AUTO, DEPLOYABLE, Difference
+from relmap.fitting.cross_fit import fit_calibrator
+from relmap.fitting.labelled import divide, division_of, out_of_fold
+from relmap.io.rows import PredictedRows
+from relmap.maps.document import Candidate
+from relmap.maps.reliability_map import FittedMap
+from relmap.metrics.advice import too_few_errors
+from relmap.metrics.reliability import nll_correct_of_rows
+from relmap.metrics.spread import LabelCells
+from relmap.splits import validation_rows
 from tasks.calibrate import calibrate
-from tasks.maps import choose
-from tasks.maps.choose import AUTO, DEPLOYABLE, Difference
-from tasks.maps.cross_fit import fit_calibrator
-from tasks.maps.document import Candidate
-from tasks.maps.labelled import divide, division_of, out_of_fold
-from tasks.maps.reliability_map import FittedMap
-from tasks.metrics.advice import too_few_errors
-from tasks.metrics.reliability import nll_correct_of_rows
-from tasks.metrics.spread import LabelCells
-from tasks.predictions.rows import PredictedRows
 from tasks.project import project
-from tasks.protocol.decisions import FixedDecisions
-from tasks.protocol.splits import validation_rows
+from tasks.settings.params import load_params
 from tests.maps import PARAMS, checked, confidence_only, learned, predictions
 
 SMALLEST = PARAMS.metrics.smallest_reliability
@@ -34,7 +35,7 @@ QUICK = PARAMS.model_copy(update={"projection": PARAMS.projection.model_copy(upd
 @pytest.mark.parametrize(
     ("calibrators", "variants", "split"),
     [
-        (PARAMS.calibrators, ["mrp"], {}),
+        (load_params().calibrators, ["mrp"], {}),
         (["ts"], ["mrp", "label_platt", "shared_1d", "label_intercept"], {"split": "group", "projection_cap": 200}),
     ],
 )
@@ -46,7 +47,7 @@ def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(cali
     fits = [calibrate.fn(parts, calibrator, seed) for calibrator in calibrators]
     behind = behind if split else dataclasses.replace(behind, group=None)
     alone = QUICK.projection.model_copy(update={"minimum_rows": 0})  # as the flow has it for the paper's sets
-    projected = project.fn(fits, parts, test, QUICK.model_copy(update={"projection": alone}), "cpu")
+    projected = project.fn(fits, parts, test, load_params().model_copy(update={"projection": alone}), "cpu")
     for pipeline, variant in product(projected.rows, variants):
         document = learned(behind, variant, pipeline.calibrator, seed, protocol, names=None, params=QUICK).document
         scored = FittedMap.of(document)(new)

@@ -14,15 +14,15 @@ from scipy.special import expit, logit, ndtri
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from tasks.maps.costs import expected_costs, in_words
-from tasks.maps.cuts import Cut, Thresholds, rounded_cut
-from tasks.maps.document import Cell, MapDocument
-from tasks.maps.drift import drift, reference
-from tasks.maps.evaluate import JudgedDecisions
-from tasks.maps.reliability_map import Scored
-from tasks.maps.thresholds import cut_at_coverage, find_cuts, grid, independent_rows
-from tasks.predictions.rows import PredictedRows
-from tasks.protocol.errors import BadInput
+from relmap.errors import InputError
+from relmap.evaluation.drift import drift, reference
+from relmap.evaluation.evaluate import JudgedDecisions
+from relmap.io.rows import PredictedRows
+from relmap.maps.document import Cell, MapDocument
+from relmap.maps.reliability_map import Scored
+from relmap.routing.costs import expected_costs, in_words
+from relmap.routing.cuts import Cut, Thresholds, rounded_cut
+from relmap.routing.thresholds import cut_at_coverage, find_cuts, grid, independent_rows
 from tests.maps import NAMES, RULES, document, held_out
 
 DRAWS, PAIRS = 400, 300
@@ -87,7 +87,7 @@ def test_a_cut_at_a_coverage_takes_no_more_and_bounds_exactly(seed, n, coverage)
     r, decision, z = levelled(seed, n)
     most = int(round(float(coverage) * 1000) * len(r) // 1000)
     if most == 0:
-        with pytest.raises(BadInput, match="less than one"):
+        with pytest.raises(InputError, match="less than one"):
             cut_at_coverage(r, decision, z, coverage=coverage)
         return
     thresholds = cut_at_coverage(r, decision, z, coverage=coverage)
@@ -413,7 +413,7 @@ def test_what_neither_a_cut_nor_a_test_can_be_made_of_is_refused(rows, asked, me
     some, made = rows_of([0.5] * rows, [True] * rows), document()
     judge = {"target": partial(find_cuts, made), "coverage": cut_at_coverage, "level": partial(drift, made, group=None)}
     assert rows or reference(*some, None, 3) == ((0.5, 0.5, 0.5), ())
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         judge[next(iter(asked))](*some, **asked)
 
 

@@ -12,12 +12,12 @@ from scipy.special import expit, log_softmax
 from scipy.stats import binned_statistic
 from sklearn.metrics import accuracy_score, average_precision_score, brier_score_loss, log_loss
 
-from tasks.metrics.probability import accuracy, brier_of_rows, confidence_bins, ece, nll_of_rows, top_of_rows
-from tasks.metrics.registry import Probabilities, Reliability, metrics_of, of_reliability
-from tasks.metrics.reliability import errors_retained, nll_correct_of_rows, tie_groups
-from tasks.metrics.resampling import resample
-from tasks.metrics.spread import LabelCells
-from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
+from relmap.metrics.probability import accuracy, brier_of_rows, confidence_bins, ece, nll_of_rows, top_of_rows
+from relmap.metrics.registry import Probabilities, Reliability, metrics_of, of_reliability
+from relmap.metrics.reliability import errors_retained, nll_correct_of_rows, tie_groups
+from relmap.metrics.resampling import resample
+from relmap.metrics.spread import LabelCells
+from relmap.settings import METRIC_DEFAULTS, MetricParams
 
 
 def of_ranked(correct: np.ndarray) -> dict[str, np.ndarray]:

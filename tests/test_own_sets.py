@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from relmap.errors import InputError
 from tasks.datasets import dataset_named
 from tasks.datasets.base import SCHEMA, Judged
 from tasks.datasets.logits import read_saved_logits
-from tasks.protocol.errors import BadInput
 from tasks.sources.hub import Repository
 
 ROWS = [
@@ -177,7 +177,7 @@ BAD_FILES = {  # file, its bytes or rows, options, what is said of it
 
 @pytest.mark.parametrize(("name", "content", "changes", "message"), BAD_FILES.values(), ids=BAD_FILES)
 def test_a_bad_file_is_named(tmp_path, name, content, changes, message):
-    with pytest.raises(BadInput, match=name + message):
+    with pytest.raises(InputError, match=name + message):
         read(written(tmp_path, {} if content is None else {name: content}), pairs(name, **changes))
 
 
@@ -191,7 +191,7 @@ def test_a_bad_file_is_named(tmp_path, name, content, changes, message):
 )
 def test_a_bad_table_of_queries_is_named(tmp_path, rows, message):
     queries = [{"id": key.strip(), "text": text} for key, text in rows.items()]
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         read(written(tmp_path, {"q.csv": queries, "a.csv": ROWS[:3]}), pairs("a.csv", queries=LOOKUP))
 
 
@@ -211,7 +211,7 @@ BAD_LINES = {
 @pytest.mark.parametrize(("line", "message"), BAD_LINES.values(), ids=BAD_LINES)
 def test_a_bad_line_of_features_is_named(tmp_path, line, message):
     folder = written(tmp_path, {"a.txt": f"0 qid:1 1:0.5 2:1 # first\n\n{line}\n1 qid:2 1:3 2:4\n".encode()})
-    with pytest.raises(BadInput, match=rf"a\.txt, row 3, column {message}"):
+    with pytest.raises(InputError, match=rf"a\.txt, row 3, column {message}"):
         read(folder, {"labels": ["no", "yes"], "features": FEATURES})
 
 
@@ -237,7 +237,7 @@ BAD_OPTIONS = {  # reader, options, what is said
 
 @pytest.mark.parametrize(("reader", "options", "message"), BAD_OPTIONS.values(), ids=BAD_OPTIONS)
 def test_bad_options_are_named(reader, options, message):
-    with pytest.raises(BadInput, match=rf"(?s)options of shop: .*{message}"):
+    with pytest.raises(InputError, match=rf"(?s)options of shop: .*{message}"):
         dataset_named("shop", reader, options)
 
 
@@ -278,7 +278,7 @@ def test_the_card_says_which_files_are_which_configuration(tmp_path):
         frame = read_hub(folder, config=config, splits={"train": "drawn"}).pairs
         assert frame["group"].to_list() == groups
     for config, message in ((None, "Config name is missing"), ("de", "BuilderConfig 'de' not found")):
-        with pytest.raises(BadInput, match=rf"{message}.*\['en', 'fr'\]"):
+        with pytest.raises(InputError, match=rf"{message}.*\['en', 'fr'\]"):
             read_hub(folder, config=config, splits={"train": "drawn"})
 
 
@@ -293,7 +293,9 @@ def test_classes_of_the_card_are_names_in_an_order_of_their_own_and_are_those_of
     files = by_splits([{key: row[key] for key in ("q", "name", "about", "grade")} for row in graded(0, 2, 1)])
     folder = repository(tmp_path / "a", files, classes("exact", "partial", "irrelevant"))
     assert read_hub(folder, splits={"train": "train"}).pairs["label"].to_list() == [2, 0, 1]
-    with pytest.raises(BadInput, match=r"column 'grade' names its labels bad, good, best, but .* irrelevant, partial"):
+    with pytest.raises(
+        InputError, match=r"column 'grade' names its labels bad, good, best, but .* irrelevant, partial"
+    ):
         read_hub(repository(tmp_path / "b", files, classes("bad", "good", "best")))
 
 
@@ -307,7 +309,7 @@ def test_pairs_without_text_go_only_when_asked(tmp_path):
     folder = repository(tmp_path, by_splits([row | {"name": ""} for row in JUDGED]))  # the second has no text then
     judged = read_hub(folder, drop_empty=True)
     assert (len(judged.pairs), judged.dropped) == (6, {"without text": 3})
-    with pytest.raises(BadInput, match=r"train, row 2, column 'name, about': found ''; .*drop_empty"):
+    with pytest.raises(InputError, match=r"train, row 2, column 'name, about': found ''; .*drop_empty"):
         read_hub(folder)
 
 
@@ -322,7 +324,7 @@ BAD_FOLDERS = {  # files, options, what is said
 
 @pytest.mark.parametrize(("files", "changes", "message"), BAD_FOLDERS.values(), ids=BAD_FOLDERS)
 def test_a_bad_folder_is_named(tmp_path, files, changes, message):
-    with pytest.raises(BadInput, match=rf"(?s){message}"):
+    with pytest.raises(InputError, match=rf"(?s){message}"):
         read_hub(repository(tmp_path / "hub", files), **changes)
 
 
@@ -398,7 +400,7 @@ def test_a_file_that_is_cut_or_no_data_is_refused_by_name(change, message, tmp_p
     for made in (arrays(), columns())[: 1 if message.endswith(".npz") else 2]:
         path = saved(tmp_path, made)
         path.write_bytes(change(path.read_bytes()))
-        with pytest.raises(BadInput, match=f"{path} {message}"):
+        with pytest.raises(InputError, match=f"{path} {message}"):
             read_saved_logits(path)
 
 
@@ -442,7 +444,7 @@ WRONG = {  # arrays of a `.npz` or columns of a parquet file, what is said
 @pytest.mark.parametrize(("made", "message"), WRONG.values(), ids=WRONG)
 def test_what_cannot_be_is_refused_by_file_and_name(made, message, tmp_path):
     path = saved(tmp_path, made)
-    with pytest.raises(BadInput, match=message) as refused:
+    with pytest.raises(InputError, match=message) as refused:
         read_saved_logits(path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)

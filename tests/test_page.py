@@ -20,7 +20,7 @@ import yaml
 from dvc_render.vega import VegaRenderer
 
 from tasks.page.page import gates_of
-from tasks.protocol.store import REPORT
+from tasks.records.store import REPORT
 from tasks.tables import TABLES
 from tests.report_data import BETTER, gate, made, reported, write_plotted
 

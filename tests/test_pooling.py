@@ -13,13 +13,13 @@ from scipy.differentiate import hessian
 from scipy.optimize import approx_fprime, minimize
 from scipy.special import expit, log_softmax, logit
 
-from tasks.calibrators.temperature import fit_temperature
-from tasks.projection.decisions import Decisions
-from tasks.projection.labelwise import FARTHEST_LOGIT
-from tasks.projection.pooling import DOUBT, LEVELS, SETTLED, SLOPES, PooledRows, Prior, WithSignals, search
-from tasks.projection.variants import CURVE_ROWS, pooled_curves, pooled_lines
-from tasks.projection.whole_vector import MOST_LABELS, fit_whole_vector
-from tasks.protocol.params import ProjectionParams
+from relmap.calibrators.temperature import fit_temperature
+from relmap.projection.decisions import Decisions
+from relmap.projection.labelwise import FARTHEST_LOGIT
+from relmap.projection.pooling import DOUBT, LEVELS, SETTLED, SLOPES, PooledRows, Prior, WithSignals, search
+from relmap.projection.variants import CURVE_ROWS, pooled_curves, pooled_lines
+from relmap.projection.whole_vector import MOST_LABELS, fit_whole_vector
+from relmap.settings import ProjectionParams
 
 FREE = ("shared", "intercept", "slope")
 SHIFTS = np.array([1.0, 0.0, -1.0, -2.0])

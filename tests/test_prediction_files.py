@@ -17,13 +17,13 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from tasks.predictions import files
-from tasks.predictions.columns import FileRows, labels_in, numbers
-from tasks.predictions.files import columns_of, opened
-from tasks.predictions.output import in_order, write_beside
-from tasks.predictions.reading import find_layout
-from tasks.predictions.rows import PredictedRows, checked_rows
-from tasks.protocol.errors import BadInput
+from relmap.errors import InputError
+from relmap.io import files
+from relmap.io.columns import FileRows, labels_in, numbers
+from relmap.io.files import columns_of, opened
+from relmap.io.output import in_order, write_beside
+from relmap.io.reading import find_layout
+from relmap.io.rows import PredictedRows, checked_rows
 from tests.maps import WRITE, small_pieces, write
 
 ROWS = 100
@@ -107,9 +107,9 @@ def rows_of(frame: pl.DataFrame, group=None, reads=None, **known) -> PredictedRo
 
 
 def test_a_row_that_cannot_be_is_told_by_its_number_and_many_labels_may_be_no_further_off_than_few():
-    with pytest.raises(BadInput, match=r"file, row 41 \(from 0\): .* sum to 1\.1;"):
+    with pytest.raises(InputError, match=r"file, row 41 \(from 0\): .* sum to 1\.1;"):
         rows_of(pl.DataFrame({"probabilities": [[1 / 40] * 40, [1.1 / 40] * 40], "label": [0, 0]}))
-    with pytest.raises(BadInput, match=r"row 40 \(from 0\): label is '1'; the labels are 7, 8"):
+    with pytest.raises(InputError, match=r"row 40 \(from 0\): label is '1'; the labels are 7, 8"):
         rows_of(pl.DataFrame({"logits": [[0.5, 0.5]], "label": ["1"]}), names=("7", "8"))
 
 
@@ -189,7 +189,7 @@ REFUSED = {  # file, its bytes or what makes it, what is said
 @pytest.mark.parametrize(("name", "make", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_is_no_file_of_predictions_is_refused(name, make, message, tmp_path):
     (make if callable(make) else lambda path: path.write_bytes(make))(tmp_path / name)
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         read_rows(tmp_path / name, opened(tmp_path / name).schema.names)
 
 
@@ -197,7 +197,7 @@ def test_what_is_no_file_of_predictions_is_refused(name, make, message, tmp_path
 def test_a_column_that_is_not_there_or_that_nothing_can_be_made_of_is_named(name, tmp_path):
     parquet.write_table(odd(), tmp_path / "p.parquet")
     assert read_rows(tmp_path / "p.parquet", ["logits", "price", "colour", "fixed"]).height == ROWS
-    with pytest.raises(BadInput, match=f"the column {name} is|p.parquet has no column label; it has logits, fixed"):
+    with pytest.raises(InputError, match=f"the column {name} is|p.parquet has no column label; it has logits, fixed"):
         read_rows(tmp_path / "p.parquet", [name])
 
 
@@ -250,5 +250,5 @@ def test_a_flipped_bit_in_what_we_write_is_seen(tmp_path):
     content = bytearray(out.read_bytes())
     content[20_000] ^= 1
     out.write_bytes(content)
-    with pytest.raises(BadInput, match="CRC checksum verification failed"):
+    with pytest.raises(InputError, match="CRC checksum verification failed"):
         read_rows(out, ["x"])

@@ -12,8 +12,8 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from relmap.errors import InputError
 from tasks.predictors import HEADER, KINDS, fit_predictor, load_predictor
-from tasks.protocol.errors import BadInput
 
 SMALL = {"boosted": {"rounds": 10, "num_leaves": 4, "min_data_in_leaf": 20}}
 EVERY = [(name, form) for name, kind in KINDS.items() for form in kind.settings]
@@ -67,7 +67,7 @@ def test_logits_are_finite_float32_values_for_every_row_alone_and_label(name, fo
     ],
 )
 def test_texts_that_lack_a_label_or_a_common_word_are_refused(texts, labels, message):
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         fit("linear", pl.DataFrame({"text": texts, "label": labels}, {"text": pl.String, "label": pl.Int8}))
 
 
@@ -110,7 +110,7 @@ def test_a_folder_that_is_not_as_it_was_saved_is_refused(file, change, message, 
     fit("linear", judged("features", drawn())).save(tmp_path)
     path = tmp_path / file
     path.write_bytes(change(path.read_bytes())) if change else path.unlink()
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         load_predictor(tmp_path)
 
 
@@ -126,7 +126,7 @@ NOT_FITTED = {  # name, form, what is asked for, what is said
 
 @pytest.mark.parametrize(("name", "form", "asked", "message"), NOT_FITTED.values(), ids=NOT_FITTED)
 def test_what_cannot_be_fitted_is_refused_by_name_with_what_was_found(name, form, asked, message):
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(InputError, match=message):
         fit(name, judged(form, drawn(), signal=0.5), **asked)
 
 

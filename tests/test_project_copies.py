@@ -14,30 +14,30 @@ from pathlib import Path
 import maps
 import pytest
 
-from tasks.maps.map_file import save_map
+from relmap.maps.map_file import save_map
 from tests.project_copy import ROOT, copy_project, environment
 
 NEW = (  # the file of what is added, what stands in it, the registry, the line behind which it stands, its own line
     (
-        "tasks/calibrators/doubled.py",
-        "from tasks.calibrators.temperature import Temperature\n\n\n"
+        "relmap/calibrators/doubled.py",
+        "from relmap.calibrators.temperature import Temperature\n\n\n"
         "def fit_doubled(logits, labels, *, seed) -> Temperature:\n    return Temperature(2.0)\n",
-        "tasks/calibrators/__init__.py",
+        "relmap/calibrators/registry.py",
         '        Calibrator("matrix", "matrix scaling", "rival", matrix.fit_matrix),\n',
         'Calibrator("doubled", "Doubled", "rival", fit_doubled),',
     ),
     (
-        "tasks/projection/as_it_was.py",
-        "from tasks.projection.curves import Confidence\n\n\n"
+        "relmap/projection/as_it_was.py",
+        "from relmap.projection.curves import Confidence\n\n\n"
         "def fit_as_it_was(batch) -> list[Confidence]:\n    return [Confidence() for _ in batch.fit.under]\n",
-        "tasks/projection/variants.py",
+        "relmap/projection/variants.py",
         "_VARIANTS = (\n",
         'Variant("as_it_was", "as it was", "rival", fit_as_it_was, "the confidence as it was"),',
     ),
     (
-        "tasks/metrics/errors_left.py",
+        "relmap/metrics/errors_left.py",
         "def errors_left(view):\n    return 1 - view.mean(view.correct)\n",
-        "tasks/metrics/registry.py",
+        "relmap/metrics/registry.py",
         "_METRICS = (\n",
         'Metric("errors_left", "errors left", LOWER, Reliability, errors_left, compared=True),',
     ),
@@ -52,7 +52,7 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
     ),
     (
         "tasks/figures/all_scores.py",
-        "from tasks.figures.figure import figure\n\n\n"
+        "from relmap.report.figure import figure\n\n\n"
         '@figure("all_scores", "All the scores", "No chart.")\n'
         'def all_scores(results):\n    return results.scores.select("confidence"), {"mark": "point"}, ""\n',
         "tasks/figures/__init__.py",
@@ -63,8 +63,9 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
 SEEN = """
 import json, typing
 from typer.testing import CliRunner
-from flows import rerank, serve
-from tasks.metrics.measured import BOUNDED
+from flows import serve
+from relmap import cli as rerank
+from tasks.records.measured import BOUNDED
 from tests.report_data import made, reported
 
 print(json.dumps({
@@ -154,9 +155,7 @@ def ran(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    ("which", "module"), [("read_only", "flows.serve"), ("read_only", "flows.demo"), ("another_users", "flows.serve")]
-)
+@pytest.mark.parametrize(("which", "module"), [("read_only", "flows.serve"), ("another_users", "flows.serve")])
 def test_what_must_write_says_in_a_sentence_that_it_may_not(which, module, request):
     done = ran(request.getfixturevalue(which), module)
     assert done.returncode == 1
@@ -166,7 +165,7 @@ def test_what_must_write_says_in_a_sentence_that_it_may_not(which, module, reque
     assert "a checkout that belongs to you" in done.stderr
 
 
-@pytest.mark.parametrize(("which", "module"), [("another_users", "flows.refresh"), ("read_only", "flows.demo")])
+@pytest.mark.parametrize(("which", "module"), [("another_users", "flows.refresh"), ("read_only", "relmap")])
 def test_help_needs_nothing_and_runs_nothing(which, module, request):
     done = ran(request.getfixturevalue(which), module, "--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -177,6 +176,6 @@ def test_rerank_works_on_files_elsewhere(read_only, tmp_path):
     save_map(maps.document(), tmp_path / "map.json")
     maps.predictions(90).write_parquet(tmp_path / "new.parquet")
     files = "--map", tmp_path / "map.json", "--predictions", tmp_path / "new.parquet", "--out", tmp_path / "out.parquet"
-    done = ran(read_only, "flows.rerank", "apply", *files)
+    done = ran(read_only, "relmap", "apply", *files)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "out.parquet").exists()

@@ -18,13 +18,16 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import log_softmax, logit
 
-from tasks.calibrators import calibrators_for
-from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
-from tasks.protocol.errors import BadInput
-from tasks.protocol.params import METRIC_DEFAULTS, ProtocolParams, load_params
-from tasks.protocol.splits import draw_splits, validation_parts, validation_rows
-from tasks.protocol.store import base_folder, check_place, read_base, write_json, write_logits, write_whole
-from tasks.protocol.values import Axes, Value
+from relmap.calibrators.registry import calibrators_for
+from relmap.decisions import FixedDecisions, confidence_logit, decide
+from relmap.errors import InputError
+from relmap.io.atomic import check_place, write_json, write_whole
+from relmap.serialization import Axes, Value
+from relmap.settings import METRIC_DEFAULTS, ProtocolParams
+from relmap.splits import validation_parts, validation_rows
+from tasks.records.splits import draw_splits
+from tasks.records.store import base_folder, read_base, write_logits
+from tasks.settings.params import load_params
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS
 from tests.project_copy import ROOT, write_params
 
@@ -171,7 +174,7 @@ def cut(path: Path) -> None:
 )
 def test_a_spoilt_file_is_named_with_what_is_wrong(base, file, spoil, words):
     spoil(base / file)
-    with pytest.raises(BadInput, match=f"data/base/wands/{file} ?{words}"):
+    with pytest.raises(InputError, match=f"data/base/wands/{file} ?{words}"):
         read_base("wands")
 
 
@@ -208,11 +211,11 @@ def test_what_a_killed_process_left_beside_a_file_goes_and_what_a_living_one_wri
 def test_nothing_is_written_over_what_is_no_file_or_what_is_read_under_another_name(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path / "pipe", Path("/dev/null"), tmp_path):
-        with pytest.raises(BadInput, match="name a file"):
+        with pytest.raises(InputError, match="name a file"):
             check_place(place)
     (tmp_path / "read").write_text("rows")
     (tmp_path / "link").symlink_to("read")
-    with pytest.raises(BadInput, match="a file that is read here"):
+    with pytest.raises(InputError, match="a file that is read here"):
         check_place(tmp_path / "link", tmp_path / "read")
 
 
@@ -232,7 +235,7 @@ def test_the_numbers_of_the_paper_are_the_default():
     assert set(params.datasets) == {*PAPER_DATASETS, BOOSTED}
     own = {name: entry.calibrators for name, entry in params.datasets.items() if entry.calibrators}
     assert own == {BOOSTED: ("uncal",)}
-    with pytest.raises(BadInput, match=r"no data set 'wand'.*wands"):
+    with pytest.raises(InputError, match=r"no data set 'wand'.*wands"):
         params.dataset("wand")
     with pytest.raises(ValueError, match="frozen"):
         params.projection.knots = 9
@@ -291,15 +294,15 @@ CONTRADICTIONS = (
 
 @pytest.mark.parametrize(("place", "value", "words"), CONTRADICTIONS)
 def test_what_cannot_be_or_contradicts_itself_is_named_with_its_place_and_value(tmp_path, place, value, words):
-    with pytest.raises(BadInput, match=rf"(?m)params\.yaml has . mistake\(s\):(.|\n)*{words}"):
+    with pytest.raises(InputError, match=rf"(?m)params\.yaml has . mistake\(s\):(.|\n)*{words}"):
         load_params(write_params(tmp_path, {place: value}))
 
 
 def test_a_file_that_is_missing_or_no_yaml_is_an_error(tmp_path):
-    with pytest.raises(BadInput, match="root folder"):
+    with pytest.raises(InputError, match="root folder"):
         load_params(tmp_path / "params.yaml")
     (tmp_path / "params.yaml").write_text("seeds: [1, 2\n  x: ]")
-    with pytest.raises(BadInput, match="not valid YAML"):
+    with pytest.raises(InputError, match="not valid YAML"):
         load_params(tmp_path / "params.yaml")
 
 

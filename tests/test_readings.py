@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 from scipy.special import softmax
 
-from tasks.maps.apply import apply_map
-from tasks.maps.labelled import read_to_fit
-from tasks.predictions.files import columns_of, opened, rows_of
-from tasks.predictions.reading import Reading
-from tasks.protocol.errors import BadInput
+from relmap.errors import InputError
+from relmap.fitting.labelled import read_to_fit
+from relmap.io.files import columns_of, opened, rows_of
+from relmap.io.reading import Reading
+from relmap.routing.apply import apply_map
 
 TWO = maps.confidence_only(300, 2)
 OF_SECOND = pl.when(pl.col("decision") == 1).then("confidence").otherwise(1 - pl.col("confidence"))
@@ -172,7 +172,7 @@ def test_a_row_of_text_is_told_by_its_line(tmp_path):
     content = 'label,decision,note\n\n1,1,"a\nb"\n\n0,0,c\n0,bad,d\n'
     at = rows_of(opened(save(content.encode(), tmp_path / "p.csv")))
     assert [at.place(row) for row in range(4)] == ["line 3", "line 6", "line 7", "row 3 (from 0)"]
-    with pytest.raises(BadInput, match="line 7: decision is 'bad'"):
+    with pytest.raises(InputError, match="line 7: decision is 'bad'"):
         read(content.encode(), tmp_path / "p.csv")
-    with pytest.raises(BadInput, match="line 7: decision is 'bad'"):
+    with pytest.raises(InputError, match="line 7: decision is 'bad'"):
         read(content.replace("1,1", " ,1").encode(), tmp_path / "p.csv", drop_unlabelled=True)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from tasks.projection.batch import Batch
-from tasks.projection.curves import Curves, place
-from tasks.projection.decisions import Decisions, LabelledDecisions
-from tasks.projection.lattice import uniform_knots
-from tasks.projection.variants import project_batch
-from tasks.protocol.params import ProjectionParams
+from relmap.projection.batch import Batch
+from relmap.projection.curves import Curves, place
+from relmap.projection.decisions import Decisions, LabelledDecisions
+from relmap.projection.lattice import uniform_knots
+from relmap.projection.variants import project_batch
+from relmap.settings import ProjectionParams
 
 SETTINGS = ProjectionParams()
 J = SETTINGS.knots

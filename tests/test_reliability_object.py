@@ -16,9 +16,9 @@ from sklearn.model_selection import GroupKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from flows import rerank
-from flows.rerank import ReliabilityMap
-from tasks.protocol.errors import BadInput
+from relmap import ReliabilityMap
+from relmap import cli as rerank
+from relmap.errors import InputError
 
 ROWS, NEW = maps.predictions(600), maps.predictions(1000, seed=1)
 LOGITS, LABEL, GROUP = np.array(ROWS["logits"].to_list()), ROWS["label"].to_numpy(), ROWS["group"].to_numpy()
@@ -89,7 +89,7 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
         (saved.thresholds, {"coverage": 0.5, "cost_review": 1}, "give a target accuracy, a coverage, or the costs"),
         (saved.thresholds, {"target_accuracy": "0.9"}, "target_accuracy is '0.9'; give a number"),
     ):
-        with pytest.raises(BadInput, match=why):
+        with pytest.raises(InputError, match=why):
             ask(NEW, **asked)
     vector, path = clone(SHIFTS).set_params(variant="label_vector").fit(LOGITS, LABEL), tmp_path / "vector.json"
     vector.save(path)
@@ -116,7 +116,7 @@ def test_rows_of_the_fit_are_judged_out_of_fold_even_behind_a_classifier(fitted)
         (fitted, (LOGITS, LABEL, np.roll(GROUP, 1)), "say the same here"),
         (fitted, (LOGITS[::-1], LABEL[::-1], GROUP[::-1]), "another order"),
     ):
-        with pytest.raises(BadInput, match=why):
+        with pytest.raises(InputError, match=why):
             made.evaluate(*rows)
     names = np.array(["bad", "fair", "good"])
     wide = np.hstack([LOGITS, np.random.default_rng(0).normal(size=(len(LOGITS), 150))])  # to learn by heart
@@ -159,7 +159,7 @@ def test_what_an_array_holds_is_seen_and_remembered_and_asked_where_it_is_not_kn
     loaded, near = ReliabilityMap.load(tmp_path / "map.json", arrays="logits"), np.array([0.2, 0.3])
     assert loaded.predict(near).tolist() == of_two.predict(near).tolist() == [2, 2]
     for made in (ReliabilityMap.load(tmp_path / "map.json"), clone(SHIFTS).fit(ROWS)):
-        with pytest.raises(BadInput, match=r"may hold logits or probabilities.* arrays='logits'"):
+        with pytest.raises(InputError, match=r"may hold logits or probabilities.* arrays='logits'"):
             made.reliability(near)
     both = np.c_[1 - near, near]  # rows that sum to 1 are probabilities
     np.testing.assert_array_equal(ReliabilityMap.load(tmp_path / "map.json").predict(both), [1, 1])
@@ -196,7 +196,7 @@ FRAME = ROWS.drop("label")
     ],
 )
 def test_what_cannot_be_fitted_is_said_in_one_sentence(settings, given, said):
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(InputError, match=said):
         ReliabilityMap(**settings).fit(*given)
 
 

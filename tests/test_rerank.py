@@ -1,4 +1,4 @@
-"""`python -m flows.rerank`: from files to a map, scored rows, a verdict, a cut and SQL; and what is wrong, in words."""
+"""`relmap`: from files to a map, scored rows, a verdict, a cut and SQL; and what is wrong, in words."""
 
 import json
 import subprocess
@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from maps import run
 
-from flows.console import show
-from tasks.maps.labelled import divide
-from tasks.predictions.files import columns_of, opened
-from tasks.protocol.errors import BadInput
+from relmap.console import show
+from relmap.errors import InputError
+from relmap.fitting.labelled import divide
+from relmap.io.files import columns_of, opened
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -49,14 +49,14 @@ ORCHESTRATORS, HEAVY = "prefect great_expectations dvc", "torch sklearn pandas s
 READS = """
 import sys
 from pathlib import Path
-from flows import rerank
+from relmap import cli as rerank
 heavy, orchestrators, folder, out = {*sys.argv[1].split()}, {*sys.argv[2].split()}, *map(Path, sys.argv[3:])
 rerank.apply(folder / "map.json", folder / "new.parquet", out / "scored.parquet")
 rerank.thresholds(folder / "map.json", folder / "test.parquet", 0.8, out=out / "cut.json")
 rerank.evaluate(folder / "map.json", folder / "test.parquet", out=out / "evaluation.json")
 rerank.sql(folder / "map.json")
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
-import tasks.maps.learn
+import relmap.fitting.learn
 assert not orchestrators & set(sys.modules), orchestrators & set(sys.modules)
 """
 
@@ -137,10 +137,10 @@ def test_signals_of_whole_groups_and_drawn_rows_do_not_go_together(tmp_path):
     made = maps.judged_with_signals(900)
     fit(made, tmp_path, "--signals", "agreement,group_rank", "--group", "group")
     files, new = ("--map", tmp_path / "map.json", "--predictions"), maps.write(made.drop("label"), tmp_path / "new.csv")
-    with pytest.raises(BadInput, match="signals of whole groups"):
+    with pytest.raises(InputError, match="signals of whole groups"):
         run("label", *files, new, "--rows", 9, "--out", tmp_path / "o.csv")
     drawn = made.with_columns(inverse_probability=2.0)
-    with pytest.raises(BadInput, match="not whole groups"):
+    with pytest.raises(InputError, match="not whole groups"):
         run("evaluate", *files, maps.write(drawn, tmp_path / "drawn.csv"))
 
 
@@ -179,7 +179,7 @@ def test_a_judge_without_a_confidence_is_trusted_by_label_and_better_with_signal
     run("apply", *files, tmp_path / "new.csv", "--out", tmp_path / "scored.csv")
     assert pl.read_csv(tmp_path / "scored.csv")["reliability"].n_unique() > 100
     for wrong, column in ((made.drop("agreement"), "agreement"), (made.drop("group"), "group")):
-        with pytest.raises(BadInput, match=f"no column {column}"):
+        with pytest.raises(InputError, match=f"no column {column}"):
             run("apply", *files, maps.write(wrong, tmp_path / "wrong.csv"), "--out", tmp_path / "none.csv")
 
 
@@ -232,7 +232,7 @@ def test_the_guarantee_takes_one_row_of_each_group_and_a_file_without_groups_is_
         assert words in printed.err
         assert json.loads(printed.out)["overall"]["rows"] == (300 if place == folder else 3000)
     pl.read_parquet(folder / "validation.parquet").drop("group").write_parquet(tmp_path / "fitted.parquet")
-    with pytest.raises(BadInput, match="say the same here"):
+    with pytest.raises(InputError, match="say the same here"):
         run("evaluate", "--map", folder / "map.json", "--predictions", tmp_path / "fitted.parquet")
 
 
@@ -254,7 +254,7 @@ def test_json_that_is_printed_is_printable_and_means_the_same(capsys):
 @pytest.mark.parametrize(("calibrator", "slow"), [("hcal", True), ("ts", False)])
 def test_a_fit_that_may_take_long_says_so_first(calibrator, slow, tmp_path, capsys):
     (tmp_path / "p.csv").write_text("a\n1\n")
-    with pytest.raises(BadInput):
+    with pytest.raises(InputError):
         run("fit", "--predictions", tmp_path / "p.csv", "--calibrator", calibrator, "--out", tmp_path / "map.json")
     assert ("may take a minute" in capsys.readouterr().err) == slow
 
@@ -275,7 +275,7 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
     try:
         map_file = folder / ("stated.json" if stated else "map.json")
         run("apply", "--map", map_file, "--predictions", path, "--out", out)
-    except BadInput as error:
+    except InputError as error:
         refused = str(error)  # anything else that is raised fails this test
     assert out.exists() == (not refused)
     assert str(path) in (refused or str(path))

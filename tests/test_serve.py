@@ -19,11 +19,12 @@ from prefect.utilities.schema_tools.validation import ValidationError
 from sqlalchemy.orm import Session
 
 from flows import reliability, serve, server
-from tasks.calibrators import CALIBRATORS
-from tasks.maps.choose import AUTO, DEPLOYABLE
-from tasks.maps.sql import DIALECTS
-from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.params import load_params
+from relmap.calibrators.registry import CALIBRATORS
+from relmap.errors import InputError
+from relmap.fitting.choose import AUTO, DEPLOYABLE
+from relmap.maps.sql import DIALECTS
+from tasks.records.errors import RunFailed
+from tasks.settings.params import load_params
 
 
 def test_the_forms_know_every_name_that_the_commands_know():
@@ -52,7 +53,9 @@ def test_a_form_refuses_what_no_run_could_use(form, wrong):
 
 def test_every_command_and_flow_is_served_and_the_refresh_alone_on_a_schedule():
     deployed = {deployment.name: deployment for deployment in serve.deployments(load_params())}
-    commands = {f"rerank-{command.callback.__name__}" for command in serve.rerank.app.registered_commands}
+    commands = {f"rerank-{command.callback.__name__}" for command in serve.rerank.app.registered_commands} - {
+        "rerank-demo"
+    }
     assert set(deployed) == {"refresh", "reliability", *commands}
     assert [name for name, deployment in deployed.items() if deployment.schedules] == ["refresh"]
     (entry,) = deployed["refresh"].schedules
@@ -102,11 +105,15 @@ def test_a_port_that_is_taken_and_a_project_that_is_served_are_told_before_anyth
     monkeypatch.chdir(tmp_path)
     with server.listening(0) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(BadInput, match=f"port {port} .* --port"), server.api_server(port):
+        with pytest.raises(InputError, match=f"port {port} .* --port"), server.api_server(port):
             pass
     assert not server.FOUND.exists()
     assert not server.LOG.exists()
-    with FileLock(server.LOCKS / "serve.lock"), pytest.raises(BadInput, match="already running"), server.api_server(4):
+    with (
+        FileLock(server.LOCKS / "serve.lock"),
+        pytest.raises(InputError, match="already running"),
+        server.api_server(4),
+    ):
         pass
 
 
@@ -172,7 +179,7 @@ REFUSED |= dict.fromkeys(["map", "map.sh", "map.json.py", ".json"], r"must end i
 def test_a_form_neither_leaves_its_folder_nor_writes_other_endings_than_its_command(folder, out):
     (folder / "link").symlink_to("..")
     (folder / "out.json").symlink_to("../new.json")
-    with pytest.raises(BadInput, match=REFUSED[out]), serve.written(out, ".json", ".csv"):
+    with pytest.raises(InputError, match=REFUSED[out]), serve.written(out, ".json", ".csv"):
         pytest.fail("it would have written")
 
 
@@ -186,7 +193,7 @@ def test_a_form_writes_into_its_folder_and_overwrites_what_a_form_has_made_and_n
     (folder / "map.json").write_text("changed by a person")
     (folder / "mine.json").write_text("of a person")
     for out in ("map.json", "mine.json"):
-        with pytest.raises(BadInput, match="name another file"), serve.written(out, ".json"):
+        with pytest.raises(InputError, match="name another file"), serve.written(out, ".json"):
             pytest.fail("it would have written")
 
 
@@ -197,11 +204,11 @@ def test_every_form_that_writes_asks_where_it_may(folder, monkeypatch):
     names = [f"rerank-{name}" for name in ("fit", "report", "apply", "evaluate", "label", "thresholds")]
     assert [form.name for form in writing] == names
     for form in writing:
-        with pytest.raises(BadInput, match="the only folder"):
+        with pytest.raises(InputError, match="the only folder"):
             form.fn(**{name: wrong[name] for name in form.parameters.properties if name in wrong})
 
 
 def test_a_work_pool_needs_a_server(monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    with pytest.raises(BadInput, match="PREFECT_API_URL"):
+    with pytest.raises(InputError, match="PREFECT_API_URL"):
         serve.hand_over([], "here")

@@ -21,8 +21,10 @@ from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, Settings, temporary_settings
 
 from flows import OF_PREFECT, SETTINGS, server
+from relmap.settings import DEFAULTS
 from tasks.measure import measure
-from tasks.protocol.errors import RunFailed
+from tasks.records.errors import RunFailed
+from tasks.settings.params import load_params
 
 ROOT = Path(__file__).resolve().parent.parent
 QUIET = {
@@ -53,14 +55,30 @@ def test_prefect_reads_every_setting_of_pyproject_under_its_name():
 
 
 def test_importing_sets_defaults_and_does_nothing_else(tmp_path):
-    (tmp_path / "flows").mkdir()
-    for name in ("flows/__init__.py", "pyproject.toml"):
+    for folder in ("flows", "relmap"):
+        (tmp_path / folder).mkdir()
+    for name in ("flows/__init__.py", "relmap/__init__.py", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path / name)
     before = sorted(tmp_path.rglob("*"))
     environment = clean_environment() | {"PREFECT_API_URL": "http://127.0.0.1:9/api", "PYTHONPATH": str(tmp_path)}
     code = "import sys, flows; print('prefect' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-B", "-c", code], cwd=tmp_path, env=environment) == b"False\n"
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_flows_refuse_the_library_of_another_checkout(tmp_path):
+    (tmp_path / "flows").mkdir()
+    for name in ("flows/__init__.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    environment = clean_environment() | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-B", "-c", "import flows"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"relmap was found at {ROOT / 'relmap/__init__.py'}, not in {tmp_path}" in done.stderr
+
+
+def test_the_librarys_defaults_are_the_pipelines_settings():
+    assert load_params(ROOT / "params.yaml").of_library == DEFAULTS
 
 
 def test_the_state_of_runs_is_for_this_user_alone(tmp_path, monkeypatch):

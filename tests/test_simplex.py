@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, logit, logsumexp
 
-from tasks.metrics.probability import ece
-from tasks.projection.simplex import HIGHEST_LOGIT, LARGEST_ALPHA, LEAST_ABOVE, project_simplex
-from tasks.protocol.decisions import confidence_logit, decide
+from relmap.decisions import confidence_logit, decide
+from relmap.metrics.probability import ece
+from relmap.projection.simplex import HIGHEST_LOGIT, LARGEST_ALPHA, LEAST_ABOVE, project_simplex
 
 sizes = {"n": st.integers(1, 60), "K": st.integers(2, 10), "scale": st.floats(1e-2, 30), "seed": st.integers(0, 10**9)}
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.metrics.spread import BINS, LabelCells, confidence_groups
-from tasks.protocol.params import METRIC_DEFAULTS, MetricParams
+from relmap.metrics.spread import BINS, LabelCells, confidence_groups
+from relmap.settings import METRIC_DEFAULTS, MetricParams
 
 
 def chosen(**choices: int) -> MetricParams:

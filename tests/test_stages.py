@@ -12,12 +12,14 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from tasks.protocol.errors import BadInput, RunFailed
-from tasks.protocol.store import STATE, read_json, write_whole
+from relmap.errors import InputError
+from relmap.io.atomic import write_whole
 from tasks.provenance.declared import declared
 from tasks.provenance.lock import is_held, locked
 from tasks.provenance.manifest import read_manifest
 from tasks.provenance.stage import RECORDS, as_stage, stage_run
+from tasks.records.errors import RunFailed
+from tasks.records.store import STATE, read_json
 from tests.tiny_project import ROOT, edit_params, lay_out, run, work
 
 NAME = "train@wands"
@@ -69,7 +71,7 @@ MEANWHILE = {
 @pytest.mark.parametrize("what", MEANWHILE)
 def test_what_it_reads_must_not_change_while_it_runs(what):
     """DVC would lock the new one against results of the old."""
-    with pytest.raises(BadInput, match=what.partition(",")[0]) as raised, stage_run(NAME):
+    with pytest.raises(InputError, match=what.partition(",")[0]) as raised, stage_run(NAME):
         work_and(MEANWHILE[what])
     assert not declared(NAME).manifest.exists()
     assert (record()["outcome"], record()["reason"]) == ("failed", str(raised.value))
@@ -86,7 +88,7 @@ def test_what_it_does_not_read_may_change():
 
 
 ENDS = [
-    *((kind("no descent"), "no descent") for kind in (BadInput, RunFailed)),
+    *((kind("no descent"), "no descent") for kind in (InputError, RunFailed)),
     (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
     (KeyboardInterrupt(), "KeyboardInterrupt: "),
 ]
@@ -144,7 +146,7 @@ def test_while_it_waits_code_must_not_change_and_parameters_may(monkeypatch):
     meanwhile = [MEANWHILE["tasks/trained/model.py"], MEANWHILE["train.seed: 0 → 99"]]
     monkeypatch.setattr("tasks.provenance.stage.locked", lambda name: (meanwhile.pop()(), locked(name))[1])
     assert run(NAME).parameters["train"]["seed"] == 99
-    with pytest.raises(BadInput, match=r"tasks/trained/model\.py"), stage_run(NAME):
+    with pytest.raises(InputError, match=r"tasks/trained/model\.py"), stage_run(NAME):
         work(NAME)
     assert not declared(NAME).manifest.exists()
 

@@ -15,11 +15,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS, in_words, numbers
-from tasks.metrics.registry import COMPARED, ByLabel, Probabilities, Reliability, Simplex, View, metrics_of
+from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
+from relmap.metrics.registry import COMPARED, ByLabel, Probabilities, Reliability, Simplex, View, metrics_of
+from relmap.projection.variants import variants_for
 from tasks.page.page import verdict_in_words
-from tasks.projection.variants import variants_for
-from tasks.protocol.results import FAILED, display_name
+from tasks.records.advice import in_words, numbers
+from tasks.records.results import FAILED, display_name
 from tasks.tables import TABLES
 from tasks.tables.display import ShownTable, cell, escaped, latex, shown
 from tasks.tables.overview import headline, headline_sentence, overview_table

@@ -17,23 +17,25 @@ from hypothesis import strategies as st
 from scipy.special import expit, log_softmax, logit, ndtr, softmax
 from scipy.stats import binomtest
 
-from tasks.calibrators.temperature import fit_temperature
+from relmap.calibrators.temperature import fit_temperature
+from relmap.decisions import FixedDecisions, confidence_logit, decide
+from relmap.errors import InputError
+from relmap.metrics.intervals import interval
+from relmap.metrics.registry import of_reliability
+from relmap.metrics.reliability import nll_correct_of_rows
+from relmap.metrics.resampling import resample
+from relmap.metrics.spread import LabelCells
+from relmap.projection.batch import Batch, project_together
+from relmap.projection.decisions import Decisions
+from relmap.settings import ProjectionParams
+from relmap.simulation.judgements import Relevance, draw_queries, judge, solve_relevance
+from relmap.splits import ValidationRows, validation_rows
 from tasks.datasets import DATASETS
 from tasks.datasets.base import SCHEMA
-from tasks.metrics.intervals import interval
-from tasks.metrics.registry import of_reliability
-from tasks.metrics.reliability import nll_correct_of_rows
-from tasks.metrics.resampling import resample
-from tasks.metrics.spread import LabelCells
 from tasks.predictors import fit_predictor
-from tasks.projection.batch import Batch, project_together
-from tasks.projection.decisions import Decisions
-from tasks.protocol.decisions import FixedDecisions, confidence_logit, decide
-from tasks.protocol.errors import BadInput
-from tasks.protocol.params import ProjectionParams, load_params
-from tasks.protocol.splits import SPLITS, ValidationRows, validation_rows
+from tasks.records.splits import SPLITS
+from tasks.settings.params import load_params
 from tasks.simulation import TWINS, simulate, texts
-from tasks.simulation.judgements import Relevance, draw_queries, judge, solve_relevance
 from tasks.simulation.mslr_web10k import MIX
 
 ROWS = 5000
@@ -170,7 +172,7 @@ def test_every_set_is_one_frame_with_the_splits_labels_and_queries_of_the_offici
 
 def test_every_official_set_has_a_twin_and_another_is_refused_by_name(tmp_path):
     assert set(TWINS) == set(DATASETS)
-    with pytest.raises(BadInput, match=r"'trec'.*wands"):
+    with pytest.raises(InputError, match=r"'trec'.*wands"):
         simulate("trec", tmp_path / "new", rows=100, residual=1.0, seed=0)
     assert not (tmp_path / "new").exists()
 

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
-from tasks.calibrators.identity import Identity
-from tasks.projection.batch import Batch, optimality, project_together
-from tasks.projection.decisions import Decisions, LabelledDecisions
-from tasks.projection.lattice import first_curve
-from tasks.projection.surface import Surfaces, fit_surfaces
-from tasks.projection.variants import PROJECTED, VARIANTS, project_batch
-from tasks.protocol.decisions import FixedDecisions, decide
-from tasks.protocol.params import ProjectionParams
+from relmap.calibrators.identity import Identity
+from relmap.decisions import FixedDecisions, decide
+from relmap.projection.batch import Batch, optimality, project_together
+from relmap.projection.decisions import Decisions, LabelledDecisions
+from relmap.projection.lattice import first_curve
+from relmap.projection.surface import Surfaces, fit_surfaces
+from relmap.projection.variants import PROJECTED, VARIANTS, project_batch
+from relmap.settings import ProjectionParams
 
 SETTINGS = ProjectionParams(epochs=30)
 LABELS = 3

@@ -8,19 +8,19 @@ import polars as pl
 import pytest
 from scipy.special import expit, softmax
 
+from relmap.decisions import FixedDecisions, decide
+from relmap.metrics.probability import accuracy
+from relmap.metrics.registry import Probabilities, Reliability, metrics_of
+from relmap.metrics.spread import LabelCells
+from relmap.projection.variants import PROJECTED
+from relmap.splits import ValidationRows
 from tasks.calibrate import calibrate, fit_key
 from tasks.expectations.check import GateFailed
 from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
-from tasks.metrics.probability import accuracy
-from tasks.metrics.registry import Probabilities, Reliability, metrics_of
-from tasks.metrics.spread import LabelCells
 from tasks.project import project
-from tasks.projection.variants import PROJECTED
-from tasks.protocol.decisions import FixedDecisions, decide
-from tasks.protocol.params import Params
-from tasks.protocol.results import Calibrated, Projected, ProjectedDecisions
-from tasks.protocol.splits import ValidationRows
-from tasks.protocol.store import base_folder, read_base, read_members, write_decisions, write_logits
+from tasks.records.results import Calibrated, Projected, ProjectedDecisions
+from tasks.records.store import base_folder, read_base, read_members, write_decisions, write_logits
+from tasks.settings.params import Params
 from tasks.validate import check_invariants
 from tasks.write import curves, optimum, sampled, scores, simplex
 

@@ -12,9 +12,9 @@ import yaml
 
 from flows.processes import LOCK_FILE
 from flows.verify import REFRESH, locked_stages, read_cache, remedies
+from relmap.hashing import digest_of_file
 from tasks.provenance import verification
 from tasks.provenance.declared import declared, stage_names
-from tasks.provenance.hashing import digest_of_file
 from tasks.provenance.manifest import Manifest
 from tasks.provenance.verification import Problem, is_rotted, objects_in, problems_of_inputs
 from tests.project_copy import flip

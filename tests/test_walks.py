@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from maps import confidence_only, predictions, run, write
 
-from flows.rerank import ReliabilityMap
+from relmap import ReliabilityMap
 
 ROWS, SAID = predictions(600), confidence_only(600, 2)
 NAMES = ("<b>bad</b>", "fair", "good")

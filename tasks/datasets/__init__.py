@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from relmap.errors import InputError, mistakes
 from tasks.datasets import alloprof_rerank, amazon_esci, esci_rerank_us, files, hub, logits, mslr_web10k, scidocs, wands
 from tasks.datasets.base import Dataset, Judged
 from tasks.datasets.own import FilesOptions, HubOptions, OwnOptions
-from tasks.protocol.entries import DatasetParams
-from tasks.protocol.errors import BadInput, mistakes
+from tasks.settings.dataset_params import DatasetParams
 
 DATASETS: dict[str, Dataset] = {
     each.DATASET.name: each.DATASET
@@ -29,18 +29,18 @@ def dataset_named(name: str, reader: str | None, options: Mapping[str, Any]) -> 
     """The declared set that `reader` names, or the one that `options` describe, for a reader of one's own sets.
 
     Raises:
-        BadInput: there is no such reader (it lists those there are), or each wrong option and what stood there.
+        InputError: there is no such reader (it lists those there are), or each wrong option and what stood there.
     """
     if reader not in OWN:
         if (reader or name) not in DATASETS:
-            raise BadInput(f"{name}: no reader {reader or name!r}; there are {', '.join([*DATASETS, *OWN])}")
+            raise InputError(f"{name}: no reader {reader or name!r}; there are {', '.join([*DATASETS, *OWN])}")
         return DATASETS[reader or name]
     model, read = OWN[reader]
     try:
         chosen = model.model_validate(dict(options))
     except ValidationError as error:
         wrong, known = mistakes(error, "options"), ", ".join(model.model_fields)
-        raise BadInput(
+        raise InputError(
             f"options of {name}: {len(wrong)} mistake(s); known options: {known}\n  " + "\n  ".join(wrong)
         ) from None
     about = chosen.model_dump(include={"domain", "task", "labels", "licence"})
@@ -52,20 +52,20 @@ def declared_set(name: str, entry: DatasetParams) -> Dataset:
     """The data set that an entry of params.yaml declares.
 
     Raises:
-        BadInput: there is no such reader, an option is wrong, or a file is not there; it lists what is.
+        InputError: there is no such reader, an option is wrong, or a file is not there; it lists what is.
     """
     dataset, path = dataset_named(name, entry.reader, entry.options), Path(entry.path)
     if entry.source != "files":
         return dataset
     if path.is_file() and dataset.files and dataset.files != (path.name,):
         others = ", ".join(dataset.files)
-        raise BadInput(f"{name}: path is the file {path}, but options name {others}; give their folder")
+        raise InputError(f"{name}: path is the file {path}, but options name {others}; give their folder")
     for wanted in [path / file for file in dataset.files or (path.name,)] if path.is_dir() else [path]:
         if not wanted.is_file():
             folder = next(above for above in wanted.absolute().parents if above.is_dir())
             there = sorted(beside.name for beside in folder.iterdir() if not beside.name.startswith("."))
             more = f" and {len(there) - MOST_LISTED} more" if len(there) > MOST_LISTED else ""
-            raise BadInput(
+            raise InputError(
                 f"{name}: {wanted} is not there; mend its path in params.yaml, or put the file in that place. "
                 f"{folder} has {', '.join(there[:MOST_LISTED]) or 'nothing'}{more}"
             )

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from tasks.datasets.raw import ROW, OpenedRepository, RepositoryRows, forbid, opened_repository
-from tasks.protocol.splits import SPLITS
+from tasks.records.splits import SPLITS
 from tasks.sources.hub import Repository
 
 # The frame that every reader returns: one row for each judged pair, in a fixed order.
@@ -41,7 +41,7 @@ class Judged(NamedTuple):
 class Dataset(NamedTuple):
     """A data set as a declared value; the one thing it does is to read its own raw files.
 
-    `read(folder)` raises BadInput where a file is missing, cut or holds something else.
+    `read(folder)` raises InputError where a file is missing, cut or holds something else.
     """
 
     name: str  # the key used everywhere: DVC, Prefect, params.yaml, paths

@@ -11,11 +11,11 @@ from pathlib import Path, PurePath
 import numpy as np
 import polars as pl
 
+from relmap.errors import InputError
+from relmap.io.contents import parsing
 from tasks.datasets.base import Judged, joined_text
 from tasks.datasets.own import FilesOptions, Lookup, Pairs, coded, judged, named, placed
 from tasks.datasets.raw import FETCH, ROW, forbid, opened, read_columns
-from tasks.protocol.errors import BadInput
-from tasks.sources.contents import parsing
 
 LINES_AT_ONCE = 5_000  # of svmlight: a token takes some 200 bytes of memory
 GROUP = "qid:"
@@ -24,7 +24,7 @@ GROUP = "qid:"
 def read(folder: Path, chosen: FilesOptions) -> Judged:
     """The judged pairs of the files in `folder`, file after file, each in its own order.
 
-    Of svmlight files they have `features` in place of `text`, and are named `<file>:<line>`. BadInput names the line
+    Of svmlight files they have `features` in place of `text`, and are named `<file>:<line>`. InputError names the line
     and what is wrong with it: no label, no group, a feature outside 1..width, given twice, or no finite float32.
     """
     if chosen.features is None:
@@ -46,7 +46,7 @@ def _features(path: Path, width: int) -> pl.DataFrame:
         lines = pl.read_lines(opened(path)).with_row_index(ROW, offset=1)
     lines = lines.with_columns(pl.col("line").str.replace(r"#.*$", "")).filter(pl.col("line").str.contains(r"\S"))
     if lines.is_empty():
-        raise BadInput(f"{path} holds no line but comments; {FETCH}")
+        raise InputError(f"{path} holds no line but comments; {FETCH}")
     return pl.concat(_rows(path, part, width) for part in lines.iter_slices(LINES_AT_ONCE))
 
 
@@ -99,7 +99,7 @@ def _text_rows(folder: Path, source: Pairs, labels: tuple[str, ...]) -> Judged:
 
 
 def _texts_by_id(path: Path, lookup: Lookup) -> pl.DataFrame:
-    """`id, text` of a table of queries or candidates; BadInput where an id is null or comes twice."""
+    """`id, text` of a table of queries or candidates; InputError where an id is null or comes twice."""
     frame = read_columns(path, {lookup.id: "text or number", **dict.fromkeys(lookup.text, "text")})
     twice = pl.col(lookup.id).is_null() | pl.col(lookup.id).is_duplicated()
     forbid(frame, twice, path, lookup.id, "every row needs an id of its own")

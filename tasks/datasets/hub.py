@@ -6,8 +6,8 @@ from pathlib import Path
 
 import polars as pl
 
+from relmap.errors import InputError
 from tasks.datasets import base, own, raw
-from tasks.protocol.errors import BadInput
 
 
 def read(folder: Path, chosen: own.HubOptions) -> base.Judged:
@@ -28,7 +28,7 @@ def table(rows: raw.RepositoryRows, chosen: own.HubOptions, kinds: Mapping[str, 
     if isinstance(kind, raw.hub_library().ClassLabel):
         names = [str(name) for name in kind.names]
         if set(names) != set(labels):
-            raise BadInput(
+            raise InputError(
                 f"{rows.path}, column {label!r} names its labels {', '.join(names)}, but the options name"
                 f" {', '.join(labels)}; they must be the same, in the order from irrelevant to exact"
             )

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
+from relmap.errors import InputError
+from relmap.io.contents import PARQUET, first_line, parsing
 from tasks.datasets.base import Judged
 from tasks.datasets.own import OwnOptions
 from tasks.datasets.raw import FETCH, ROW, forbid, opened, require
-from tasks.protocol.errors import BadInput
-from tasks.sources.contents import PARQUET, first_line, parsing
 from tasks.sources.hub import INDEX
 
 SPLITS = {  # the arrays of each
@@ -45,7 +45,7 @@ def read(folder: Path, chosen: OwnOptions) -> Judged:
     members = read_saved_logits(path)
     n_labels = members[0]["logits"].to_numpy().shape[1]
     if n_labels != len(chosen.labels):
-        raise BadInput(f"{path} has {n_labels} logits in each row, but options name {len(chosen.labels)} labels")
+        raise InputError(f"{path} has {n_labels} logits in each row, but options name {len(chosen.labels)} labels")
     return Judged(members[0], members=members)
 
 
@@ -53,13 +53,13 @@ def read_saved_logits(path: Path) -> tuple[pl.DataFrame, ...]:
     """`split, group, label, logits, pair` for each member: validation rows, then test rows, in their order.
 
     Raises:
-        BadInput: names the file and the array or column. It is missing, cut off, no data, pickled, or of another type
+        InputError: names the file and the array or column. It is missing, cut off, no data, pickled, or of another type
             or shape; K or the number of members differs between the splits; a logit is not finite; a label is not in
             0..K-1; a split has no row of some label, or no row at all.
     """
     readers = {".npz": _of_arrays, ".parquet": _of_columns}
     if path.suffix not in readers:
-        raise BadInput(
+        raise InputError(
             f"{path}: saved logits are read from {' and '.join(readers)}; write them so, and name the file so"
         )
     opened(path)
@@ -71,20 +71,20 @@ def read_saved_logits(path: Path) -> tuple[pl.DataFrame, ...]:
 
 def _of_arrays(path: Path) -> list[Part]:
     if not zipfile.is_zipfile(path):
-        raise BadInput(f"{path} is not a whole .npz file (no list of its arrays at its end); {FETCH}")
+        raise InputError(f"{path} is not a whole .npz file (no list of its arrays at its end); {FETCH}")
     try:
         with np.load(path, allow_pickle=False) as stored:
             there = list(stored)
             arrays = {name: stored[name] for names in SPLITS.values() for name in names if name in stored}
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-        raise BadInput(f"{path} is not a whole .npz file ({first_line(error)}); {FETCH}") from None
+        raise InputError(f"{path} is not a whole .npz file ({first_line(error)}); {FETCH}") from None
     except ValueError as error:  # what is pickled
-        raise BadInput(f"{path} has an array of no plain type ({first_line(error)}); save numbers or text") from None
+        raise InputError(f"{path} has an array of no plain type ({first_line(error)}); save numbers or text") from None
     missing = [name for names in SPLITS.values() for name in names[:2] if name not in arrays]
     if missing:
-        raise BadInput(f"{path} has no array {', '.join(missing)}; it has {', '.join(there) or 'none'}")
+        raise InputError(f"{path} has no array {', '.join(missing)}; it has {', '.join(there) or 'none'}")
     if len(queries := [names[2] for names in SPLITS.values() if names[2] in arrays]) == 1:
-        raise BadInput(f"{path} has {queries[0]} only; give the query ids of both splits, or of neither")
+        raise InputError(f"{path} has {queries[0]} only; give the query ids of both splits, or of neither")
     parts, first = [], 0
     for split, names in SPLITS.items():
         logits, labels = arrays[names[0]], arrays[names[1]]
@@ -106,7 +106,7 @@ def _of_columns(path: Path) -> list[Part]:
     forbid(frame, ~pl.col("split").is_in(list(SPLITS)).fill_null(False), path, "split", "it is validation or test")
     kind = frame.schema["logits"]
     if not isinstance(kind, pl.List | pl.Array) or not kind.inner.is_numeric():
-        raise BadInput(f"{path}, column 'logits' is {kind}; save lists of numbers")
+        raise InputError(f"{path}, column 'logits' is {kind}; save lists of numbers")
     frame = frame.with_columns(pl.col("logits").cast(pl.List(pl.Float64)))
     n_labels = len(frame["logits"][0]) if len(frame) else 0
     lengths = frame.select(ROW, numbers=pl.col("logits").list.len())
@@ -123,36 +123,36 @@ def _of_columns(path: Path) -> list[Part]:
 
 
 def _check(part: Part, beside: Part) -> None:
-    """BadInput unless these are logits, labels and groups of the same rows, of the shape of those `beside` them."""
+    """InputError unless these are logits, labels and groups of the same rows, of the shape of those `beside` them."""
     logits, labels, where = part.logits, part.labels, part.places
     if logits.ndim != 3 or logits.dtype.kind not in "fiu":
         what = f"{logits.dtype} of shape {logits.shape}"
-        raise BadInput(f"{where[0]}: found {what}; save numbers of shape (members, n, K) or (n, K)")
+        raise InputError(f"{where[0]}: found {what}; save numbers of shape (members, n, K) or (n, K)")
     members, n, n_labels = logits.shape
     if not members or not n:
-        raise BadInput(f"{where[0]}: no row is there; validation and test both need some")
+        raise InputError(f"{where[0]}: no row is there; validation and test both need some")
     if not 2 <= n_labels <= MOST_LABELS:
-        raise BadInput(f"{where[0]}: each row has {n_labels}; there must be 2 to {MOST_LABELS}, one for each label")
+        raise InputError(f"{where[0]}: each row has {n_labels}; there must be 2 to {MOST_LABELS}, one for each label")
     for place, column, kinds, wanted in (
         (where[1], labels, "iu", "integers"),
         (where[2], part.groups, "iuUO", "integers or text"),
     ):
         if column.shape != (n,) or column.dtype.kind not in kinds:
             what = f"{column.dtype} of shape {column.shape}"
-            raise BadInput(f"{place}: found {what}; save {wanted}, one for each of the {n} rows of logits")
+            raise InputError(f"{place}: found {what}; save {wanted}, one for each of the {n} rows of logits")
     for axis, what in ((0, "members"), (2, "logits in each row")):
         if logits.shape[axis] != beside.logits.shape[axis]:
             each = ", ".join(f"{of.places[0]} has {of.logits.shape[axis]} {what}" for of in (beside, part))
-            raise BadInput(f"{each}; both splits need as many")
+            raise InputError(f"{each}; both splits need as many")
     for member, row, label in np.argwhere(~np.isfinite(logits))[:1]:
         what = f"{logits[member, row, label]} for label {label} of member {member}"
-        raise BadInput(f"{where[0]}, row {part.rows[row]}: found {what}; every logit must be finite")
+        raise InputError(f"{where[0]}, row {part.rows[row]}: found {what}; every logit must be finite")
     for row in np.flatnonzero((labels < 0) | (labels >= n_labels))[:1]:
         advice = f"with {n_labels} logits in each row it must be 0 to {n_labels - 1}"
-        raise BadInput(f"{where[1]}, row {part.rows[row]}: found {labels[row]}; {advice}")
+        raise InputError(f"{where[1]}, row {part.rows[row]}: found {labels[row]}; {advice}")
     if absent := sorted(set(range(n_labels)) - set(labels.tolist())):
         none = ", ".join(map(str, absent))
-        raise BadInput(f"{where[1]}: no row has the label {none}; both splits need rows of each of {n_labels}")
+        raise InputError(f"{where[1]}: no row has the label {none}; both splits need rows of each of {n_labels}")
 
 
 def _frame(part: Part, member: int) -> pl.DataFrame:

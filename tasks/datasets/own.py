@@ -12,9 +12,9 @@ from typing import Annotated, Any, Literal, get_args
 import polars as pl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from relmap.errors import InputError
 from tasks.datasets.base import SCHEMA, Judged, joined_text
 from tasks.datasets.raw import ROW, file_format, forbid
-from tasks.protocol.errors import BadInput
 from tasks.sources.hub import DATA_FILES, Repository
 
 logger = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ def placed(frame: pl.DataFrame, places: Mapping[str, Place], path: Path, called:
 
 
 def coded(frames: Mapping[Path, pl.DataFrame], labels: tuple[str, ...], called: str = "label") -> list[pl.DataFrame]:
-    """`frames` (path -> rows with text labels) with labels 0..K-1; BadInput names the first row outside of them.
+    """`frames` (path -> rows with text labels) with labels 0..K-1; InputError names the first row outside of them.
 
     Labels are given as names or as numbers 0..K-1, in all files alike: as whichever accepts more of the rows.
     """
@@ -218,7 +218,7 @@ def coded(frames: Mapping[Path, pl.DataFrame], labels: tuple[str, ...], called: 
 def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tuple[str, ...], folder: Path) -> Judged:
     """The rows of SCHEMA of `frames` (path -> rows from `named`, their `split` in our names), checked.
 
-    BadInput where one has no group or two texts, unless `drop_empty` lets texts go, or the id of another.
+    InputError where one has no group or two texts, unless `drop_empty` lets texts go, or the id of another.
     """
     columns = {"query": source.query, "candidate": source.candidate}
     has_text = {side: pl.col(side) != "" for side in columns}  # blank ones left no trace in it
@@ -236,5 +236,5 @@ def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tup
     text = joined_text((f"{side}: ", side) for side in columns).alias("text")
     rows = pl.concat(frame.with_columns(text).select(*SCHEMA) for frame in coded(whole, labels, source.label))
     for repeated in rows.filter(pl.col("pair").is_duplicated())["pair"].head(1):
-        raise BadInput(f"{folder}: the pair id {repeated!r} is given more than once; each must be unique")
+        raise InputError(f"{folder}: the pair id {repeated!r} is given more than once; each must be unique")
     return Judged(rows, dropped={"without text": sum(map(len, frames.values())) - len(rows)})

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import polars as pl
 import polars.selectors as cs
 
-from tasks.protocol.errors import BadInput
-from tasks.sources.contents import HEAD, JSON_LINES, PARQUET, check_content, parsing, refuse_no_data
+from relmap.errors import InputError
+from relmap.io.contents import HEAD, JSON_LINES, PARQUET, check_content, parsing, refuse_no_data
 from tasks.sources.hub import INDEX
 
 ROW = "(row)"  # the column that counts the rows of a raw file from 1, for messages and for pair names
@@ -46,17 +46,17 @@ def opened(path: Path) -> Path | bytes:
     """What a parser may read: `path` itself, or the unpacked bytes of a gzip file.
 
     Raises:
-        BadInput: the file is missing, empty, a Git LFS pointer, a web page, or a gzip file that is cut off.
+        InputError: the file is missing, empty, a Git LFS pointer, a web page, or a gzip file that is cut off.
     """
     head = check_content(path, FETCH)
     if not head.startswith(GZIP):
         if path.suffix == ".gz":
-            raise BadInput(f"{path} is named .gz but begins with {head[:8]!r}, which is no gzip; {FETCH}")
+            raise InputError(f"{path} is named .gz but begins with {head[:8]!r}, which is no gzip; {FETCH}")
         return path
     try:
         content = gzip.decompress(path.read_bytes())
     except (EOFError, OSError, zlib.error) as error:
-        raise BadInput(f"{path} is a cut or corrupt gzip file ({error}); {FETCH}") from None
+        raise InputError(f"{path} is a cut or corrupt gzip file ({error}); {FETCH}") from None
     refuse_no_data(path, content[:HEAD], FETCH)
     return content
 
@@ -87,37 +87,37 @@ def file_format(path: str) -> str:
 
 
 def typed(path: Path, rows: pl.LazyFrame, kinds: Mapping[str, str]) -> pl.DataFrame:
-    """ROW and the wanted columns, cast to their kind; BadInput where one is missing or of another kind, or no row."""
+    """ROW and the wanted columns, cast to their kind; InputError where one is missing or of another kind, or no row."""
     schema = rows.collect_schema()
     require(path, schema.names(), kinds)
     for column, kind in kinds.items():
         if column not in cs.expand_selector(schema, KINDS[kind][0]):
-            raise BadInput(f"{path}, column {column!r} is {schema[column]}, not {kind}; write it as {kind}")
+            raise InputError(f"{path}, column {column!r} is {schema[column]}, not {kind}; write it as {kind}")
     frame = rows.select(ROW, *(pl.col(column).cast(KINDS[kind][1]) for column, kind in kinds.items())).collect()
     if frame.is_empty():
-        raise BadInput(f"{path} holds no row; {FETCH}")
+        raise InputError(f"{path} holds no row; {FETCH}")
     return frame
 
 
 def require(path: Path, columns: Sequence[str], wanted: Iterable[str]) -> None:
-    """BadInput that names what is wanted and none of the `columns`, and those there are."""
+    """InputError that names what is wanted and none of the `columns`, and those there are."""
     missing = [column for column in wanted if column not in columns]
     if missing:
         have = ", ".join(column for column in columns if column != ROW)
-        raise BadInput(f"{path} has no column {', '.join(map(repr, missing))}; it has {have}")
+        raise InputError(f"{path} has no column {', '.join(map(repr, missing))}; it has {have}")
 
 
 def forbid(
     frame: pl.DataFrame, wrong: pl.Expr, path: Path, column: str, advice: str, *, called: str | None = None
 ) -> None:
-    """BadInput that names the first row of `frame` (which has ROW) where `wrong` holds and what `column` has there.
+    """InputError that names the first row of `frame` (which has ROW) where `wrong` holds and what `column` has there.
 
     `called`: the column's name in the file, where it is another by now.
     """
     bad = frame.filter(wrong)
     if not bad.is_empty():
         more = f" (and {len(bad) - 1} more rows)" if len(bad) > 1 else ""
-        raise BadInput(
+        raise InputError(
             f"{path}, row {bad[ROW][0]}, column {(called or column)!r}: found {bad[column][0]!r}{more}; {advice}"
         )
 
@@ -129,7 +129,7 @@ class RepositoryRows(NamedTuple):
     data: Any  # datasets.Dataset
 
     def table(self, kinds: Mapping[str, str]) -> pl.DataFrame:
-        """ROW and the columns of `kinds`, cast; BadInput where one is missing or of another kind."""
+        """ROW and the columns of `kinds`, cast; InputError where one is missing or of another kind."""
         require(self.path, self.data.column_names, kinds)
         frame = self.data.select_columns(list(kinds)).to_polars().with_row_index(ROW, offset=1)
         return typed(self.path, frame.lazy(), kinds)
@@ -138,7 +138,7 @@ class RepositoryRows(NamedTuple):
         """As `table`, with `pair` (`<split>:<row>`, from 1) and `label` 0..K-1, which the column `label` holds.
 
         Raises:
-            BadInput: as `table`, and for a label that is none of `labels`.
+            InputError: as `table`, and for a label that is none of `labels`.
         """
         frame = self.table(kinds)
         known = pl.col(label).is_between(0, len(labels) - 1).fill_null(False)
@@ -151,7 +151,7 @@ class RepositoryRows(NamedTuple):
         """`id` (or `_id`) and `text` of queries or of a corpus, below its title where there is one; blank texts go.
 
         Raises:
-            BadInput: a column is missing, or an id comes twice.
+            InputError: a column is missing, or an id comes twice.
         """
         key = "_id" if "_id" in self.data.column_names else "id"
         title = {"title": "text"} if "title" in self.data.column_names else {}
@@ -184,7 +184,7 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
     """`rows(split, config=None)` of the repository whose files lie in `folder`, as its card says.
 
     Raises:
-        BadInput: a file is cut or no data, there is no such configuration or split, or the library cannot read them.
+        InputError: a file is cut or no data, there is no such configuration or split, or the library cannot read them.
     """
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.suffix != ".md":
@@ -211,7 +211,7 @@ def opened_repository(folder: Path) -> Iterator[OpenedRepository]:
                         raise OSError(cause.errno, where, tempfile.gettempdir()) from None
                     raise cause from None
                 of = f"split {split}" + (f" of config {config}" if config else "")
-                raise BadInput(f"{folder}: {of} cannot be read: {' '.join(str(cause).split())[:300]}") from None
+                raise InputError(f"{folder}: {of} cannot be read: {' '.join(str(cause).split())[:300]}") from None
             return RepositoryRows(folder / (config or "") / split, data)
 
         yield rows

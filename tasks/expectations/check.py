@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from tasks.protocol.errors import RunFailed
+from tasks.records.errors import RunFailed
 
 ROWS_NAMED = 3  # violating rows that a message and a record name
 LIMITS = ("min_value", "max_value", "value_set", "or_equal")  # of the expectations that are used here

@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 import scipy
 
+from relmap.metrics.probability import accuracy, ece
 from tasks.expectations.check import Check, expect, expect_numbers, pass_gate
-from tasks.metrics.probability import accuracy, ece
-from tasks.protocol.results import ProjectedDecisions
+from tasks.records.results import ProjectedDecisions
 
 LARGEST_RESIDUAL = 1e-8  # of the Karush-Kuhn-Tucker conditions, at which a minimum counts as found
 REMEDY = "Trust no result of this run: a step between the base predictor and here changed what it had to leave alone."

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from tasks.expectations.check import Check, expect, pass_gate
-from tasks.protocol.splits import SPLITS
+from tasks.records.splits import SPLITS
 
 REMEDY = "Mend the source of these rows, its reader, or `split` in params.yaml; nothing was calibrated or reported."
 CONTRACT_REMEDY = (

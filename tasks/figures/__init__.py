@@ -5,8 +5,9 @@ A new one is a file with a function of what its role says, which `figure` makes 
 
 from typing import Any
 
-from tasks.figures import curves, for_paper, overview, ranking, variants
-from tasks.figures.figure import DrawnFigure, Role
+from relmap.report import curves, ranking
+from relmap.report.figure import DrawnFigure, Role
+from tasks.figures import for_paper, overview, variants
 
 FIGURES = {
     figure.key: figure

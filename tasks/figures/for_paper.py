@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 import scipy
 
-from tasks.figures.curves import axes, curve_rows, identity
-from tasks.figures.figure import LABELS, POINTS, Drawing, Results, colour, figure, for_print, of_kind
+from relmap.report.curves import axes, curve_rows, identity
+from relmap.report.figure import LABELS, POINTS, Drawing, Results, colour, figure, for_print, of_kind
 
 COLUMN_WIDTH = 240  # points
 RERANKED = 14  # decisions that are followed from one order to the other

@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Drawing, colour, drawn, figure, for_print, hover
+from relmap.report.figure import ROWS, Drawing, colour, drawn, figure, for_print, hover
 
 ROW_HEIGHT = 30
 PICTURE_TEXT = 11

@@ -8,10 +8,10 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover
-from tasks.metrics.registry import METRICS
-from tasks.projection.variants import VARIANTS, variants_for
-from tasks.protocol.results import SIMPLEX
+from relmap.metrics.registry import METRICS
+from relmap.projection.variants import VARIANTS, variants_for
+from relmap.report.figure import ROWS, Drawing, Results, colour, drawn, figure, hover
+from tasks.records.results import SIMPLEX
 
 SHOWN = {key: METRICS[key].title for key in ("nll_correct", "aurc")}
 PANEL = 260

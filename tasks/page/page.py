@@ -5,31 +5,25 @@ And numbers and records as the sentences, short facts and rows that a person rea
 
 import csv
 import io
-import json
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import polars as pl
-import vl_convert
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks.figures.figure import DARK, FONT, LIGHT, DrawnFigure
-from tasks.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
-from tasks.protocol.results import FAILED, display_name
-from tasks.protocol.store import base_folder
+from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
+from relmap.report.figure import DrawnFigure
+from relmap.report.html import environment, library, rendered
+from tasks.records.results import FAILED, display_name
+from tasks.records.store import base_folder
 from tasks.tables import TABLES
 from tasks.tables.display import shown
 from tasks.tables.overview import HEADS
 
 HERE = Path(__file__).parent
-TEMPLATES = Environment(
-    loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-)
 ANSWERS = {  # what a group of data sets is told, and in which words
     USE: "Rerank by the reliability on",
     MIXED: "It is mixed on",
@@ -62,41 +56,13 @@ def html(tables: Mapping[str, pl.DataFrame], data_sets: Sequence[DataSet], **par
     names of those `simulated`, and the `provenance` by what it is.
     """
     listed = [(table.place, shown(table, tables[key])) for key, table in TABLES.items()]
-    return rendered("page.html.jinja", parts, data_sets=data_sets, tables=listed, heads=HEADS)
-
-
-def rendered(template: str, *parts: Mapping[str, Any], **more: Any) -> str:
-    """Return the page of a template that extends the layout, as text."""
-    TEMPLATES.filters |= {"embedded": embedded}
-    return TEMPLATES.get_template(template).render(
-        *parts,
-        **more,
-        colours={"light": LIGHT, "dark": DARK},
-        font=FONT,
-        style=(HERE / "page.css").read_text(encoding="utf-8"),
-        script=Markup((HERE / "page.js").read_text(encoding="utf-8")),  # noqa: S704 - our own file
-        library=Markup(library()),  # noqa: S704 - Vega's own, as vl-convert brings it
-    )
+    return rendered("page.html.jinja", parts, folders=(HERE,), data_sets=data_sets, tables=listed, heads=HEADS)
 
 
 def dvc_plots_page() -> str:
     """Return the page in which DVC fills in `{plot_divs}`, with Vega inside; DVC's own would load it from a CDN."""
     script = Markup(library())  # noqa: S704 - Vega's own
-    return TEMPLATES.get_template("dvc_plots.html.jinja").render(library=script) + "\n"
-
-
-@cache
-def library() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed in one script, without an end that the page would take for its own."""
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").replace("</script", "<\\/script")
-
-
-def embedded(figure: DrawnFigure) -> Markup:
-    """Return the figure as JSON for the script: its chart, its rows as the CSV beside the page, and their types."""
-    types = {name: "number" if kind.is_numeric() else "string" for name, kind in figure.rows.schema.items()}
-    content = {"spec": figure.spec, "csv": figure.rows.write_csv(), "types": types}
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - nothing in it can end the script
+    return environment(HERE).get_template("dvc_plots.html.jinja").render(library=script) + "\n"
 
 
 def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
@@ -132,7 +98,7 @@ def map_command(dataset: str, labels: Sequence[str]) -> str:
     csv.writer(named := io.StringIO(), lineterminator="").writerow(labels)
     options = {"predictions": base_folder(dataset) / "logits.parquet", "group": "group", "labels": named.getvalue()}
     given = [f"--{option} {shlex.quote(str(value))}" for option, value in options.items()]
-    return f"python -m flows.rerank fit {' '.join(given)} --out {shlex.quote(f'{dataset}.json')}"
+    return f"relmap fit {' '.join(given)} --out {shlex.quote(f'{dataset}.json')}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -14,9 +14,10 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ValidationError
 
+from relmap.errors import InputError, mistakes
+from relmap.io.atomic import write_json, write_whole
 from tasks.predictors import boosted, linear
-from tasks.protocol.errors import BadInput, mistakes
-from tasks.protocol.store import read_json, write_json, write_whole
+from tasks.records.store import read_json
 
 FORMAT = 2  # rises when an older reader would misread a newer folder
 HEADER = "predictor.json"  # that a person can read; it names the one model file, and nothing in that runs on load
@@ -92,23 +93,23 @@ def fit_predictor(
         settings: those of the predictor that are not to be its defaults.
 
     Raises:
-        BadInput: an unknown name, a predictor that cannot read such rows, an unknown or impossible setting or weight, a
-            label without training rows, texts without a common word, a regression that does not converge.
+        InputError: an unknown name, a predictor that cannot read such rows, an unknown or impossible setting or weight,
+            a label without training rows, texts without a common word, a regression that does not converge.
     """
     form = "features" if "features" in train.columns else "text"
     if name not in KINDS or form not in KINDS[name].settings:
         able = ", ".join(known for known, kind in KINDS.items() if form in kind.settings)
-        raise BadInput(f"predictor {name!r} does not read {form}; those that do: {able}")
+        raise InputError(f"predictor {name!r} does not read {form}; those that do: {able}")
     if class_weight not in ("none", "balanced"):
-        raise BadInput(f"class_weight is {class_weight!r}; it must be 'none' or 'balanced'")
+        raise InputError(f"class_weight is {class_weight!r}; it must be 'none' or 'balanced'")
     try:
         chosen = KINDS[name].settings[form](**settings)
     except ValidationError as error:
-        raise BadInput(f"settings of {name} in params.yaml: " + "; ".join(mistakes(error, name))) from None
+        raise InputError(f"settings of {name} in params.yaml: " + "; ".join(mistakes(error, name))) from None
     labels = train["label"].to_numpy().astype(np.int64)
     absent = np.flatnonzero(np.bincount(labels, minlength=n_labels) == 0)
     if len(absent):
-        raise BadInput(
+        raise InputError(
             f"of the {len(labels)} training rows none has the label {', '.join(map(str, absent))} (of 0 to"
             f" {n_labels - 1}); a predictor needs rows of each: split otherwise, or declare fewer labels"
         )
@@ -125,17 +126,17 @@ def load_predictor(folder: Path) -> Predictor:
     """The predictor saved in `folder`, giving the same logits bit for bit.
 
     Raises:
-        BadInput: the header or the model is missing, of another format, of an unknown predictor, or not as written.
+        InputError: the header or the model is missing, of another format, of an unknown predictor, or not as written.
     """
     header = read_json(folder / HEADER)
     if header.get("format") != FORMAT:
-        raise BadInput(f"{folder / HEADER} has format {header.get('format')!r}, not {FORMAT}; run `train` again")
+        raise InputError(f"{folder / HEADER} has format {header.get('format')!r}, not {FORMAT}; run `train` again")
     path = folder / header["model"]["file"]
     if not path.is_file():
-        raise BadInput(f"{path} is missing, though {HEADER} names it; run `train` again")
+        raise InputError(f"{path} is missing, though {HEADER} names it; run `train` again")
     content = path.read_bytes()
     if (digest := sha256(content).hexdigest()) != header["model"]["sha256"]:
-        raise BadInput(f"{path} has SHA-256 {digest}, not the one in {HEADER}: it was changed; run `train` again")
+        raise InputError(f"{path} has SHA-256 {digest}, not the one in {HEADER}: it was changed; run `train` again")
     if header["predictor"] not in KINDS:
-        raise BadInput(f"{folder / HEADER} names the predictor {header['predictor']!r}; known are {', '.join(KINDS)}")
+        raise InputError(f"{folder / HEADER} names the predictor {header['predictor']!r}; known are {', '.join(KINDS)}")
     return Predictor(KINDS[header["predictor"]].read(content), header)

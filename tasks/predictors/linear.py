@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from tasks.protocol.errors import BadInput
+from relmap.errors import InputError
 
 BETWEEN = "\n"  # parts the terms: no word holds one
 Count = Annotated[int, Field(ge=1)]
@@ -75,7 +75,7 @@ def _fit_tfidf(texts: tuple[str, ...], max_features: int, min_rows: int) -> tupl
     try:
         rows = vectorizer.fit_transform(texts)
     except ValueError:  # how scikit-learn says it, in three ways
-        raise BadInput(
+        raise InputError(
             f"no word stands in {min_rows} of the {len(texts)} training texts; check the columns that the text is made"
             " of, or give more rows"
         ) from None
@@ -150,7 +150,7 @@ def fit_multinomial(
     """Multinomial logistic regression by L-BFGS at its optimum: the softmax of its logits is the fitted probability.
 
     Raises:
-        BadInput: the optimum is not reached in `max_iterations`.
+        InputError: the optimum is not reached in `max_iterations`.
     """
     steps = settings.max_iterations
     classifier = LogisticRegression(C=settings.inverse_penalty, max_iter=steps, class_weight=class_weight)
@@ -159,7 +159,7 @@ def fit_multinomial(
         try:  # the log odds of two labels are the difference of their logits
             return _fitted(classifier, rows, labels, slice(None), settings, of_two=0.5)
         except ConvergenceWarning:
-            raise BadInput(f"multinomial: no optimum after {steps} steps; raise max_iterations") from None
+            raise InputError(f"multinomial: no optimum after {steps} steps; raise max_iterations") from None
 
 
 def _fitted(

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tasks.protocol.errors import BadInput
-from tasks.protocol.params import PARAMS_FILE, load_params
-from tasks.protocol.store import manifest_file
+from relmap.errors import InputError
+from tasks.records.store import manifest_file
+from tasks.settings.params import PARAMS_FILE, load_params
 
 DVC_FILE = Path("dvc.yaml")
-CODE = ("flows", "tasks")  # the project's own folders of code
+CODE = ("flows", "tasks", "relmap")  # the project's own folders of code
 
 
 class Declared(NamedTuple):
@@ -31,11 +31,11 @@ class Declared(NamedTuple):
 
 
 def _read() -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The stages of dvc.yaml and all of params.yaml; BadInput where the latter has a mistake."""
+    """The stages of dvc.yaml and all of params.yaml; InputError where the latter has a mistake."""
     try:
         return _parsed(DVC_FILE.read_text(encoding="utf-8"), PARAMS_FILE.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise BadInput(f"{error.filename} is not there; run from the project's root folder") from None
+        raise InputError(f"{error.filename} is not there; run from the project's root folder") from None
 
 
 @lru_cache(maxsize=2)  # nobody changes what is handed out, and every stage asks for it
@@ -45,11 +45,11 @@ def _parsed(stages: str, params: str) -> tuple[Mapping[str, Any], Mapping[str, A
 
 
 def declared(name: str) -> Declared:
-    """The stage that DVC calls `name`; BadInput where there is no such stage or data set."""
+    """The stage that DVC calls `name`; InputError where there is no such stage or data set."""
     kind, _, key = name.partition("@")
     stages, params = _read()
     if kind not in stages or ("foreach" in stages[kind]) != bool(key):
-        raise BadInput(f"no stage {name!r} in {DVC_FILE}; it has {', '.join(stage_names())}")
+        raise InputError(f"no stage {name!r} in {DVC_FILE}; it has {', '.join(stage_names())}")
     if key:
         load_params().dataset(key)  # tells those that there are
     values = {"key": key, **{f"item.{field}": value for field, value in params["datasets"].get(key, {}).items()}}

@@ -4,33 +4,20 @@ import ast
 import hashlib
 from pathlib import Path
 
-import numpy as np
-
-
-def digest_of_file(path: Path, algorithm: str) -> str:
-    """Hex digest of the bytes of a file; DVC names what it keeps by their md5."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
-
-
-def sha256_of_file(path: Path) -> str:
-    """Hex SHA-256 of the bytes of a file."""
-    return digest_of_file(path, "sha256")
-
-
-def sha256_of_arrays(*arrays: np.ndarray) -> str:
-    """Hex SHA-256 of arrays: their shapes, types and bytes, in this order."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.shape}{array.dtype.str}".encode())
-        digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
-
 
 def imports(file: Path) -> set[str]:
-    """Names of the modules that a Python file imports, at its top or inside a function (absolute imports only)."""
+    """Names of the modules that a Python file imports, at its top or inside a function (absolute imports only).
+
+    Imports for type checkers do not count: they never run.
+    """
     names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    waiting: list[ast.AST] = [ast.parse(file.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            waiting += node.orelse
+            continue
+        waiting += ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

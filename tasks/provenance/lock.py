@@ -9,7 +9,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tasks.protocol import errors, store
+from relmap import errors
+from relmap.io import atomic
+from tasks.records import store
 
 LOCKS = store.STATE / "locks"
 
@@ -18,7 +20,7 @@ LOCKS = store.STATE / "locks"
 def locked(name: str, refusal: str | None = None) -> Iterator[datetime]:
     """Since when this process holds the lock `name` of this project, and it holds it inside.
 
-    While another process has it, say which, and wait for it; or raise BadInput with the words of a `refusal`. Within
+    While another process has it, say which, and wait for it; or raise InputError with the words of a `refusal`. Within
     one process it can be held again by who holds it.
     """
     LOCKS.mkdir(parents=True, exist_ok=True)
@@ -27,17 +29,17 @@ def locked(name: str, refusal: str | None = None) -> Iterator[datetime]:
         lock.acquire(timeout=0)
     except Timeout:
         if refusal is not None:
-            raise errors.BadInput(refusal) from None
+            raise errors.InputError(refusal) from None
         try:
             process = store.read_json(holder)
             who = f"process {process['process']} has been running it since {process['since'].partition('.')[0]} UTC"
-        except errors.BadInput:  # it may have ended, or not have said so yet
+        except errors.InputError:  # it may have ended, or not have said so yet
             who = "another process runs it"
         print(f"{name} is waiting: {who}", file=sys.stderr, flush=True)
         lock.acquire()
     try:
         if lock.lock_counter == 1:
-            store.write_json(holder, {"process": os.getpid(), "since": datetime.now(UTC).isoformat()})
+            atomic.write_json(holder, {"process": os.getpid(), "since": datetime.now(UTC).isoformat()})
         yield datetime.fromisoformat(store.read_json(holder)["since"])
     finally:
         lock.release()

@@ -14,8 +14,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
-from tasks.protocol import errors, store
-from tasks.provenance import declared, hashing
+from relmap import errors
+from relmap.hashing import sha256_of_file
+from relmap.io import atomic
+from tasks.provenance import declared
+from tasks.records import store
 
 LIBRARIES = (
     *("torch", "numpy", "scipy", "scikit-learn", "lightgbm", "polars", "datasets"),
@@ -58,7 +61,7 @@ def hashed(paths: Iterable[Path], suffix: str | None = None) -> Files:
     """Every file that `paths`, files and folders, hold, hashed, in order; with a `suffix`, only such files."""
     files = sorted({file for path in paths for file in ([path] if path.is_file() else path.rglob("*"))})
     return {
-        file.as_posix(): HashedFile(size=file.stat().st_size, sha256=hashing.sha256_of_file(file))
+        file.as_posix(): HashedFile(size=file.stat().st_size, sha256=sha256_of_file(file))
         for file in files
         if file.is_file() and suffix in {None, file.suffix} and LEFT_BEHIND.isdisjoint({*file.parts, file.suffix})
     }
@@ -87,7 +90,7 @@ def write_manifest(manifest: Manifest, *paths: Path) -> None:
     """Write a manifest with its seal into each of `paths`."""
     content = manifest.model_dump(mode="json")
     for path in paths:
-        store.write_json(path, content | {"sha256": _seal(content)})
+        atomic.write_json(path, content | {"sha256": _seal(content)})
 
 
 def _seal(content: dict[str, Any]) -> str:
@@ -95,15 +98,15 @@ def _seal(content: dict[str, Any]) -> str:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest's file; BadInput where it is missing, cut off, or not as it was written."""
+    """Read a manifest's file; InputError where it is missing, cut off, or not as it was written."""
     content = store.read_json(path)
     seal = content.pop("sha256", None)
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
-        raise errors.BadInput(f"{path} is no manifest: {'; '.join(errors.mistakes(error, 'the file'))}") from None
+        raise errors.InputError(f"{path} is no manifest: {'; '.join(errors.mistakes(error, 'the file'))}") from None
     if _seal(content) != seal:
-        raise errors.BadInput(f"{path} is not as it was written: its content does not fit its SHA-256")
+        raise errors.InputError(f"{path} is not as it was written: its content does not fit its SHA-256")
     return manifest
 
 

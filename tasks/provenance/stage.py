@@ -11,11 +11,13 @@ from typing import Annotated, Literal
 import typer
 from pydantic import BaseModel, ValidationError
 
-from tasks.protocol.errors import BadInput, RunFailed, printable
-from tasks.protocol.store import STATE, read_json, remove, write_json
+from relmap.errors import InputError, printable
+from relmap.io.atomic import remove, write_json
 from tasks.provenance import manifest
 from tasks.provenance.declared import Declared, declared
 from tasks.provenance.lock import locked
+from tasks.records.errors import RunFailed
+from tasks.records.store import STATE, read_json
 
 RECORDS = STATE / "stages"  # how the last run of each stage on this machine went
 LAST_MANIFESTS = STATE / "manifests"  # of the last run of each that finished here: DVC removes the stage's own
@@ -43,7 +45,7 @@ def read_record(stage: str) -> Record | None:
     """The record of a stage; None where it has none, or none that is whole."""
     try:
         return Record.model_validate(read_json(RECORDS / f"{stage}.json"))
-    except (BadInput, ValidationError):
+    except (InputError, ValidationError):
         return None
 
 
@@ -55,7 +57,8 @@ def stage_run(name: str) -> Iterator[Record]:
     and the reason).
 
     Raises:
-        BadInput: an input, a parameter or the code was changed meanwhile; DVC would take the results for the new one's.
+        InputError: an input, a parameter or the code was changed meanwhile; DVC would take the results for the new
+            one's.
     """
     code = manifest.hashed(declared(name).code, ".py")  # before it waits: it runs what Python has imported
     with locked(name) as since:
@@ -66,7 +69,7 @@ def stage_run(name: str) -> Iterator[Record]:
             _remove_outputs(stage)
             before = manifest.manifest_of(stage, manifest.hashed(stage.inputs), code, {})
             last: manifest.Manifest | None = None
-            with suppress(BadInput):  # there was none, or it is spoilt
+            with suppress(InputError):  # there was none, or it is spoilt
                 last = manifest.read_manifest(LAST_MANIFESTS / f"{name}.json")
             record.why = manifest.why(last, before)
             record.write()
@@ -74,13 +77,13 @@ def stage_run(name: str) -> Iterator[Record]:
             made = manifest.manifest_now(declared(name))
             if changed := "; ".join(manifest.changes(before, made)):
                 what = f"{changed}: that, of its files and params.yaml, changed while {name} was running"
-                raise BadInput(f"{what}, so what it made is of neither version; run it again")
+                raise InputError(f"{what}, so what it made is of neither version; run it again")
             manifest.write_manifest(made, stage.manifest, LAST_MANIFESTS / f"{name}.json")
             record.outcome = "finished"
         finally:
             error = sys.exception()
             if record.outcome == "running" and error is not None:
-                ours = isinstance(error, BadInput | RunFailed)
+                ours = isinstance(error, InputError | RunFailed)
                 record.outcome, record.reason = "failed", str(error) if ours else f"{type(error).__name__}: {error}"
             record.ended = datetime.now(UTC)
             record.write()
@@ -115,7 +118,7 @@ def command(main: Callable[..., object], name: str) -> None:
     app.command()(main)
     try:
         app()
-    except (BadInput, RunFailed) as error:
+    except (InputError, RunFailed) as error:
         sys.exit("\n".join(map(printable, f"{name}: {error}".split("\n"))))
     except OSError as error:
         if error.errno in MAY_NOT and error.filename:

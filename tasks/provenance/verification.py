@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.protocol.errors import BadInput
+from relmap.errors import InputError
+from relmap.hashing import digest_of_file
 from tasks.provenance.declared import declared
-from tasks.provenance.hashing import digest_of_file
 from tasks.provenance.manifest import Files, Manifest, hashed, read_manifest
 
 APART = 2.0  # seconds: a checkout may bring the outputs of one stage back in any order
@@ -35,7 +35,7 @@ def problems_of_outputs(name: str) -> tuple[Manifest | None, list[Problem]]:
         return None, [Problem(name, place, "is missing: the stage has not finished, or it was lost", lost=False)]
     try:
         manifest = read_manifest(stage.manifest)
-    except BadInput as error:
+    except InputError as error:
         return None, [Problem(name, place, f"is spoilt: {error}")]
     recorded, there, written = manifest.outputs, hashed(stage.outputs), stage.manifest.stat().st_mtime
     others = [path for path in sorted(recorded | there) if recorded.get(path) != there.get(path)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tasks.protocol.errors import BadInput
+from relmap.errors import InputError
 from tasks.simulation.mslr_web10k import mslr_web10k
 from tasks.simulation.texts import SHAPES, made_up
 
@@ -27,10 +27,10 @@ def simulate(name: str, folder: Path, *, rows: int, residual: float, seed: int) 
     about, 1 the default one. The same arguments give the same bytes.
 
     Raises:
-        BadInput: a set that has no twin.
+        InputError: a set that has no twin.
     """
     if name not in TWINS:
-        raise BadInput(f"there is no simulated twin of {name!r}; there is one of {', '.join(TWINS)}")
+        raise InputError(f"there is no simulated twin of {name!r}; there is one of {', '.join(TWINS)}")
     tables, pairs = TWINS[name](rows, residual, np.random.default_rng([seed, zlib.crc32(name.encode())]))
     write_repository(folder, tables)
     pairs.select("pair", "probabilities").write_parquet(folder / "truth.parquet")

@@ -7,7 +7,7 @@ of what it says with others, and some of it with the other documents of its quer
 import numpy as np
 import polars as pl
 
-from tasks.simulation.judgements import draw_labels, draw_queries, solve_relevance
+from relmap.simulation.judgements import draw_labels, draw_queries, solve_relevance
 
 FEATURES = 136
 FACTORS = 16  # what features have in common

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from tasks.simulation.judgements import CHOICES, SLOTS, draw_queries, judge
+from relmap.simulation.judgements import CHOICES, SLOTS, draw_queries, judge
 
 PHRASE = 3  # words in each
 TOPICS = 12

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tasks.protocol.errors import BadInput
-from tasks.provenance.hashing import sha256_of_file
+from relmap.errors import InputError
+from relmap.hashing import sha256_of_file
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # before anything imports the library
 INDEX = "source.json"  # what the download stage notes beside the files
@@ -34,7 +34,7 @@ def revision_now(name: str, repository: Repository) -> str | None:
     """The commit that `repository` stands for; None where it names none and `HF_HUB_OFFLINE` is set.
 
     Raises:
-        BadInput: the hub does not have it, does not show it, or cannot be reached; it names the data set `name`.
+        InputError: the hub does not have it, does not show it, or cannot be reached; it names the data set `name`.
     """
     if repository.revision is not None:
         return repository.revision
@@ -53,7 +53,7 @@ def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[st
     files, which tables are; the library compares no hash, and follows a redirect from https to http.
 
     Raises:
-        BadInput: as `revision_now`; offline, where the cache does not hold them; a file is not what the hub states.
+        InputError: as `revision_now`; offline, where the cache does not hold them; a file is not what the hub states.
     """
     from huggingface_hub import HfApi, constants, snapshot_download  # noqa: PLC0415
 
@@ -67,7 +67,7 @@ def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[st
     there = sorted(path for path in hashes if (folder / path).is_file())
     wrong = [path for path in there if sha256_of_file(folder / path) != hashes[path]]
     if wrong:
-        raise BadInput(
+        raise InputError(
             f"{name}: {wrong[0]} is not what {repository.homepage} states (its SHA-256 is another); delete"
             f" {(snapshot / wrong[0]).resolve()} and download again"
         )
@@ -75,13 +75,13 @@ def fetch(name: str, repository: Repository, folder: Path) -> tuple[str, list[st
 
 
 def copy_files(name: str, repository: Repository, source: Path, folder: Path) -> None:
-    """Copy those files of a folder laid out like `repository` that it is read from; BadInput where there is none."""
+    """Copy those files of a folder laid out like `repository` that it is read from; InputError where there is none."""
     from huggingface_hub.utils import filter_repo_objects  # noqa: PLC0415
 
     files = sorted(path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file())
     wanted = [path for path in filter_repo_objects(files, allow_patterns=list(repository.files)) if path != INDEX]
     if not [path for path in wanted if path != "README.md"]:
-        raise BadInput(
+        raise InputError(
             f"{name}: {source} holds no table of {repository.id} (parquet, csv, JSON lines), and a script is never run;"
             " name a revision that has them, often the commit of refs/convert/parquet"
         )
@@ -92,7 +92,7 @@ def copy_files(name: str, repository: Repository, source: Path, folder: Path) ->
 
 @contextmanager
 def _asking(name: str, repository: Repository) -> Iterator[None]:
-    """What the library raises inside is BadInput, in one sentence."""
+    """What the library raises inside is InputError, in one sentence."""
     import httpx2  # noqa: PLC0415 - huggingface_hub's own
     from huggingface_hub import errors  # noqa: PLC0415
 
@@ -117,4 +117,4 @@ def _asking(name: str, repository: Repository) -> Iterator[None]:
         unreached = isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, httpx2.HTTPError)
         cause = error.__cause__ if unreached else error
         reason = next(said for kind, said in reasons.items() if isinstance(cause, kind)).format(error=cause)
-        raise BadInput(f"{name}: {repository.homepage} {' '.join(reason.split())[:300]}") from None
+        raise InputError(f"{name}: {repository.homepage} {' '.join(reason.split())[:300]}") from None

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from tasks.metrics.advice import test_rows
-from tasks.protocol.results import AVERAGE, SIMPLEX
+from tasks.records.advice import test_rows
+from tasks.records.results import AVERAGE, SIMPLEX
 from tasks.tables.runs import BOOSTED, PAPER_CALIBRATORS, PAPER_DATASETS, Runs
 
 SHARES = ("infeasible_share", "solved_share")

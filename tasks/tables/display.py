@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import polars as pl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tasks.metrics.registry import METRICS, Metric
-from tasks.protocol.results import AVERAGE, display_name
+from relmap.metrics.registry import METRICS, Metric
+from tasks.records.results import AVERAGE, display_name
 from tasks.tables.runs import BOOSTED, PAPER_DATASETS, Table
 
 OWN = "Own data sets"

@@ -2,9 +2,9 @@
 
 import polars as pl
 
-from tasks.metrics import intervals, registry
-from tasks.projection.variants import variants_for
-from tasks.protocol.results import AVERAGE
+from relmap.metrics import intervals, registry
+from relmap.projection.variants import variants_for
+from tasks.records.results import AVERAGE
 from tasks.tables.runs import BOLD, BOOSTED, DEVIATION, PAPER_DATASETS, Runs, compared, finished, in_order, table
 
 FIT_ROWS = ("calibrator_fit_rows", "projection_fit_rows")

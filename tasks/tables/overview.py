@@ -9,10 +9,11 @@ from typing import Any
 
 import polars as pl
 
-from tasks.metrics.advice import MIXED, USE, advice_on, numbers, remarks
-from tasks.metrics.intervals import BETTER, WORSE, sign_of
-from tasks.metrics.registry import COMPARED, METRICS
-from tasks.protocol.results import AVERAGE, FAILED, display_name
+from relmap.metrics.advice import MIXED, USE
+from relmap.metrics.intervals import BETTER, WORSE, sign_of
+from relmap.metrics.registry import COMPARED, METRICS
+from tasks.records.advice import advice_on, numbers, remarks
+from tasks.records.results import AVERAGE, FAILED, display_name
 from tasks.tables import ours, paper
 from tasks.tables.runs import NUMBER, PAPER_DATASETS, TEXT, Runs, finished, table
 

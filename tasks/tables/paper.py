@@ -5,9 +5,9 @@ from typing import Any
 
 import polars as pl
 
-from tasks.projection.variants import variants_for
-from tasks.protocol.results import AVERAGE, SIMPLEX
-from tasks.protocol.splits import SPLITS
+from relmap.projection.variants import variants_for
+from tasks.records.results import AVERAGE, SIMPLEX
+from tasks.records.splits import SPLITS
 from tasks.tables.runs import BOLD, BOOSTED, DEVIATION, KEYS, Runs, compared, finished, joined_sources, table, values
 
 COVERAGES = (10, 50, 70, 90)  # percent

@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 import polars as pl
 from polars.selectors import float as float_columns
 
-from tasks.calibrators import CALIBRATORS, calibrators_for
-from tasks.metrics.registry import COMPARED
-from tasks.protocol.results import FAILED
+from relmap.calibrators.registry import CALIBRATORS, calibrators_for
+from relmap.metrics.registry import COMPARED
+from tasks.records.results import FAILED
 
 PAPER_DATASETS = ("amazon_esci", "mslr_web10k", "alloprof_rerank", "esci_rerank_us", "wands", "scidocs")
 BOOSTED = "mslr_web10k_boosted"  # the same judgements under a LightGBM base: the paper's robustness check

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import polars as pl
 
-from tasks.metrics.registry import METRICS
-from tasks.protocol.results import AVERAGE, FAILED
+from relmap.metrics.registry import METRICS
+from tasks.records.results import AVERAGE, FAILED
 from tasks.tables.deviations import CELL, deviations
 from tasks.tables.display import metric_of
 from tasks.tables.paper import BASES, TABLES, UNCALIBRATED

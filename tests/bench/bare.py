@@ -12,13 +12,13 @@ from prefect import Task
 import flows.report
 import tasks.report
 from flows.reliability import with_calibrators
+from relmap.splits import validation_rows
 from tasks import download, train
 from tasks.calibrate import calibrate
 from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
 from tasks.project import project
-from tasks.protocol.params import load_params
-from tasks.protocol.splits import validation_rows
-from tasks.protocol.store import read_base, runs_folder
+from tasks.records.store import read_base, runs_folder
+from tasks.settings.params import load_params
 from tasks.validate import check_inputs, check_invariants
 from tasks.write import write_runs
 

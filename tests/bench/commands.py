@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from tasks.protocol.store import read_json
+from tasks.records.store import read_json
 from tests.project_copy import copy_project, run
 
 

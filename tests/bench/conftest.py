@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.protocol.store import write_whole
+from relmap.io.atomic import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MILLION = 1_000_000

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from tasks.calibrators.hcalibration import HCalibrationSettings, fit_hcal
-from tasks.calibrators.identity import floored
-from tasks.calibrators.smart import HIDDEN, SmartSettings, first_parameters, fit_smart
-from tasks.calibrators.temperature import fit_temperature
-from tasks.projection.decisions import Decisions
-from tasks.projection.whole_vector import fit_whole_vector
+from relmap.calibrators.hcalibration import HCalibrationSettings, fit_hcal
+from relmap.calibrators.identity import floored
+from relmap.calibrators.smart import HIDDEN, SmartSettings, first_parameters, fit_smart
+from relmap.calibrators.temperature import fit_temperature
+from relmap.projection.decisions import Decisions
+from relmap.projection.whole_vector import fit_whole_vector
 from tests.bench.conftest import ON_ONE_CORE_TOO
 from tests.fits import descended, logits_and_labels
 

@@ -12,9 +12,9 @@ import pytest
 from scipy.special import softmax
 from sklearn.isotonic import IsotonicRegression
 
-from flows import rerank
-from tasks.maps.apply import apply_map
-from tasks.projection.labelwise import Isotonic, WithFallbacks
+from relmap import cli as rerank
+from relmap.projection.labelwise import Isotonic, WithFallbacks
+from relmap.routing.apply import apply_map
 
 pytestmark = pytest.mark.bench
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -89,7 +89,7 @@ def test_from_file_to_map_and_verdict(race, rows, predictions, tmp_path, monkeyp
 
     def as_commands() -> None:
         for line in arguments("commands"):
-            subprocess.run([sys.executable, "-m", "flows.rerank", *line], cwd=ROOT, check=True, capture_output=True)
+            subprocess.run([sys.executable, "-m", "relmap.cli", *line], cwd=ROOT, check=True, capture_output=True)
 
     def in_this_process() -> None:
         for line in arguments("here"):

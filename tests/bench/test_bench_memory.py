@@ -24,16 +24,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows import rerank
-from tasks.calibrators.hcalibration import fit_hcal
-from tasks.calibrators.smart import fit_smart
-from tasks.calibrators.temperature import fit_temperature
-from tasks.maps.apply import apply_map
-from tasks.metrics.registry import of_reliability
-from tasks.metrics.resampling import resample
-from tasks.projection.adam_lattice import fit_lattices
-from tasks.projection.exact import fit_exact
-from tasks.protocol.params import ProjectionParams
+from relmap import cli as rerank
+from relmap.calibrators.hcalibration import fit_hcal
+from relmap.calibrators.smart import fit_smart
+from relmap.calibrators.temperature import fit_temperature
+from relmap.metrics.registry import of_reliability
+from relmap.metrics.resampling import resample
+from relmap.projection.adam_lattice import fit_lattices
+from relmap.projection.exact import fit_exact
+from relmap.routing.apply import apply_map
+from relmap.settings import ProjectionParams
 from tests import fits, maps
 from tests.bench import test_bench_metrics, test_bench_predictors, test_bench_projection
 from tests.bench.conftest import MILLION, ROOT, made_up_predictions

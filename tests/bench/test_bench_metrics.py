@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from tasks.metrics.probability import ece
-from tasks.metrics.registry import of_reliability
-from tasks.metrics.reliability import threshold_aupr_error
-from tasks.metrics.resampling import MOST_CLUSTERS, resample
+from relmap.metrics.probability import ece
+from relmap.metrics.registry import of_reliability
+from relmap.metrics.reliability import threshold_aupr_error
+from relmap.metrics.resampling import MOST_CLUSTERS, resample
 
 pytestmark = [pytest.mark.bench, pytest.mark.filterwarnings("default")]  # peers warn of what is theirs
 BINS = 15

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from tasks.projection.adam_lattice import fit_lattices
-from tasks.projection.batch import Batch
-from tasks.projection.decisions import Decisions, LabelledDecisions
-from tasks.projection.exact import fit_exact
-from tasks.projection.labelwise import SMALLEST, Isotonic, fit_isotonic
-from tasks.projection.lattice import NODES, FitRows, objective
-from tasks.protocol.params import ProjectionParams
+from relmap.projection.adam_lattice import fit_lattices
+from relmap.projection.batch import Batch
+from relmap.projection.decisions import Decisions, LabelledDecisions
+from relmap.projection.exact import fit_exact
+from relmap.projection.labelwise import SMALLEST, Isotonic, fit_isotonic
+from relmap.projection.lattice import NODES, FitRows, objective
+from relmap.settings import ProjectionParams
 from tests.bench.conftest import ON_ONE_CORE_TOO
 from tests.fits import fits, mrp_of_torch, simulated
 

@@ -12,8 +12,8 @@ from typing import Any
 import maps
 import pytest
 
-from flows import rerank
-from tasks.figures.figure import DARK, LIGHT
+from relmap import cli as rerank
+from relmap.report.figure import DARK, LIGHT
 from tasks.tables.runs import PAPER_DATASETS
 from tests.report_data import BETTER, NOTHING, contrast, made, reported
 from tests.system.browser import asked_for, eventually, open_browser

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.maps.sql import sql_expression
+from relmap.maps.sql import sql_expression
 from tests.maps import AGREEMENT, documents_for_sql, rows_for_sql
 
 pytestmark = pytest.mark.system

@@ -1,0 +1,234 @@
+"""What is asked of a map: fit one, hold it against labelled rows, find a cut. One door for files and for memory.
+
+An answer is a frozen value: words for people, as text or as HTML, and the numbers behind them.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from html import escape
+from importlib.metadata import version
+from typing import Any
+
+from relmap import __version__
+from relmap.errors import InputError, printable
+from relmap.evaluation.agreement import AllRows, agreement, in_words
+from relmap.evaluation.drift import drift
+from relmap.evaluation.evaluate import JudgedDecisions, compared, evaluate, others_judged
+from relmap.evaluation.verdict import OUT_OF_FOLD, advice_of, limits, of_others, verdict
+from relmap.fitting.labelled import Seen, fingerprint, read_to_fit, read_to_judge, sha256_of
+from relmap.io.files import Predictions
+from relmap.io.rows import PredictedRows
+from relmap.maps.document import MapDocument, Source
+from relmap.maps.reliability_map import Scored
+from relmap.routing.costs import expected_costs
+from relmap.routing.costs import in_words as costs_in_words
+from relmap.routing.thresholds import cut_at_coverage, find_cuts, independent_rows
+from relmap.settings import DEFAULTS, Protocol
+from relmap.timestamps import now
+
+LIBRARIES = ("numpy", "scipy")  # that a fit computes with; the protocol of the paper also uses torch
+BY_DEFAULT = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}  # calibrators
+LEAST_TARGET = 1e-5
+NO_DRIFT = "Whether the map still holds, later rows can tell: these are among those that it was made of."
+ESTIMATE = (
+    "So what follows is an estimate and no guarantee: the map was chosen and fitted on these rows. For a guarantee, "
+    "give labelled rows of another file, or fit with a hold-out of 0.3."
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Words, of which the first line says what to do; how the rows were read; the numbers behind it all."""
+
+    lines: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    numbers: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, ready for JSON; a copy."""
+        return deepcopy(dict(self.numbers))
+
+    def __str__(self) -> str:
+        return "\n".join(map(printable, (*self.lines, *self.notes)))
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        first, _, rest = escape(str(self)).partition("\n")
+        return f'<p><strong>{first}</strong></p><pre style="white-space: pre-wrap">{rest}</pre>'
+
+
+class Recommendation(Answer):
+    """What to deploy, and why."""
+
+
+class Evaluation(Answer):
+    """What the reliability buys beside the confidence, on labelled rows."""
+
+
+class Cuts(Answer):
+    """From which reliability on decisions can be used as they are."""
+
+    @property
+    def cut(self) -> float | None:
+        """The cut for all decisions, which `apply` takes; None where there is none."""
+        found: float | None = self.numbers["overall"]["cut"]
+        return found
+
+
+def fit_map(
+    file: Predictions,
+    *,
+    calibrator: str | None = None,
+    variant: str = "auto",
+    seed: int = 1,
+    group: str | None = None,
+    names: tuple[str, ...] | None = None,
+    signals: tuple[str, ...] = (),
+    hold_out: float = 0,
+    protocol: Protocol = "own",
+    target: float | None = None,
+) -> tuple[MapDocument, Recommendation]:
+    """The reliability map of labelled predictions, and what it recommends, as `fit` of `relmap.cli` has it.
+
+    Settings are as `ReliabilityMap` has them; `names` are those of the labels, `group` is the column whose rows go
+    together, and how many rows it takes to know the gain to `target`, a log loss in nats, is said where it is given.
+    InputError says what is wrong with the rows, or with what is asked.
+    """
+    if target is not None and not target >= LEAST_TARGET:
+        raise InputError(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
+    if not (group or "").isprintable():
+        raise InputError(f"the column of groups is {group!r}, which holds what cannot be shown; rename it")
+    rows, n_labels, known, notes = read_to_fit(
+        file, group=group, names=names, signals=signals, seed=seed, hold_out=hold_out
+    )
+    if protocol == "paper" and (signals or hold_out):
+        raise InputError("the protocol of the paper has parts of its own: leave signals and hold-out away")
+    from relmap.fitting.learn import learn_map  # noqa: PLC0415 - what is wrong with the rows is said before it is there
+
+    settings = DEFAULTS
+    libraries = (*LIBRARIES, "torch") if protocol == "paper" else LIBRARIES
+    source = Source(
+        file=printable(file.path.name),
+        sha256=sha256_of(file),
+        fingerprint=fingerprint(rows),
+        rows=len(rows),
+        seed=seed,
+        group=group,
+        hold_out=hold_out,
+        protocol=settings.protocol if protocol == "paper" else None,
+        at=now(),
+        versions={"relmap": __version__} | {name: version(name) for name in libraries},
+    )
+    learned = learn_map(
+        rows,
+        source,
+        settings,
+        calibrator=calibrator or BY_DEFAULT[rows.kind],
+        variant=variant,
+        n_labels=n_labels,
+        names=names,
+        signals=known,
+    )
+    document = learned.document
+    evaluation = _where_chosen(compared(JudgedDecisions.of(learned.rows, learned.scored, settings.metrics)), document)
+    advice = advice_of(evaluation, document)
+    lines = [str(advice), *advice.then, *limits(evaluation, document), *learned.in_words(target)]
+    numbers = {
+        "advice": advice.answer,
+        "variant": document.projection.name,
+        "calibrator": document.calibrator.name,
+        "accuracy": learned.accuracy,
+    }
+    return document, Recommendation(tuple(lines), tuple(notes), numbers | document.choice.model_dump())
+
+
+def _where_chosen(evaluation: dict[str, Any], document: MapDocument) -> dict[str, Any]:
+    """An evaluation of the rows that chose the variant: its log loss has the interval that was made wider for that."""
+    ends = {each.variant: {"low": each.low, "high": each.high} for each in document.choice.candidates}
+    log_loss = evaluation["metrics"]["nll_correct"] | ends.get(document.projection.name, {})
+    return evaluation | {"metrics": evaluation["metrics"] | {"nll_correct": log_loss}}
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Labelled rows and what a map says of them, as `read_to_judge` has it."""
+
+    document: MapDocument
+    rows: PredictedRows
+    scored: Scored
+    seen: Seen
+    notes: list[str]
+
+    @classmethod
+    def read(cls, document: MapDocument, file: Predictions, group: str | None = None) -> "Judged":
+        """Of labelled predictions; rows that the map was made of are judged by fits that have not seen them.
+
+        `group` is the column whose rows go together; None is that of the map, where the predictions have it. InputError
+        says what is wrong with the rows.
+        """
+        return cls(document, *read_to_judge(document, file, group=group))
+
+    @property
+    def _of_choice(self) -> bool:
+        """Whether just these rows chose the variant: not where some were kept aside, or lay beyond the cap of a fit."""
+        known = self.seen != "new" and not self.document.source.hold_out
+        return known and len(self.rows) == self.document.held_out.rows
+
+    def _decisions(self) -> JudgedDecisions:
+        return JudgedDecisions.of(self.rows, self.scored, DEFAULTS.metrics)
+
+    def evaluation(self, everything: AllRows | None = None) -> Evaluation:
+        """The reliability beside the confidence: a verdict, agreement with true labels, drift.
+
+        `everything` are the rows that these were drawn from. InputError where there are none of these.
+        """
+        document, rows, scored, judged = self.document, self.rows, self.scored, self._decisions()
+        seen = self.seen == "out_of_fold"
+        evaluation = evaluate(document, judged)
+        evaluation |= document.judged_out_of_fold if seen or self._of_choice else others_judged(document, judged)
+        if self._of_choice:
+            evaluation = _where_chosen(evaluation, document)
+        agreed = agreement(document, judged, everything)
+        drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if seen else "on these rows"
+        if self.seen == "new":
+            drifted = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
+            lines = drifted.in_words(document.shown_names)
+        lines += [*of_others(evaluation, document, where), *in_words(agreed, len(rows))]
+        numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
+        numbers |= {"advice": advice_of(evaluation, document).answer}
+        lines = [*verdict(evaluation, document), *lines]
+        return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
+
+    def cuts(
+        self,
+        *,
+        target_accuracy: float | None = None,
+        coverage: object = None,
+        confidence: float = 0.95,
+        cost_error: float | None = None,
+        cost_review: float | None = None,
+    ) -> Cuts:
+        """The cut for a target accuracy or a coverage, with its guarantee; on rows of the fit it is an estimate.
+
+        `coverage` is as it is typed, and `confidence` that of the guarantee, over draws of such rows. Or the cut of the
+        least expected cost by the map, where an error that is used costs so much, and a review, without a guarantee.
+        InputError where not just one of the three is asked for, or one is out of range.
+        """
+        costs = (cost_error, cost_review)
+        if [target_accuracy, coverage, None if costs == (None, None) else costs].count(None) != 2:
+            raise InputError("give a target accuracy, a coverage, or the costs of an error and of a review")
+        identity = {"map_fingerprint": self.document.fingerprint}
+        if costs != (None, None):
+            expected, cut = expected_costs(self._decisions(), *costs)
+            return Cuts(tuple(costs_in_words(expected, cut)), tuple(self.notes), identity | expected)
+        kept, why = independent_rows(self.rows, self.document.source.seed)
+        judged = self.scored.reliability[kept], self.rows.decision[kept], self.rows.correct[kept]
+        guaranteed = self.seen != "out_of_fold"
+        if target_accuracy is not None:
+            cuts = find_cuts(self.document, *judged, target=target_accuracy, confidence=confidence)
+        else:
+            cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
+        notes = [*self.notes, *why, *([] if guaranteed else [ESTIMATE])]
+        numbers = {"guaranteed": guaranteed} | identity | cuts.as_json()
+        return Cuts(tuple(cuts.in_words(self.document.shown_names)), tuple(notes), numbers)

@@ -1,0 +1,259 @@
+"""Your own predictions in, a reliability map out: `relmap --help`.
+
+What people read goes to the terminal's error stream, what programs read to its output or a file. Nothing here knows
+an orchestrator, and what takes long to import is imported where it is needed: only `fit` needs torch.
+"""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relmap import __version__
+from relmap.api import AllRows, Judged, fit_map
+from relmap.calibrators.registry import CALIBRATORS
+from relmap.console import progress, say, show, with_options
+from relmap.errors import InputError, needs_extra, printable
+from relmap.io.atomic import check_place, write_text
+from relmap.io.files import opened
+from relmap.io.reading import AS_NAMED, Reading, listed_names
+from relmap.maps.map_file import described, load_map, save_map
+from relmap.projection.variants import AUTOMATIC, DEPLOYABLE
+from relmap.routing.apply import apply_map
+from relmap.routing.label import label_next
+from relmap.settings import Protocol
+
+MAP = ".map.json"  # how the map ends that lies beside a page
+app = typer.Typer(
+    help="Which of your model's decisions can be used as they are, and which go to review?",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"relmap {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Which of your model's decisions can be used as they are, and which should go to review?"""
+
+
+MapFile = Annotated[Path, typer.Option("--map", help="The map that fit wrote.")]
+Predictions = Annotated[Path, typer.Option(help="A file of predictions: parquet, csv, tsv, jsonl, json or xlsx.")]
+Labelled = Annotated[
+    Path, typer.Option(help="A file of predictions with their true label: parquet, csv, tsv, jsonl, json or xlsx.")
+]
+Calibrator = Annotated[str | None, typer.Option(help=f"{', '.join(CALIBRATORS)}. By default ts, without logits uncal.")]
+Variant = Annotated[
+    str, typer.Option(help=f"auto recommends one of the first {len(AUTOMATIC)} of {', '.join(DEPLOYABLE)}.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Protocol seed, under which the rows are dealt in folds.")]
+Labels = Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")]
+Signals = Annotated[
+    str | None, typer.Option(help="Columns that may say how sure a decision is; group_rank, group_gap with --group.")
+]
+HoldOut = Annotated[
+    float, typer.Option(min=0, max=0.9, help="Share of the rows to keep aside, for evaluate and thresholds.")
+]
+Group = Annotated[str | None, typer.Option(help="A column, such as the query, whose rows go together.")]
+Out = Annotated[Path | None, typer.Option(help="Where to write the JSON, in place of the output.")]
+of_columns = with_options(Reading, "reading", without=("label", "drop_unlabelled"))
+of_labelled_columns = with_options(Reading, "reading")
+
+
+@app.command()
+@of_labelled_columns
+def fit(
+    predictions: Labelled,
+    out: Annotated[Path, typer.Option(help="Where to write the map.")],
+    calibrator: Calibrator = None,
+    variant: Variant = "auto",
+    seed: Seed = 1,
+    group: Group = None,
+    labels: Labels = None,
+    protocol: Annotated[
+        Protocol, typer.Option(help="paper: the parts and fits of the paper's tables, its leaks among them.")
+    ] = "own",
+    signals: Signals = None,
+    hold_out: HoldOut = 0.0,
+    target: Annotated[
+        float | None, typer.Option(help="Say how many rows it takes to know the gain to this much log loss.")
+    ] = None,
+    reading: Reading = AS_NAMED,
+) -> list[str]:
+    """Fit a reliability map on labelled predictions, and recommend what to deploy."""
+    check_place(out, predictions)
+    asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
+    asked |= {"protocol": protocol, "target": target}
+    document, recommended = _fitted(opened(predictions, reading), labels, signals, **asked)
+    save_map(document, out)
+    return say([*recommended.notes, *recommended.lines, f"{out}: {described(document)}."])
+
+
+@app.command()
+@of_labelled_columns
+def report(
+    predictions: Labelled,
+    out: Annotated[Path, typer.Option(help="Where to write the page, an .html file; the map lies beside it.")],
+    calibrator: Calibrator = None,
+    variant: Variant = "auto",
+    seed: Seed = 1,
+    group: Group = None,
+    labels: Labels = None,
+    signals: Signals = None,
+    hold_out: HoldOut = 0.0,
+    reading: Reading = AS_NAMED,
+) -> list[str]:
+    """Fit a map, judge it on rows that its fit has not seen, and write one page of that, with the map beside it."""
+    map_file = out.with_suffix(MAP)
+    check_place(out, predictions)
+    check_place(map_file, predictions)
+    if out.suffix != ".html":
+        raise InputError(f"{out} is to be a page; name it so that it ends in .html")
+    asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
+    document, recommended = _fitted(file := opened(predictions, reading), labels, signals, **asked)
+    with needs_extra("report"):
+        from relmap.report.page import page
+
+    text = page(Judged.read(document, file), recommended, map_file, reading)
+    save_map(document, map_file)
+    write_text(out, text)
+    return say([*recommended.notes, *recommended.lines, f"{map_file}: {described(document)}.", f"{out}: the page."])
+
+
+@app.command()
+@of_columns
+def apply(
+    map_file: MapFile,
+    predictions: Predictions,
+    out: Annotated[Path, typer.Option(help="Where to write the scored rows: parquet, csv or jsonl.")],
+    coverage: Annotated[str | None, typer.Option(help="Share of rows to use as they are; 0.7 without a cut.")] = None,
+    cut: Annotated[float | None, typer.Option(help="The least reliability of these; 0.5 without a coverage.")] = None,
+    cuts: Annotated[Path | None, typer.Option(help="Or what thresholds wrote: a cut by label, or of all.")] = None,
+    reading: Reading = AS_NAMED,
+) -> list[str]:
+    """Add decision, confidence, reliability, review_rank and route to every row."""
+    check_place(out, map_file, predictions, *filter(None, [cuts]))
+    document = load_map(map_file)
+    asked: Any = {"coverage": coverage, "cut": cut, "cuts": cuts, "reading": reading}
+    with progress() as advance:
+        applied = apply_map(document, predictions, out, progress=advance, **asked)
+    return say([*applied.in_words(document.shown_names), f"{out}: {applied.rows:,} rows."])
+
+
+@app.command()
+@with_options(Reading, "reading", without=("drop_unlabelled",))
+def label(
+    map_file: MapFile,
+    predictions: Predictions,
+    rows: Annotated[int, typer.Option(min=1, help="How many rows to draw.")],
+    out: Annotated[Path, typer.Option(help="Where to write the rows to label: csv, parquet or jsonl.")],
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 1,
+    reading: Reading = AS_NAMED,
+) -> list[str]:
+    """Draw the rows to label next: more where the map is unsure and where labels are rare, with known probabilities."""
+    check_place(out, map_file, predictions)
+    document = load_map(map_file)
+    with progress() as advance:
+        drawn = label_next(document, predictions, out, rows=rows, seed=seed, progress=advance, reading=reading)
+    return say([*drawn.in_words(document.shown_names), f"{out}: {rows:,} rows."])
+
+
+@app.command()
+@of_labelled_columns
+def evaluate(
+    map_file: MapFile,
+    predictions: Labelled,
+    group: Group = None,
+    unlabelled: Annotated[Path | None, typer.Option(help="The file that the labelled rows were drawn from.")] = None,
+    out: Out = None,
+    reading: Reading = AS_NAMED,
+) -> list[str]:
+    """Hold the reliability against the confidence on labelled rows: a verdict, what others gain, JSON, and drift."""
+    check_place(out, map_file, predictions, *filter(None, [unlabelled]))
+    judged, everything = Judged.read(document := load_map(map_file), opened(predictions, reading), group), None
+    if unlabelled is not None:
+        with progress() as advance:
+            everything = AllRows.read(document, opened(unlabelled, reading), advance)
+    answer = judged.evaluation(everything)
+    show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
+    return say([*answer.notes, *answer.lines])
+
+
+@app.command()
+@of_labelled_columns
+def thresholds(
+    map_file: MapFile,
+    predictions: Labelled,
+    target_accuracy: Annotated[float | None, typer.Option(help="Accuracy that automatic rows must have.")] = None,
+    coverage: Annotated[str | None, typer.Option(help="Or: share of the rows that is to be automatic.")] = None,
+    cost_error: Annotated[float | None, typer.Option(help="Or: what a wrong decision costs that is used,")] = None,
+    cost_review: Annotated[float | None, typer.Option(help="and what a review costs, in the same unit.")] = None,
+    confidence: Annotated[float, typer.Option(help="Of the guarantee, over draws of such labelled rows.")] = 0.95,
+    group: Group = None,
+    out: Out = None,
+    reading: Reading = AS_NAMED,
+) -> list[str]:
+    """The cut on reliability for a target accuracy or a coverage, with a guarantee, or of the least expected cost."""
+    check_place(out, map_file, predictions)
+    judged = Judged.read(load_map(map_file), opened(predictions, reading), group)
+    asked: Any = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
+    answer = judged.cuts(**asked, cost_error=cost_error, cost_review=cost_review)
+    show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
+    return say([*answer.notes, *answer.lines])
+
+
+@app.command()
+def sql(
+    map_file: MapFile,
+    dialect: Annotated[str, typer.Option(help="duckdb, postgres, bigquery or spark.")] = "duckdb",
+) -> str:
+    """One SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i, that gives the reliability."""
+    with needs_extra("sql"):
+        from relmap.maps.sql import said_of_logits, sql_expression
+
+    print(expression := sql_expression(document := load_map(map_file), dialect))
+    say(said_of_logits(document))
+    return expression
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Folder to write the files of the demonstration to.")] = Path(
+        "relmap_demo"
+    ),
+) -> None:
+    """Run fit, apply, thresholds, label and evaluate on simulated predictions."""
+    from relmap.demo import run_demo
+
+    run_demo(folder)
+
+
+def _fitted(file: Any, labels: str | None, signals: str | None, **asked: Any) -> Any:
+    asked["names"] = listed_names("--labels", labels, "bad,fair,good", 2)
+    asked["signals"] = listed_names("--signals", signals, "length,source") or ()
+    if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings:
+        say([f"Fitting the calibrator {key}, which with many labels or rows may take a minute or more."])
+    return fit_map(file, **asked)
+
+
+def main() -> None:
+    """Run the command line; errors of the user are printed without a traceback, with exit status 1."""
+    try:
+        app(prog_name="relmap")
+    except (InputError, OSError) as error:  # for example a full disk: the message names the file
+        sys.exit(f"relmap: {printable(str(error))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""The calibrator and the variants of a map on labelled rows, each row judged by fits on the folds that it is not in."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from relmap.calibrators.identity import Identity
+from relmap.calibrators.registry import calibrators_for, fit_on_first
+from relmap.calibrators.spline import fit_spline_of_confidence
+from relmap.errors import InputError
+from relmap.fitting.labelled import Division
+from relmap.io.rows import PredictedRows
+from relmap.maps.constant import fit_constant
+from relmap.maps.document import Calibrator, Source, Variant
+from relmap.maps.reliability_map import FittedMap, Scored, calibrated_logit, scored_in_parts
+from relmap.metrics.reliability import nll_correct_of_rows
+from relmap.projection.batch import Batch
+from relmap.projection.decisions import Decisions, LabelledDecisions
+from relmap.projection.variants import project_batch
+from relmap.projection.whole_vector import MOST_LABELS
+from relmap.settings import ProjectionParams, Settings
+from relmap.splits import validation_parts
+
+CONSTANT = "constant"  # the calibrator of decisions without a confidence
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A calibrator, and variants by name."""
+
+    calibrator: Calibrator
+    variants: Mapping[str, Variant]
+    matrix: Calibrator | None  # matrix scaling of the same rows, for who may recalibrate instead
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """What is to be deployed, and what candidates say of rows that the fits behind it have not seen."""
+
+    deployed: Fit
+    folds: tuple[Fit, ...]
+    rows: PredictedRows  # that are judged
+    fold: np.ndarray  # (n,) which of the folds has not seen the row
+    calibrated_on: int  # rows behind the calibrator of what is deployed
+    decided: np.ndarray  # decisions of the rows behind its variants
+    smallest: float  # reliability that a loss tells from 0
+
+    def losses(self, name: str) -> np.ndarray:
+        """The log loss of the reliability of each row `(n,)` by the variant `name`, in nats."""
+        return nll_correct_of_rows(self.scores(name).logit, self.rows.correct, self.smallest)
+
+    def scores(self, name: str) -> Scored:
+        """What the variant `name` says of each row."""
+        return self._read(FittedMap(fit.calibrator, fit.variants[name]) for fit in self.folds)
+
+    def recalibrated(self) -> tuple[np.ndarray, float] | None:
+        """The log loss of matrix scaling of the same decisions `(n,)`, and the share that it would decide otherwise."""
+        logits = self.rows.logits
+        if logits is None or any(fit.matrix is None for fit in self.folds):
+            return None
+        rival = self._read(FittedMap(fit.matrix) for fit in self.folds)
+        folds = [(self.fold == place, fit.matrix) for place, fit in enumerate(self.folds)]
+        moved = sum(np.count_nonzero(m(logits[at]).argmax(axis=1) != self.rows.decision[at]) for at, m in folds if m)
+        return nll_correct_of_rows(rival.logit, self.rows.correct, self.smallest), moved / len(self.rows)
+
+    def _read(self, of_folds: Iterable[FittedMap]) -> Scored:
+        return scored_in_parts(self.rows, ((each, self.fold == place) for place, each in enumerate(of_folds)))
+
+
+def cross_fit(
+    rows: PredictedRows,
+    division: Division,
+    n_labels: int,
+    calibrator: str,
+    names: Sequence[str],
+    settings: Settings,
+    seed: int,
+    most: int | None = None,
+) -> Trial:
+    """Fit everything on all folds but one, for each, and on all of them; or on the first `most` of these rows."""
+    projection = settings.projection
+
+    def fit(training: np.ndarray) -> Fit:
+        on = rows.take(training[:most])
+        fitted = fit_calibrator(calibrator, on, seed=seed)
+        values = project_batch(_batch_under(fitted, on, n_labels, projection), tuple(names), lean=True)
+        matrix = _matrix_beside(calibrator, on, n_labels) if most is None else None
+        return Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
+
+    folds = tuple(fit(division.training(place)) for place in range(len(division.folds)))
+    fold = np.repeat(np.arange(len(folds)), [len(part) for part in division.folds])
+    used = rows.take(division.fitted)
+    deployed = fit(division.fitted) if most is None else folds[0]
+    return Trial(deployed, folds, used, fold, len(used), used.decision, settings.metrics.smallest_reliability)
+
+
+def as_in_the_paper(
+    rows: PredictedRows, n_labels: int, calibrator: str, names: Sequence[str], settings: Settings, source: Source
+) -> Trial:
+    """Fit everything on the parts of the paper's protocol, and read it on projection-selection rows."""
+    everything, calibrator_fit, projection_fit, selection = _paper_parts(rows, source)
+    projection = settings.projection.model_copy(update={"minimum_rows": 0})  # each label on its own rows
+    behind = everything if calibrator == "ts" else calibrator_fit
+    fitted = fit_calibrator(calibrator, behind, seed=source.seed)
+    values = project_batch(_batch_under(fitted, projection_fit, n_labels, projection, selection), tuple(names))
+    matrix = _matrix_beside(calibrator, calibrator_fit, n_labels)
+    fit = Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
+    fold, smallest = np.zeros(len(selection), dtype=np.int64), settings.metrics.smallest_reliability
+    return Trial(fit, (fit,), selection, fold, len(behind), projection_fit.decision, smallest)
+
+
+def _paper_parts(rows: PredictedRows, source: Source) -> tuple[PredictedRows, ...]:
+    """What the paper's protocol fits a temperature on, the other calibrators, the variants, and what chooses."""
+    assert source.protocol is not None
+    parts = [rows.take(part) for part in validation_parts(len(rows), source.seed, source.protocol, rows.group)]
+    if not all(map(len, parts)):
+        raise InputError("there are fewer than three groups, which cannot be cut in three parts; leave the groups away")
+    return rows if source.protocol.temperature_rows == "validation" else parts[0], *parts
+
+
+def fit_calibrator(name: str, rows: PredictedRows, *, seed: int) -> Calibrator:
+    """The calibrator `name` on all rows."""
+    assert rows.label is not None
+    if rows.logits is not None:
+        return fit_on_first(name, rows.logits, rows.label, [len(rows)], seed=seed)[0]
+    if name == CONSTANT:
+        return fit_constant(np.average(rows.correct, weights=rows.weight) * len(rows), len(rows))
+    if name == "uncal":
+        return Identity()
+    assert rows.confidence is not None
+    return fit_spline_of_confidence(rows.confidence, rows.correct)
+
+
+def _matrix_beside(calibrator: str, rows: PredictedRows, n_labels: int) -> Calibrator | None:
+    """Matrix scaling of `rows`; None without logits, and beside a rival like it."""
+    if rows.logits is None or n_labels > MOST_LABELS or calibrator in calibrators_for("rival"):
+        return None
+    return fit_calibrator("matrix", rows, seed=0)
+
+
+def _batch_under(
+    calibrator: Calibrator,
+    rows: PredictedRows,
+    n_labels: int,
+    settings: ProjectionParams,
+    selection: PredictedRows | None = None,
+) -> Batch:
+    """What the variants are fitted on under one calibrator."""
+
+    def of(rows: PredictedRows) -> LabelledDecisions:
+        seen = Decisions(calibrated_logit(calibrator, rows), rows.decision, None, rows.logits, rows.signals)
+        return LabelledDecisions([seen], rows.correct, rows.label)
+
+    return Batch(of(rows), n_labels, settings, None if selection is None else of(selection))

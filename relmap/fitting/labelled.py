@@ -1,0 +1,256 @@
+"""The labelled rows of a map: how they are read, and which fit sees which.
+
+Rows are dealt into folds under a seed, and no group falls in two of them. Everything is fitted on all folds but one,
+and read on that one: so every row is fitted on, and every row is judged by fits that have not seen it. What is deployed
+is fitted on all folds. A part may be kept aside, which no fit sees at all. Who asks for the paper's own numbers gets
+its parts instead, with its parted queries and its leaking temperature.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from relmap.calibrators.identity import Identity
+from relmap.errors import InputError
+from relmap.hashing import sha256_of_arrays, sha256_of_file
+from relmap.io.columns import FileRows, labels_in, unlabelled
+from relmap.io.files import Predictions, columns_of, notes_on, rows_of
+from relmap.io.reading import Layout, find_layout
+from relmap.io.rows import PredictedRows, checked_rows, questions
+from relmap.io.signals import COMPUTED, Signal, group_signals, read_signals, relevance
+from relmap.maps.document import Fingerprint, MapDocument
+from relmap.maps.reliability_map import FittedMap, Scored, scored_in_parts
+from relmap.maps.scoring import grouped_by
+from relmap.splits import rows_by_group, rows_of_units, validation_parts
+
+FEWEST_ROWS = 60
+CAP = 16_000  # rows that are fitted on at most; more gain hardly anything, and are kept aside
+FOLDS = 5
+
+Seen = Literal["new", "kept_aside", "out_of_fold"]  # how the fits of a map know the rows that it is held against
+
+
+@dataclass(frozen=True, eq=False)
+class Division:
+    """Row numbers: those of each fold, and those that no fit sees."""
+
+    folds: tuple[np.ndarray, ...]
+    kept_aside: np.ndarray
+
+    @property
+    def fitted(self) -> np.ndarray:
+        """The rows of all folds."""
+        return np.concatenate(self.folds)
+
+    def training(self, fold: int) -> np.ndarray:
+        """The rows of all folds but one."""
+        return np.concatenate([rows for place, rows in enumerate(self.folds) if place != fold])
+
+
+def divide(
+    n: int, group: np.ndarray | None, seed: int, *, folds: int = FOLDS, hold_out: float = 0, cap: int = CAP
+) -> Division:
+    """Deal `n` rows, or whole groups `(n,)`, into `folds` under `seed`, a share `hold_out` and all beyond `cap` aside.
+
+    The same rows, seed and groups give the same parts on every machine. There are fewer folds where there are fewer
+    groups.
+    """
+    units = None if group is None else rows_by_group(group)
+    order = np.random.default_rng(seed).permutation(n if units is None else len(units))
+    aside, rest = np.split(order, [round(hold_out * len(order))])
+    beyond = np.cumsum(np.ones(len(rest)) if units is None else [len(units[unit]) for unit in rest]) > cap
+    beyond[:2] = False  # the largest group there is must not leave nothing to fit on
+    parts = [*np.array_split(rest[~beyond], min(folds, len(rest[~beyond]))), np.concatenate([aside, rest[beyond]])]
+    rows = rows_of_units(parts, units)
+    return Division(tuple(rows[:-1]), np.sort(rows[-1]))
+
+
+def check_enough(rows: PredictedRows, division: Division, hold_out: float) -> None:
+    """Raise InputError where rows, groups or labels are too few to fit a map on."""
+    assert rows.label is not None
+    fitted = division.fitted
+    if hold_out and not len(division.kept_aside):
+        raise InputError(
+            f"a hold-out of {hold_out:g} of {len(rows):,} rows, or of their groups, keeps none aside; give more"
+        )
+    if len(fitted) < FEWEST_ROWS:
+        raise InputError(
+            f"there are {len(fitted)} labelled rows to fit on; label more: a map needs {FEWEST_ROWS}, better 1,000"
+        )
+    label = rows.label[fitted]
+    if (label == label[0]).all():
+        raise InputError(f"every label is {label[0]}; a map needs rows of two labels at least; label more")
+    if len(division.folds) < 2:
+        raise InputError(
+            "all rows to fit on are of one group, so none can judge a fit on others; leave the groups away"
+        )
+
+
+def read_to_fit(
+    file: Predictions,
+    *,
+    group: str | None,
+    names: tuple[str, ...] | None,
+    signals: tuple[str, ...] = (),
+    seed: int = 1,
+    hold_out: float = 0,
+) -> tuple[PredictedRows, int, tuple[Signal, ...], list[str]]:
+    """Labelled rows, K, how each signal is read, and notes in words.
+
+    Signals are learned on the rows that a fit under `seed` does not keep aside. InputError names the file, the row and
+    the column of a mistake.
+    """
+    predictions = file.path
+    layout = find_layout(file.schema.names, str(predictions), labelled=True, group=group, reading=file.reading)
+    if layout.label in signals:
+        raise InputError(
+            f"{predictions}: the column {layout.label} is no signal, since it holds the truth; leave it out"
+        )
+    if unknown := set(signals) - {*COMPUTED, *file.schema.names}:
+        there = ", ".join(file.schema.names)
+        raise InputError(f"{predictions} has no column {min(unknown)}, which signals names; it has {there}")
+    frame, at, notes = _read(file, layout, [name for name in signals if name in file.schema.names])
+    n_labels = len(names) if names else None
+    if n_labels is None and layout.kind in ("confidence_only", "decision_only"):
+        n_labels = labels_in(frame, [str(layout.decision), str(layout.label)], at)
+    rows = checked_rows(frame, layout, at, names=names, n_labels=n_labels)
+    n_labels = n_labels or rows.n_labels
+    _refuse_parts_of_groups(rows, signals, at)
+    fitted = divide(len(rows), rows.group, seed, hold_out=hold_out).fitted if signals else None
+    known, rows = read_signals(signals, frame, rows, n_labels, at, learn_on=fitted)
+    return rows, n_labels, known, notes + questions(rows, layout, names, n_labels)
+
+
+def read_to_judge(
+    document: MapDocument, file: Predictions, *, group: str | None
+) -> tuple[PredictedRows, Scored, Seen, list[str]]:
+    """Labelled rows to hold a map against, what it says of them, how its fits know them, and notes in words.
+
+    The rows that the map was made of are known again, in whatever file or frame they are. Of them those are taken that
+    were kept aside; if none were, all, each by the fits of the folds that had not seen it. InputError where they are in
+    another order, or of another truth or other groups: some of them were fitted on, and nobody knows which.
+    """
+    source, predictions, notes = document.source, file.path, []
+    if group is None and source.group is not None:
+        together = f"The map was fitted with rows of one {source.group} together"
+        notes = [f"{together}, a column that {predictions} lacks: its rows are taken as independent."]
+        if source.group in file.schema.names:
+            group, notes = source.group, [f"Rows of one {source.group} go together, as in the fit."]
+    layout = find_layout(
+        file.schema.names, str(file.path), labelled=True, group=group, reads=document.input, reading=file.reading
+    )
+    by, n_labels = grouped_by(document), document.n_labels
+    if by is not None and by not in file.schema.names:
+        raise InputError(f"{predictions} has no column {by}, by which the map computes group_rank and group_gap")
+    also = [signal.name for signal in document.signals] + ([by] if by else [])
+    frame, at, notes_of_file = _read(file, layout, [name for name in also if name in file.schema.names])
+    notes += notes_of_file
+    rows = checked_rows(frame, layout, at, names=document.label_names, n_labels=n_labels)
+    _refuse_parts_of_groups(rows, also, at)
+    computed = group_signals(frame[by].cast(pl.String).to_numpy(), relevance(rows, n_labels)) if by else None
+    rows = read_signals(document.signals, frame, rows, n_labels, at, computed=computed)[1]
+    reliability_map, made_of = FittedMap.of(document), f"{predictions} is what the map was fitted on"
+    if not _is_fitted_on(document, rows, file, group):
+        return rows, reliability_map(rows), "new", notes
+    division = division_of(document, rows) if document.folds else None
+    if division is None or source.hold_out:
+        rows = rows.take(division.kept_aside if division else _unseen_in_the_paper(document, rows))
+        notes.append(f"{made_of}: only the {len(rows):,} rows that no fit has seen are used.")
+        return rows, reliability_map(rows), "kept_aside", notes
+    notes.append(f"{made_of}: each row is judged by a fit on the other folds, so that none has seen it.")
+    return rows, out_of_fold(document, rows, division), "out_of_fold", notes
+
+
+def fingerprint(rows: PredictedRows) -> Fingerprint:
+    """By what a map knows the labelled rows again that it was made of."""
+    assert rows.label is not None
+    of_groups = any_order = None
+    if rows.group is not None:
+        _, first, of = np.unique(rows.group, return_index=True, return_inverse=True)
+        of_groups = sha256_of_arrays(first[of])
+    said = rows.logits if rows.confidence is None else rows.confidence[:, None]
+    if said is not None:
+        any_order = sha256_of_arrays(np.sort(said[:, 0]), np.bincount(rows.label))
+    return Fingerprint(rows=sha256_of_arrays(rows.decision, rows.label), groups=of_groups, any_order=any_order)
+
+
+def _is_fitted_on(document: MapDocument, rows: PredictedRows, file: Predictions, group: str | None) -> bool:
+    """Whether a map was made of just these rows; InputError where it was made of the same, taken otherwise."""
+    source, known = document.source, document.source.fingerprint
+    mine = fingerprint(replace(rows, group=None))  # to number a million groups takes seconds
+    made_of = f"{file.path} is what the map was fitted on"
+    if known is None:  # a map of before knows its file, and what the column of the groups is called
+        fitted = sha256_of(file) == source.sha256
+        alike = group == source.group
+    else:
+        fitted = mine.rows == known.rows
+        alike = not fitted or fingerprint(rows).groups == known.groups
+    if fitted and not alike:
+        together = f"groups by {source.group}" if source.group else "no groups"
+        raise InputError(f"{made_of}, with {together}; say the same here")
+    if fitted or known is None:
+        return fitted
+    if sha256_of(file) == source.sha256:
+        how = "with another truth or other rows left away"
+    elif known.any_order is not None and mine.any_order == known.any_order:
+        how = "in another order"
+    else:
+        return False
+    raise InputError(f"{made_of}, {how}; give the rows as the fit had them, or rows that it has not seen")
+
+
+def sha256_of(predictions: Predictions) -> str:
+    """Hex SHA-256 of a file of predictions, or of rows in memory."""
+    return getattr(predictions, "sha256", None) or sha256_of_file(predictions.path)
+
+
+def division_of(document: MapDocument, rows: PredictedRows) -> Division:
+    """How all `rows` that a map was made of were dealt, with their groups of then."""
+    source, cap = document.source, document.projection.rows
+    folds, hold_out = len(document.folds), source.hold_out
+    return divide(len(rows), rows.group, source.seed, folds=folds, hold_out=hold_out, cap=cap)
+
+
+def out_of_fold(document: MapDocument, rows: PredictedRows, division: Division) -> Scored:
+    """What the fits of a map say of rows they have not seen: of each fold its own, of what is kept aside the map."""
+    maps = [*(FittedMap(fold.calibrator, fold.projection) for fold in document.folds), FittedMap.of(document)]
+    return scored_in_parts(rows, zip(maps, (*division.folds, division.kept_aside), strict=True))
+
+
+def _unseen_in_the_paper(document: MapDocument, rows: PredictedRows) -> np.ndarray:
+    """Numbers, rising, of the rows on which neither fit was made; a temperature counts as fitted on calibrator-fit."""
+    assert document.source.protocol is not None
+    parts = validation_parts(len(rows), document.source.seed, document.source.protocol, rows.group)
+    learns_nothing = isinstance(document.calibrator.fitted, Identity)
+    return np.setdiff1d(np.arange(len(rows)), np.concatenate(parts[1:2] if learns_nothing else parts[:2]))
+
+
+def _refuse_parts_of_groups(rows: PredictedRows, signals: Iterable[str], at: FileRows) -> None:
+    if set(COMPUTED).isdisjoint(signals):
+        return
+    for parted, what in ((rows.weight, "drawn rows"), (at.kept, "rows without a label, which are left away")):
+        if parted is not None:
+            raise InputError(
+                f"{at.file} holds {what}, not whole groups, so it has no group_rank and group_gap; leave these out"
+            )
+
+
+def _read(file: Predictions, layout: Layout, also: list[str]) -> tuple[pl.DataFrame, FileRows, list[str]]:
+    """The columns that are read, which rows of the file they are, and notes in words."""
+    frame, at, notes = columns_of(file, list(dict.fromkeys([*layout.read, *also]))), rows_of(file), notes_on(file)
+    if frame.is_empty():
+        raise InputError(f"{file.path} has no rows; give a file with labelled rows")
+    label = frame[str(layout.label)]
+    if not layout.reading.drop_unlabelled:
+        at.refuse_missing(label, "fill it, or leave such rows away (with --drop-unlabelled in a command)")
+    elif (missing := unlabelled(label)).any():
+        notes.append(f"{missing.sum():,} of {len(frame):,} rows have no label and are left away.")
+        frame, at = frame.filter(~missing), at.without(missing)
+        if frame.is_empty():
+            raise InputError(
+                f"{file.path} has no rows with a {layout.label}; name the column of the truth with --label"
+            )
+    return frame, at, notes

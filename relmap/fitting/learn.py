@@ -1,0 +1,170 @@
+"""Labelled predictions to a whole reliability map: fitted, chosen, and described for those who will rely on it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from pydantic import ValidationError
+
+from relmap.errors import InputError, mistakes
+from relmap.evaluation.drift import reference
+from relmap.evaluation.evaluate import plain
+from relmap.evaluation.verdict import OUT_OF_FOLD, of_candidates, of_leaning, of_recalibration, of_spread
+from relmap.fitting.choose import AUTO, Difference, check_names, choose_map, gains_shown
+from relmap.fitting.cross_fit import Trial
+from relmap.fitting.labelled import check_enough, divide
+from relmap.io.columns import listed
+from relmap.io.rows import PredictedRows
+from relmap.io.signals import Signal
+from relmap.maps.document import Calibration, Fold, HeldOut, MapDocument, Others, Projection, Recalibrated, Source
+from relmap.maps.reliability_map import Scored
+from relmap.metrics.spread import LabelCells
+from relmap.projection.variants import VARIANTS
+from relmap.settings import MetricParams, Settings
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A map, and what else the rows said."""
+
+    document: MapDocument
+    rows: PredictedRows  # that no fit behind what is said of them has seen
+    scored: Scored  # what the map's fits say of them
+    accuracy: float  # of the decisions on all rows
+    doubts: tuple[str, ...]  # on the labels, in sentences
+
+    def in_words(self, target: float | None = None) -> list[str]:
+        """The recommendation, how sure its gain is, what it was chosen from, and what to beware of.
+
+        `target` is how far at most the interval of the gain is to reach to either side, in nats.
+        """
+        choice, decided = self.document.choice, f"Of the decisions {100 * self.accuracy:.1f}% are correct."
+        lines = [f"{'Recommended map' if choice.asked == AUTO else 'Map'}: {choice.reason}."]
+        lines += _of_the_gain(self.document, target)
+        judged = self.document.judged_out_of_fold
+        if choice.asked == AUTO:
+            lines += of_candidates(judged["candidates"], self.document, OUT_OF_FOLD)
+        if self.document.input != "decision_only":
+            lines.append(of_spread(self.document.held_out.label_spread, self.document.held_out.label_spread_shuffled))
+        lines += of_leaning(self.document) + _of_gains(self.document)
+        return [*lines, *of_recalibration(judged["recalibrated"], self.document), " ".join([decided, *self.doubts])]
+
+
+def learn_map(
+    rows: PredictedRows,
+    source: Source,
+    settings: Settings,
+    *,
+    calibrator: str,
+    variant: str,
+    n_labels: int,
+    names: Sequence[str] | None,
+    signals: tuple[Signal, ...] = (),
+) -> Learned:
+    """The reliability map of labelled `rows` under the protocol seed of `source`, with these `settings`.
+
+    Raises:
+        InputError: an unknown calibrator or variant, or too few rows, groups or labels.
+    """
+    check_names(calibrator, variant, rows, n_labels)
+    division = divide(len(rows), rows.group, source.seed, hold_out=source.hold_out)
+    check_enough(rows, division, source.hold_out)
+    chosen, trial, choice = choose_map(rows, division, n_labels, calibrator, variant, settings, source)
+    assert rows.label is not None
+    decided, folds = np.bincount(trial.decided, minlength=n_labels), trial.folds if source.protocol is None else ()
+    try:
+        document = MapDocument(
+            input=rows.kind,
+            n_labels=n_labels,
+            label_names=tuple(names) if names else None,
+            calibrator=Calibration(name=calibrator, rows=trial.calibrated_on, fitted=trial.deployed.calibrator),
+            projection=Projection(
+                name=chosen,
+                rows=len(trial.decided),
+                rows_by_label=tuple(decided.tolist()),
+                fitted=trial.deployed.variants[chosen],
+            ),
+            signals=signals if chosen == "label_signals" else (),
+            choice=choice,
+            others=_others(trial, chosen),
+            held_out=held_out(trial, chosen, n_labels, source.seed, settings.metrics),
+            folds=tuple(Fold(calibrator=fit.calibrator, projection=fit.variants[chosen]) for fit in folds),
+            source=source,
+        )
+    except ValidationError as error:
+        raise InputError(
+            f"the fit is beyond what a map holds ({mistakes(error, 'fit')[0]}), as from logits that are far too large "
+            "or too small; scale them, or take the calibrator ts"
+        ) from None
+    met = np.intersect1d(rows.decision, rows.label)
+    unseen = [name for label, name in enumerate(document.shown_names) if label not in met]
+    doubts = [f"Never decided, or never the true label: {listed(unseen)}."] if unseen else []
+    shares = np.bincount(rows.label, rows.weight) / (len(rows) if rows.weight is None else rows.weight.sum())
+    accuracy = float(np.average(rows.correct, weights=rows.weight))
+    counts = (np.bincount(of, minlength=n_labels) for of in (rows.decision, rows.label))
+    if accuracy < shares.max():
+        doubts.append(f"Always deciding the commonest label would be correct in {100 * shares.max():.1f}%.")
+    if float(np.prod(list(counts), axis=0, dtype=np.float64).sum()) > len(rows) * int(rows.correct.sum()):
+        doubts.append("Are the labels numbered as they should be? Decisions agree with them less than by chance.")
+    return Learned(document, trial.rows, trial.scores(chosen), accuracy, tuple(doubts))
+
+
+def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: MetricParams) -> HeldOut:
+    """What was said of rows that the fits had not seen: what drift and thresholds start from."""
+    rows, scored = trial.rows, trial.scores(chosen)
+    cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, params)
+    halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, n_labels)
+    return HeldOut(
+        rows=len(rows),
+        label_spread=plain(cells.spread()),
+        label_spread_shuffled=plain(cells.null(seed)),
+        quantiles=tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist()),
+        halves=halves,
+        cells=reference_cells,
+    )
+
+
+def _others(trial: Trial, chosen: str) -> Others:
+    """What the map holds beside the variant that was chosen."""
+    recalibrated, rival, variants = None, trial.recalibrated(), trial.deployed.variants
+    if rival is not None:
+        change = Difference.of(rival[0] - trial.losses(chosen), trial.rows.group, trial.rows.weight)
+        facts = {"change": change.mean, "standard_error": change.standard_error, "decisions_changed": rival[1]}
+        recalibrated = Recalibrated(low=change.interval[0], high=change.interval[1], **facts)
+    beside = {name: variants[name] for name in variants if name not in (chosen, "confidence", "label_signals")}
+    try:
+        return Others(variants=beside, matrix=trial.deployed.matrix, recalibrated=recalibrated)
+    except ValidationError:  # one of them is beyond what a map holds, as from logits that are far too small
+        return Others(recalibrated=recalibrated)
+
+
+def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
+    """How sure the gain is, and how many labels would make it surer."""
+    chosen = next(each for each in document.choice.candidates if each.variant == document.projection.name)
+    rows = document.held_out.rows
+    if chosen.variant == "confidence":
+        return []
+    interval = f"{-chosen.high:+.4f} to {-chosen.low:+.4f}"
+    half = (chosen.high - chosen.low) / 2
+    beside = "the confidence" if document.input != "decision_only" else "one reliability for all"
+    lines = [
+        f"It lowers the log loss by {-chosen.change:.4f} beside {beside} (95% interval, made wider for the choice: "
+        f"{interval}); {3 * rows:,} labelled rows more would halve that interval."
+    ]
+    if target is not None:
+        more = max(ceil(rows * (half / target) ** 2) - rows, 0)
+        lines.append(f"For {target:g} to either side it takes about {more:,} labelled rows more.")
+    return lines
+
+
+def _of_gains(document: MapDocument) -> list[str]:
+    if not document.choice.gains:
+        return []
+    name = gains_shown(document.projection.name, document.choice.candidates)
+    assert name is not None
+    lines = [f"What {VARIANTS[name].in_words} changes with fewer labelled rows:"]
+    for gain in document.choice.gains:
+        log_loss = f"log loss {gain.nll_correct:+.4f} ({gain.nll_correct_standard_error:.4f})"
+        lines.append(f"    {gain.rows:>6,} rows: {log_loss}, AURC {gain.aurc:+.4f}")
+    return lines

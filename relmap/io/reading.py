@@ -1,0 +1,211 @@
+"""Which columns of a file of predictions say what was predicted, and how they are understood.
+
+Four layouts: `logits` or `probabilities` (a list of K numbers in one column, or columns `logits_0` ... `logits_K-1`),
+or, where a system gives no more, `decision` and `confidence`, or the `decision` alone. A column `decision` beside
+logits is the fixed decision; without it that is the first argmax. `label` is the truth, where it is known. A `Reading`
+gives columns other names, or two labels the probability or score of one.
+"""
+
+import csv
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal
+
+from relmap.errors import InputError
+
+USUAL = {  # options -> what others call such a column
+    "--label": ("truth", "target", "gold", "true_label", "ground_truth", "y_true", "y", "relevance"),
+    "--decision": ("prediction", "predicted", "pred", "y_pred", "answer", "verdict"),
+    "--confidence-column": ("conf", "certainty", "sure", "how_sure"),
+    "--probabilities": ("probs", "softmax"),
+    "--probability": ("probability", "prob", "proba", "p", "y_prob"),
+    "--border 0 --score": ("score", "relevance_score"),
+}
+WEIGHT = "inverse_probability"  # the column of weights, as `label` writes it
+Kind = Literal["logits", "probabilities", "probability", "score", "confidence_only", "decision_only"]
+Layouts = list[tuple[Kind, tuple[str, ...]]]  # with the columns that hold it
+LOGITS = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
+NEEDED = {  # what a map reads -> the columns that hold it, in words, and options that name such columns
+    "logits": (LOGITS, ("--probabilities", "--probability", "--border 0 --score")),
+    "confidence_only": ("decision and confidence", ("--decision", "--confidence-column")),
+    "decision_only": ("decision", ("--decision",)),
+    None: (
+        f"{LOGITS}, or decision and confidence, or decision alone",
+        tuple(option for option in USUAL if option != "--label"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Columns of a file by what they hold; each field is an option of the commands, with its help."""
+
+    label: Annotated[str | None, "The column of the true label."] = None
+    decision: Annotated[str | None, "The column of the decided label."] = None
+    confidence_column: Annotated[str | None, "The column that says how sure the decision is."] = None
+    confidence_words: Annotated[str | None, "What words of confidence count as: low=.3,medium=.6,high=.9"] = None
+    percent: Annotated[bool, "A confidence or probability goes from 0 to 100."] = False
+    logits: Annotated[str | None, "The column of lists of logits, or what stands before _0, _1, ..."] = None
+    probabilities: Annotated[str | None, "The same of probabilities."] = None
+    probability: Annotated[str | None, "The column with the probability of one of two labels."] = None
+    score: Annotated[
+        str | None,
+        "The column of a ranker's scores: above --border it decides for one of two labels, else the other.",
+    ] = None
+    border: Annotated[float | None, "The score above which that label is decided."] = None
+    positive: Annotated[str | None, "The label of --probability or --score; without it the second."] = None
+    drop_unlabelled: Annotated[bool, "Leave rows without a label away."] = False
+
+    def __post_init__(self) -> None:
+        ways = ("confidence_column", "logits", "probabilities", "probability", "score")
+        given = [_option(way) for way in ways if getattr(self, way) is not None]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} say the same thing twice; give one of them")
+        if (self.score is None) != (self.border is None):
+            column = shlex.quote(self.score or "COLUMN")
+            raise InputError(f"--score and --border go together: --score {column} --border 0 decides by the sign of it")
+        if self.positive is not None and not {"--probability", "--score"} & set(given):
+            raise InputError(
+                "--positive names the label of --probability or --score; give one of these, or leave it away"
+            )
+        unreadable = [field.name for field in fields(self) if not str(getattr(self, field.name)).isprintable()]
+        if unreadable:
+            raise InputError(f"{_option(unreadable[0])} holds what cannot be shown; rename that column")
+        _ = self.words
+
+    @property
+    def words(self) -> dict[str, float]:
+        """What each word of confidence counts as, in [0, 1], by the word in small letters."""
+        pairs = [pair.rpartition("=") for pair in (self.confidence_words or "").split(",") if pair]
+        number = re.compile(r"\s*(0?\.\d+|[01](\.0*)?)\s*")
+        if wrong := [word + sign + value for word, sign, value in pairs if not (word and number.fullmatch(value))]:
+            example = "--confidence-words low=.3,medium=.6,high=.9"
+            raise InputError(f"--confidence-words has {wrong[0]!r}; give each word a number in [0, 1]: {example}")
+        words = {word.strip().lower(): float(value) for word, _, value in pairs}
+        if len(words) < len(pairs):
+            raise InputError(f"--confidence-words is {self.confidence_words!r}; give each word once, in any case")
+        return words
+
+
+def _option(field: str) -> str:
+    return f"--{field.replace('_', '-')}"
+
+
+AS_NAMED = Reading()
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of a file hold what; `label`, `group` and `weight` are None where they are not read."""
+
+    kind: Kind  # confidence_only: a decision and a confidence, no more; probability and score: of one of two labels
+    columns: tuple[str, ...]  # the numbers: one column of lists, K columns of one number each, the confidence, or none
+    decision: str | None
+    label: str | None
+    group: str | None
+    weight: str | None = None
+    reading: Reading = AS_NAMED
+
+    @property
+    def read(self) -> list[str]:
+        """Every column that is read."""
+        others = (self.decision, self.label, self.group, self.weight)
+        return [*self.columns, *(name for name in others if name is not None)]
+
+
+def find_layout(
+    names: Sequence[str],
+    file: str,
+    *,
+    labelled: bool,
+    group: str | None = None,
+    reads: str | None = None,
+    reading: Reading = AS_NAMED,
+) -> Layout:
+    """What the columns `names` of `file` hold; `labelled` asks for the truth, `group` names the column of groups.
+
+    `reads`, a key of `NEEDED`, is what a map reads; without it the first of them is taken that is there.
+
+    Raises:
+        InputError: no layout, two at once, a gap in `logits_0` ..., or a column that is asked for and not there.
+    """
+    for field in ("decision", "confidence_column", "probability", "score", *(["label"] if labelled else [])):
+        name = getattr(reading, field)
+        if name is not None and name not in names:
+            raise InputError(f"{file} has no column {name}, which {_option(field)} names; it has {', '.join(names)}")
+    decision, label = reading.decision or "decision", reading.label or "label"
+    decided, confidence = decision in names, reading.confidence_column or "confidence"
+    there: dict[str, Layouts] = {
+        "logits": [] if reading.confidence_column else _with_logits(names, file, reading),
+        "confidence_only": [("confidence_only", (confidence,))] if decided and confidence in names else [],
+        "decision_only": [("decision_only", ())] if decided else [],
+    }
+    layouts = there["logits"]
+    if len(layouts) > 1 and reads in (None, "logits"):
+        both = " and ".join(columns[0] for _, columns in layouts)
+        raise InputError(f"{file} gives its predictions twice: {both}; drop one")
+    layouts = there[reads] if reads else next(filter(None, there.values()), [])
+    if not layouts:
+        needed, options = NEEDED[reads]
+        like = "" if reads is None else ", as the rows had that the map was fitted on"
+        apart = any(re.search(r"^ | $", name) for name in names)
+        options += ("--label",) if labelled and reading.label is None else ()
+        hint = "; are they separated by commas, without spaces?" if apart else to_paste(names, options)
+        raise InputError(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
+    for wanted, why in ((group, "it is to hold the groups"), (label if labelled else None, "it holds the truth")):
+        if wanted is not None and wanted not in names:
+            hint = to_paste(names, ["--label"]) if wanted == label else ""
+            raise InputError(f"{file} has no column {wanted}, and {why}; it has {', '.join(names)}{hint}")
+    if group is not None and group in (*layouts[0][1], decision, label):
+        raise InputError(f"{file}: the groups are to be in {group}, which holds something else; name another column")
+    weight = WEIGHT if labelled and WEIGHT in names else None
+    layout = Layout(*layouts[0], decision if decided else None, label if labelled else None, group, weight, reading)
+    if twice := [name for name in layout.read if layout.read.count(name) > 1]:
+        raise InputError(
+            f"{file}: the column {twice[0]} would be read as two things, such as the decision and the truth; "
+            "name another column for one of them"
+        )
+    return layout
+
+
+def _with_logits(names: Sequence[str], file: str, reading: Reading) -> Layouts:
+    """Columns of which logits can be made."""
+    if reading.probability is not None:
+        return [("probability", (reading.probability,))]
+    if reading.score is not None:
+        return [("score", (reading.score,))]
+    layouts: Layouts = []
+    own: dict[Kind, str | None] = {"logits": reading.logits, "probabilities": reading.probabilities}
+    for kind, name in [(kind, name) for kind, name in own.items() if name] or [(kind, kind) for kind in own]:
+        if name in names:
+            layouts.append((kind, (name,)))
+        ends = (other.removeprefix(f"{name}_") for other in names if other.startswith(f"{name}_"))
+        numbers = sorted(int(end) for end in ends if re.fullmatch(r"0|[1-9]\d*", end))
+        split = tuple(f"{name}_{number}" for number in numbers)
+        if len(split) == 1 or numbers != list(range(len(split))):
+            asked = "they must be numbered 0, 1, ... with none left out, one for each label"
+            raise InputError(f"{file} has the columns {', '.join(split)}; {asked}")
+        if split:
+            layouts.append((kind, split))
+    return layouts
+
+
+def to_paste(names: Sequence[str], options: Sequence[str]) -> str:
+    """The end of a message: those of `options` that name columns which are there under a usual name."""
+    usual = {option: name for option in options for name in reversed(names) if name.lower() in USUAL[option]}
+    given = [f"{option} {shlex.quote(name)}" for option, name in usual.items()]
+    return f"; name yours: {' '.join(given)}" if given else f"; name yours with {', '.join(options)} COLUMN"
+
+
+def listed_names(option: str, given: str | None, example: str, least: int = 1) -> tuple[str, ...] | None:
+    """What an option gives like the `example` as names, of labels or of columns; InputError for what is none."""
+    if given is None:
+        return None
+    one_line = [given] if given.isprintable() else []
+    names = tuple(name.strip() for name in next(csv.reader(one_line, skipinitialspace=True), []))
+    if len(names) < least or len(set(names)) < len(names) or not all(names):
+        many = f"{least} names or more" if least > 1 else "names"
+        raise InputError(f"{option} is {given!r}; it must give {many} on one line, each once: {example}")
+    return names

@@ -1,0 +1,163 @@
+"""The page of one's own predictions: what to do first, then the figures and tables that it rests on, in one file."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import scipy
+
+from relmap.api import Answer, Judged, Recommendation
+from relmap.evaluation.agreement import share_in_words
+from relmap.io.reading import AS_NAMED, Reading
+from relmap.maps.map_file import described
+from relmap.projection.variants import VARIANTS
+from relmap.report.curves import reliability_by_label
+from relmap.report.figure import DrawnFigure, Results
+from relmap.report.html import rendered
+from relmap.report.ranking import errors_found, risk_coverage
+
+OF_LABELS = ("label", "drop_unlabelled")
+TARGETS = (0.8, 0.9, 0.95, 0.99)  # accuracies for which a cut is looked for
+Numbers = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as people read it."""
+
+    title: str
+    note: str
+    columns: tuple[str, ...]
+    rows: list[list[str]]
+
+
+def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: Reading) -> str:
+    """The page as text: what `recommended` a map, how it does on rows that it has not seen, and how it is applied.
+
+    Args:
+        judged: labelled rows, those of the fit or others.
+        recommended: what the fit said.
+        map_file: where the map is.
+        reading: how the columns of the rows are understood, as those of the next ones will be.
+    """
+    document, evaluation = judged.document, judged.evaluation()
+    cuts = {target: judged.cuts(target_accuracy=target) for target in TARGETS}
+    numbers, source, verdict = evaluation.to_dict(), document.source, _sentences(evaluation)
+    beware = [note for note in cuts[TARGETS[0]].notes if note not in judged.notes]
+    of_groups = f" in {numbers['groups']:,} groups" if numbers["grouped"] else ""
+    tables = [
+        Table("Cuts", " ".join([CUTS, *beware]), *_of_cuts(cuts)),
+        Table("Label by label", LABELS, *_of_labels(numbers["labels"], numbers["agreement"]["labels"])),
+        Table("What was chosen from", CANDIDATES, *_of_candidates(recommended.to_dict())),
+    ]
+    return rendered(
+        "map.html.jinja",
+        name=source.file,
+        recommended=[sentence for sentence in _sentences(recommended) if sentence not in verdict],
+        verdict=verdict,
+        notes=evaluation.notes,
+        command=f"relmap apply --map {shlex.quote(str(map_file))} --predictions new.parquet"
+        f" --out scored.parquet{_options(reading)}",
+        map=map_file.name,
+        figures=_figures(judged),
+        tables=[table for table in tables if table.rows],
+        facts={
+            "labels": ", ".join(document.shown_names),
+            "rows that are judged": f"{numbers['rows']:,}{of_groups}",
+            "correct decisions": _share(numbers["accuracy"]),
+            "the map": described(document),
+            "predictions": f"{source.file}, SHA-256 {source.sha256}",
+            "fitted": source.at,
+            "with": ", ".join(f"{name} {version}" for name, version in source.versions.items()),
+        },
+    )
+
+
+CUTS = "Each is looked for by itself. The command above takes one with --cut."
+LABELS = "How often each decision is right, and how often it is said to be, on the mean; of the true ones, how many."
+CANDIDATES = "Log loss of the probability of a correct decision, on rows that the fit had not seen."
+
+
+def _options(reading: Reading) -> str:
+    """What says the same of columns to a command that asks for no label."""
+    given = {name: value for name, value in vars(reading).items() if value != getattr(AS_NAMED, name)}
+    options = [(f"--{name.replace('_', '-')}", value) for name, value in given.items() if name not in OF_LABELS]
+    return "".join(f" {name}" if value is True else f" {name} {shlex.quote(str(value))}" for name, value in options)
+
+
+def _sentences(answer: Answer) -> list[str]:
+    """The lines of an answer without those of its tables, which the page has as such."""
+    return [line for line in answer.lines if not line.startswith(" ") and not line.endswith(":")]
+
+
+def _figures(judged: Judged) -> Iterator[DrawnFigure]:
+    """None where rows were drawn with unequal chances, which the figures cannot weigh."""
+    rows, scored, document = judged.rows, judged.scored, judged.document
+    if rows.weight is not None:
+        return
+    variant = document.projection.name
+    scores = {
+        "row": np.arange(len(rows)),
+        "group": np.arange(len(rows)).astype(str) if rows.group is None else rows.group,
+        "label": rows.label,
+        "decision": rows.decision,
+        "calibrator": document.calibrator.name,
+        "seed": document.source.seed,
+        "confidence": scored.confidence,
+        "reliability": scored.reliability,
+        "logit_confidence": scipy.special.logit(scored.confidence),
+    }
+    results = Results(
+        name=document.source.file,
+        shown=document.source.file,
+        labels=document.shown_names,
+        scores=pl.DataFrame(scores | {f"logit_{variant}": scored.logit}),
+        test_rows=len(rows),
+        variant=variant,
+    )
+    for figure in (reliability_by_label, risk_coverage, *([errors_found] if variant != "confidence" else [])):
+        if made := figure(results):
+            yield made
+
+
+def _of_candidates(said: Numbers) -> tuple[tuple[str, ...], list[list[str]]]:
+    def row(candidate: Numbers) -> list[str]:
+        gain, low, high = (0 - candidate[name] for name in ("change", "high", "low"))
+        chosen = "this one" if candidate["variant"] == said["variant"] else ""
+        shown = VARIANTS[candidate["variant"]].in_words
+        return [shown, f"{candidate['nll_correct']:.4f}", f"{gain:+.4f}", f"{low:+.4f} to {high:+.4f}", chosen]
+
+    return ("candidate", "log loss", "gain", "95% interval", "taken"), [row(each) for each in said["candidates"]]
+
+
+def _of_cuts(cuts: dict[float, Any]) -> tuple[tuple[str, ...], list[list[str]]]:
+    def row(target: float, overall: Numbers) -> list[str]:
+        if overall["cut"] is None:
+            return [f"{target:.0%}", "none", "", "", overall["why"]]
+        numbers = str(overall["cut"]), f"{overall['coverage']:.1%}", f"{overall['accuracy']:.1%}"
+        return [f"{target:.0%}", *numbers, f"{overall['automatic']:,} of {overall['rows']:,} labelled rows"]
+
+    columns = "accuracy that is wanted", "least reliability", "automatic", "of them correct here", "seen on"
+    return columns, [row(target, cut.numbers["overall"]) for target, cut in cuts.items()]
+
+
+def _of_labels(labels: list[Numbers], agreed: list[Numbers]) -> tuple[tuple[str, ...], list[list[str]]]:
+    columns = "label", "decisions", "confidence", "reliability", "correct", "of its rows found"
+    return columns, [
+        [
+            label["name"],
+            f"{label['rows']:,}",
+            *("" if label[by] is None else f"{label[by]:.1%}" for by in ("mean_confidence", "mean_reliability")),
+            _share(label["correct"]),
+            _share(whole["recall"]),
+        ]
+        for label, whole in zip(labels, agreed, strict=True)
+    ]
+
+
+def _share(number: Numbers) -> str:
+    return "" if number["value"] is None else share_in_words(number)

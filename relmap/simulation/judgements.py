@@ -1,0 +1,133 @@
+"""The model of truth behind every twin: how P(y|x) comes about, how large a residual it leaves, and who judged what.
+
+Evidence gives each label a score that is linear in what a linear predictor sees, so that a linear predictor can be
+right: f(x) = bias + evidence(x). Let d = argmax f(x) and g the logit of softmax(f)_d. The truth is
+
+    P(d|x) = sigmoid(pivot_d + sharpness_d (g - pivot_d)),   the other labels share the rest as in softmax(f).
+
+Each decided label has its own sharpness: the commonest is told apart sharply, the others hardly. With residual 0 all
+are 1 and P(y|x) = softmax(f(x)), exactly. Else at one and the same confidence some decided labels are right more often
+than others. A linear model cannot represent that, nor can any calibrator that treats labels alike. The pivot is a
+typical g of the label, so that a linear model finds no constant to absorb.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from relmap.decisions import decide
+
+SLOTS = 6  # properties of a candidate that say something about its label
+CHOICES = 6  # of each
+LOG_SHARPNESS = 1.5  # at residual 1: of the commonest label; of all others its negative
+SOLVED_ON = 20_000  # rows that the bias is solved on at most
+STEPS = 40 * (0.6,) + 10 * (0.2,)  # the damping of each
+STRENGTH = 2.0  # standard deviation of the evidence for a label, in logits
+AGAIN = 5  # one judgement in so many is of a candidate that was judged before,
+BACK = 1001  # so many judgements ago: under another query, and no multiple of AGAIN, so never a third time
+
+
+class Relevance(NamedTuple):
+    """P(y|x) for K labels, given their evidence."""
+
+    bias: np.ndarray  # (K,)
+    sharpness: np.ndarray  # (K,), > 0
+    pivot: np.ndarray  # (K,), logits
+
+    def __call__(self, evidence: np.ndarray) -> np.ndarray:
+        """Evidence `(n, K)` to the true probabilities `(n, K)`, rows summing to one."""
+        decision, margin, odds = decisions(evidence + self.bias)
+        decided = scipy.special.expit(self.pivot[decision] + self.sharpness[decision] * (margin - self.pivot[decision]))
+        probabilities = odds * ((1 - decided) * np.exp(margin))[:, None]
+        probabilities[np.arange(len(odds)), decision] = decided
+        return np.asarray(probabilities)
+
+
+def decisions(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores `(n, K)` to the argmax d `(n,)`, the logit of softmax_d `(n,)`, and the odds of the others.
+
+    The odds `(n, K)` are softmax_k / softmax_d, and 0 for d itself: they sum to exp(-logit).
+    """
+    decision, row = decide(scores), np.arange(len(scores))
+    odds = np.exp(scores - scores[row, decision][:, None])
+    odds[row, decision] = 0
+    return decision, -np.log(odds @ np.ones(scores.shape[1])), odds
+
+
+def solve_relevance(evidence: np.ndarray, mix: np.ndarray, residual: float) -> Relevance:
+    """The truth under which the labels occur in the shares `mix (K,)` on rows of this evidence `(n, K)`.
+
+    The bias climbs, damped, by the log of what each share lacks; the pivots follow it.
+    """
+    evidence = evidence[:SOLVED_ON]
+    tilt = np.where(np.arange(len(mix)) == np.argmax(mix), 1.0, -1.0)
+    sharpness = np.exp(LOG_SHARPNESS * residual * tilt)
+    bias = np.log(mix)
+    for step in STEPS:
+        relevance = Relevance(bias, sharpness, _pivots(evidence + bias))
+        bias = bias + step * (np.log(mix) - np.log(relevance(evidence).mean(axis=0)))
+    return Relevance(bias, sharpness, _pivots(evidence + bias))
+
+
+def _pivots(scores: np.ndarray) -> np.ndarray:
+    """For each label the mean margin of the rows of `scores (n, K)` that decide it, `(K,)`; 0 where none does."""
+    decision, margin, _ = decisions(scores)
+    # so sharpening moves no label's mean accuracy, to first order
+    weight = scipy.special.expit(margin) * scipy.special.expit(-margin)
+    total = np.bincount(decision, weights=weight, minlength=scores.shape[1])
+    summed = np.bincount(decision, weights=weight * margin, minlength=scores.shape[1])
+    return np.divide(summed, total, out=np.zeros_like(total), where=total > 0)
+
+
+def draw_labels(probabilities: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Probabilities `(n, K)` to one label each, `(n,)` int64, independent given their row."""
+    drawn = generator.random((len(probabilities), 1))
+    return np.asarray((np.cumsum(probabilities[:, :-1], axis=1) < drawn).sum(axis=1))
+
+
+class Judgements(NamedTuple):
+    """`n` judgements of `m` candidates, in an order that says nothing about their labels."""
+
+    candidate: np.ndarray  # (n,) int64, 0..m-1
+    first: np.ndarray  # (m,) int64, the row in which each candidate is judged first
+    choice: np.ndarray  # (m, SLOTS) int64, the phrase of a candidate in each slot
+    probabilities: np.ndarray  # (n, K) float64, the true P(y|x)
+    label: np.ndarray  # (n,) int64
+
+
+def judge(rows: int, mix: tuple[float, ...], residual: float, generator: np.random.Generator) -> Judgements:
+    """Draw `rows` judgements whose labels occur in the shares `mix (K,)`, independently given the evidence."""
+    row = np.arange(rows)
+    again = (row >= BACK) & (row % AGAIN == 0)
+    candidate = np.cumsum(~again) - 1
+    candidate[again] = candidate[row[again] - BACK]
+    choice = generator.integers(CHOICES, size=(int((~again).sum()), SLOTS))
+    weights = generator.normal(size=(SLOTS, CHOICES, len(mix)))
+    weights -= weights.mean(axis=1, keepdims=True)
+    weights *= STRENGTH / np.sqrt(SLOTS) / weights.std(axis=1, keepdims=True)
+    evidence = sum(weights[slot, choice[:, slot]] for slot in range(SLOTS))[candidate]
+    probabilities = solve_relevance(evidence, np.array(mix), residual)(evidence)
+    return Judgements(candidate, np.flatnonzero(~again), choice, probabilities, draw_labels(probabilities, generator))
+
+
+def draw_queries(
+    rows: int, sizes: tuple[int, int], generator: np.random.Generator, label: np.ndarray | None = None
+) -> np.ndarray:
+    """Cut `rows` judgements into queries of a size drawn from `sizes` (both ends count): `(rows,)` int64, 0, 0, …
+
+    With `label (rows,)` 0 or 1, a query goes on until it has a candidate of each label. Where it ends then says
+    something about its labels, but neither its size nor a place in it stands in any text.
+    """
+    shortest = np.zeros(rows, dtype=np.int64)  # end of the shortest piece from each row that has each label
+    for value in () if label is None else (0, 1):
+        place = np.where(label == value, np.arange(rows), rows)
+        shortest = np.maximum(shortest, np.minimum.accumulate(place[::-1])[::-1] + 1)
+    low, high = sizes
+    starts = [0]
+    for size in generator.integers(low, high + 1, rows // low + 1):
+        start = max(starts[-1] + int(size), int(shortest[starts[-1]]))
+        if start >= rows or shortest[start] > rows:
+            break
+        starts.append(start)
+    return np.repeat(np.arange(len(starts)), np.diff(starts, append=rows))

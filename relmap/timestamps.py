@@ -1,0 +1,20 @@
+"""Time stamps of files that the library writes."""
+
+import os
+import re
+from datetime import UTC, datetime
+
+from relmap.errors import InputError
+
+
+def now() -> str:
+    """Date and time, or that of SOURCE_DATE_EPOCH.
+
+    Raises:
+        InputError: SOURCE_DATE_EPOCH is no number of seconds.
+    """
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    if epoch and not re.fullmatch(r"[0-9]{1,11}", epoch):
+        raise InputError(f"SOURCE_DATE_EPOCH is {epoch!r}; it must be a number of seconds, or not be set")
+    moment = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    return moment.isoformat(timespec="seconds")
