@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import psutil
@@ -32,7 +32,10 @@ from tasks.provenance.lock import is_held
 from tasks.provenance.manifest import versions
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE
-from tasks.settings.params import Params
+from tasks.settings.params import DaskParams, Params
+
+if TYPE_CHECKING:
+    from distributed import LocalCluster, Security, Worker
 
 RUNS = STATE / "runs"  # a lock for each run, held by its process and by nobody else
 
@@ -59,31 +62,82 @@ def task_runner(params: Params) -> TaskRunner[Any]:
             "PREFECT_API_URL, or say engine: thread"
         )
     if params.dask.address is None:
-        of_this_machine = {  # processes that no other can reach, each with one task at a time
-            "n_workers": params.dask.workers,
-            "threads_per_worker": 1,
-            "memory_limit": 0,  # threads have none either
-            "host": "127.0.0.1",
-            "dashboard_address": "127.0.0.1:0",  # any free port; without an address Dask takes 8787
-            "local_directory": str((STATE / "dask").absolute()),
-        }
-        return DaskTaskRunner(cluster_kwargs=of_this_machine)
-    _check_workers(params.dask.address, server)
-    return DaskTaskRunner(address=params.dask.address)
+        options = {"n_workers": params.dask.workers}
+        return DaskTaskRunner(cluster_class=private_cluster, cluster_kwargs=options)  # type: ignore[arg-type] # with options
+    security = scheduler_security(params.dask)
+    _check_workers(params.dask.address, security, server)
+    return DaskTaskRunner(address=params.dask.address, client_kwargs={"security": security})
 
 
-def _check_workers(address: str, server: str) -> None:
+def private_cluster(n_workers: int) -> "LocalCluster":
+    """Start worker processes on this machine that no other user can talk to.
+
+    Dask listens on TCP ports of the loopback interface, which every user of the machine can reach, and runs whatever
+    code a client sends. So scheduler, nannies and workers accept only the certificate that is made here, which stays in
+    the memory of this run's processes. TLS does not cover Dask's HTTP pages; they are switched off.
+
+    Args:
+        n_workers: Number of processes, each with one task at a time.
+
+    Returns:
+        The running cluster.
+    """
+    import dask  # noqa: PLC0415 - an extra
+    from distributed import LocalCluster, Security  # noqa: PLC0415
+
+    no_pages: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+    with dask.config.set(no_pages):
+        cluster = LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            memory_limit=0,  # threads have none either
+            host="127.0.0.1",
+            protocol="tls",
+            security=Security.temporary(),
+            dashboard_address=None,
+            scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},  # until its HTTP server is stopped below
+            preload=[__name__],  # calls `dask_setup` in each worker
+            local_directory=str((STATE / "dask").absolute()),
+        )
+    assert cluster.scheduler is not None
+    cluster.scheduler.http_server.stop()
+    return cluster
+
+
+def dask_setup(worker: "Worker") -> None:
+    """Stop the HTTP server of a worker; Dask calls this in each worker of `private_cluster`."""
+    worker.http_server.stop()
+
+
+def scheduler_security(dask: DaskParams) -> "Security":
+    """Return the credentials for a running scheduler; InputError names a certificate file that is missing."""
+    from distributed import Security  # noqa: PLC0415 - an extra
+
+    if dask.tls is None:
+        return Security()
+    for name, file in dask.tls:
+        if not Path(file).is_file():
+            raise InputError(f"dask.tls.{name} in params.yaml is {file}, and there is no such file")
+    return Security(
+        require_encryption=True,
+        tls_ca_file=dask.tls.ca_file,
+        tls_client_cert=dask.tls.cert_file,
+        tls_client_key=dask.tls.key_file,
+    )
+
+
+def _check_workers(address: str, security: "Security", server: str) -> None:
     """InputError unless a scheduler answers at `address`, whose workers compute what this process would."""
     from distributed import Client  # noqa: PLC0415 - an extra
 
     try:
-        asyncio.run(_answered(address))  # a client would wait for ever at what is no scheduler
+        asyncio.run(_answered(address, security))  # a client would wait for ever at what is no scheduler
     except OSError:
         raise InputError(
             f"no Dask scheduler answers within {PATIENCE} seconds at {address}, which is dask.address in params.yaml; "
-            "start it (`python -m dask scheduler`), or say address: null"
+            "start it (`python -m dask scheduler`), check the certificates under dask.tls, or set address: null"
         ) from None
-    with Client(address, timeout=PATIENCE, set_as_default=False) as client:
+    with Client(address, security=security, timeout=PATIENCE, set_as_default=False) as client:
         answers_of = client.run(unlike, code(), versions(), server, on_error="return")
     if not answers_of:
         raise InputError(f"the Dask scheduler at {address} has no worker; start one: `python -m dask worker {address}`")
@@ -93,12 +147,11 @@ def _check_workers(address: str, server: str) -> None:
         raise InputError("\n  ".join([f"workers of {address} are not like this process, start them anew:", *wrong]))
 
 
-async def _answered(address: str) -> None:
-    from distributed import Security  # noqa: PLC0415 - an extra
-    from distributed.core import connect  # noqa: PLC0415
+async def _answered(address: str, security: "Security") -> None:
+    from distributed.core import connect  # noqa: PLC0415 - an extra
 
     async with asyncio.timeout(PATIENCE):
-        connection = await connect(address, timeout=PATIENCE, **Security().get_connection_args("client"))
+        connection = await connect(address, timeout=PATIENCE, **security.get_connection_args("client"))
     await connection.close()
 
 

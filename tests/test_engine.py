@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from prefect.settings import PREFECT_API_URL, temporary_settings
+from pydantic import ValidationError
 
 from flows import engine
 from flows.engine import outcome
@@ -54,11 +55,39 @@ def test_without_dask_or_a_server_for_it_it_is_said_what_to_do(monkeypatch, dask
         engine.task_runner(with_engine(engine="dask"))
 
 
-def test_workers_of_its_own_are_processes_of_one_thread_that_no_other_machine_can_reach(dask):
+def test_workers_of_a_run_are_those_of_a_private_cluster(dask):
     with temporary_settings({PREFECT_API_URL: SERVER}):
         made = engine.task_runner(with_engine(engine="dask", dask={"address": None, "workers": 3}))
-    assert made["cluster_kwargs"].items() >= {"n_workers": 3, "threads_per_worker": 1, "host": "127.0.0.1"}.items()
-    assert made["cluster_kwargs"]["dashboard_address"].startswith("127.0.0.1:")
+    assert made == {"cluster_class": engine.private_cluster, "cluster_kwargs": {"n_workers": 3}}
+
+
+CERTIFICATES = {"ca_file": "ca.pem", "cert_file": "client.pem", "key_file": "client.key"}
+
+
+@pytest.mark.parametrize(
+    ("dask", "reason"),
+    [
+        ({"address": "tcp://10.0.0.5:8786"}, "not encrypted.*tls:// with certificates.*allow_unencrypted: true"),
+        ({"address": "tcp://10.0.0.5:8786", "tls": CERTIFICATES, "allow_unencrypted": True}, "give both or neither"),
+        ({"address": "tls://10.0.0.5:8786"}, "give both or neither"),
+        ({"address": None, "tls": CERTIFICATES}, "give both or neither"),
+    ],
+)
+def test_a_scheduler_without_authentication_is_refused_unless_a_setting_allows_it(dask, reason):
+    with pytest.raises(ValidationError, match=reason):
+        with_engine(engine="dask", dask={"workers": 2} | dask)
+
+
+def test_an_unencrypted_scheduler_is_accepted_where_the_setting_says_so():
+    dask = {"address": "tcp://10.0.0.5:8786", "workers": 2, "allow_unencrypted": True}
+    assert with_engine(engine="dask", dask=dask).dask.allow_unencrypted
+
+
+def test_a_missing_certificate_file_is_named():
+    pytest.importorskip("distributed")
+    dask = {"address": "tls://10.0.0.5:8786", "workers": 2, "tls": CERTIFICATES}
+    with pytest.raises(InputError, match=r"dask\.tls\.ca_file in params\.yaml is ca\.pem, and there is no such file"):
+        engine.scheduler_security(with_engine(engine="dask", dask=dask).dask)
 
 
 def test_a_worker_with_the_same_code_and_versions_and_a_server_has_no_fault(worker):

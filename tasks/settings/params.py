@@ -65,11 +65,37 @@ class TrainParams(Section):
     alternatives: tuple[Literal["unweighted", "multinomial", "member_1", "member_2"], ...]
 
 
+class DaskTls(Section):
+    """Certificates for a Dask scheduler at a `tls://` address; paths of PEM files on this machine."""
+
+    ca_file: str
+    cert_file: str
+    key_file: str
+
+
 class DaskParams(Section):
-    """Whose workers the engine `dask` takes: those of a scheduler, or processes of the run's own."""
+    """Workers of the engine `dask`: those of a running scheduler, or processes that the run starts itself.
+
+    Whoever can talk to a Dask scheduler or worker can run code as its owner. So a scheduler is asked over TLS with
+    certificates, unless `allow_unencrypted` says that its network is private.
+    """
 
     address: Annotated[str, Field(pattern=r"^(tcp|tls)://[^/\s]+:[0-9]+$")] | None  # of a running scheduler
     workers: Count  # processes, where there is no address
+    tls: DaskTls | None = None  # certificates for a tls:// address
+    allow_unencrypted: bool = False  # accept a tcp:// address, at which every user of the network can run code
+
+    @model_validator(mode="after")
+    def _scheduler_is_authenticated(self) -> "DaskParams":
+        address = self.address or ""
+        if address.startswith("tcp://") and not self.allow_unencrypted:
+            raise ValueError(
+                f"{address} is not encrypted: everyone who can reach it can run code as the owner of its workers; "
+                "use tls:// with certificates under dask.tls, or set dask.allow_unencrypted: true on a private network"
+            )
+        if address.startswith("tls://") != (self.tls is not None):
+            raise ValueError("a tls:// address and the certificates under dask.tls go together; give both or neither")
+        return self
 
 
 class ScheduleParams(Section):

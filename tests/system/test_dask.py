@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import shlex
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from flows import processes
-from tests.project_copy import copy_project, edit_params, run, small, start
+from tests.project_copy import ROOT, copy_project, edit_params, run, small, start
 from tests.system.browser import PATIENCE, eventually
 from tests.system.served import answering, free_port
 
@@ -27,9 +29,9 @@ def _dask_is_there() -> None:
 
 
 @contextmanager
-def running(folder: Path, *command: str) -> Iterator[None]:
+def running(folder: Path, *command: str, **variables: str) -> Iterator[None]:
     """A command that runs in the background until the block ends; its words go to a file in `folder`."""
-    process = start(folder, *command, log=folder / f"{'-'.join(command[:2])}.log")
+    process = start(folder, *command, log=folder / f"{'-'.join(command[:2])}.log", **variables)
     try:
         yield
     finally:
@@ -53,7 +55,20 @@ def project(tmp_path_factory) -> Path:
 
 
 def choose(project: Path, engine: str, address: str | None = None) -> None:
-    edit_params(project, lambda params: params.update(engine=engine, dask={"address": address, "workers": 2}))
+    """Write engine and address into params.yaml; a tls:// address with the certificates of `certificates`."""
+    dask: dict[str, Any] = {"address": address, "workers": 2, "allow_unencrypted": (address or "").startswith("tcp")}
+    if (address or "").startswith("tls"):
+        dask["tls"] = {"ca_file": "dask-ca.pem", "cert_file": "dask-cert.pem", "key_file": "dask-key.pem"}
+    edit_params(project, lambda params: params.update(engine=engine, dask=dask))
+
+
+GUIDE = (ROOT / "flows/README.md").read_text(encoding="utf-8")
+
+
+def documented(start: str) -> list[str]:
+    """Return the words of the one command of the guide that begins with `start`, for this machine."""
+    (line,) = [line.strip() for line in GUIDE.splitlines() if line.strip().startswith(start)]
+    return shlex.split(line.replace("10.0.0.5", "127.0.0.1"))
 
 
 @pytest.fixture(scope="module")
@@ -67,17 +82,31 @@ def server(project) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def scheduler(project) -> Iterator[str]:
     """A scheduler and two worker processes, each started by hand, as on machines of their own."""
-    from distributed import Client
+    from distributed import Client, Security
 
-    address = f"tcp://127.0.0.1:{free_port()}"
-    here = ("--host", "127.0.0.1", "--dashboard-address", "127.0.0.1:0")
+    for command in ("openssl req", "cp dask-cert.pem"):
+        subprocess.run(documented(command), cwd=project, check=True, capture_output=True)
+    port = str(free_port())
+    address = f"tls://127.0.0.1:{port}"
+    no_routes = {f"DASK_DISTRIBUTED__{who}__HTTP__ROUTES": "[]" for who in ("SCHEDULER", "WORKER")}
+    for name in no_routes:
+        assert f"export {name}='[]'" in GUIDE
+    scheduler_words = [word.replace("8786", port) for word in documented("python -m dask scheduler")[2:]]
+    worker_words = [word.replace("8786", port) for word in documented("python -m dask worker")[2:]]
     with ExitStack() as stack:
-        stack.enter_context(running(project, "dask", "scheduler", *here, "--port", address.rsplit(":", 1)[1]))
-        worker = ("dask", "worker", address, *here, "--nthreads", "1", "--memory-limit", "0")
+        stack.enter_context(running(project, *scheduler_words, **no_routes))
         for name in ("one", "two"):
             folder = str(project / f".dask-{name}")
-            stack.enter_context(running(project, *worker, "--name", name, "--local-directory", folder))
-        with Client(address, timeout=PATIENCE, set_as_default=False) as client:
+            words = (*worker_words, "--name", name, "--local-directory", folder)
+            stack.enter_context(running(project, *words, **no_routes))
+        certificates = {
+            "tls_ca_file": "dask-ca.pem",
+            "tls_client_cert": "dask-cert.pem",
+            "tls_client_key": "dask-key.pem",
+        }
+        files = {name: str(project / file) for name, file in certificates.items()}
+        security = Security(require_encryption=True, **files)
+        with Client(address, security=security, timeout=PATIENCE, set_as_default=False) as client:
             client.wait_for_workers(2, timeout=PATIENCE)
         yield address
 

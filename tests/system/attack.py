@@ -1,0 +1,95 @@
+"""What a program of another user tries on the listening ports of a run: `python -m tests.system.attack UID PORT ...`.
+
+It imports what it needs as the user who started it, since the environment may be in a private folder, then gives up
+that user's rights. It holds none of the run's credentials. It prints one JSON object: port -> what the port gave.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from http.client import HTTPException
+from typing import Any
+
+from distributed.core import rpc
+from distributed.protocol import pickle
+from distributed.security import Security
+
+TIMEOUT = 3  # seconds
+PATHS = (
+    "/",
+    "/status",
+    "/health",
+    "/metrics",
+    "/info/main/workers.html",
+    "/json/counts.json",
+    "/individual-plots.json",
+    "/sitemap.json",
+    "/eventstream",
+    "/api/v1",
+    "/proxy/8787/127.0.0.1/status",
+    "/statics/css/base.css",
+)
+
+
+def stolen() -> dict[str, Any]:
+    """Run where the attack succeeds: name the user and the secrets that the process holds."""
+    secrets = sorted(name for name in os.environ if name.startswith("PREFECT_API"))
+    return {"uid": os.getuid(), "secrets": secrets}
+
+
+async def run_code(port: int, scheme: str, security: Security | None) -> object:
+    """Return what Dask's `run` gives, or else the identity that the port tells; None if it tells nothing."""
+    remote = rpc(f"{scheme}://127.0.0.1:{port}", timeout=TIMEOUT, **_arguments(security))
+    call = {"function": pickle.dumps(stolen), "args": pickle.dumps(()), "kwargs": pickle.dumps({})}
+    try:
+        for operation, arguments in (("run", call), ("identity", {})):
+            with suppress(OSError, asyncio.TimeoutError, ValueError, TypeError):
+                answer = await asyncio.wait_for(getattr(remote, operation)(**arguments), TIMEOUT)
+                if answer is not None:
+                    return str(answer)[:300]
+        return None
+    finally:
+        await remote.close_rpc()
+
+
+def _arguments(security: Security | None) -> dict[str, Any]:
+    return {} if security is None else {"connection_args": security.get_connection_args("client")}
+
+
+def pages(port: int) -> dict[str, int]:
+    """Return the HTTP status of each path that answers at all."""
+    found = {}
+    for path in PATHS:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=TIMEOUT) as answer:
+                found[path] = answer.status
+        except urllib.error.HTTPError as error:
+            found[path] = error.code
+        except (OSError, ValueError, HTTPException):
+            break  # it does not speak HTTP
+    return found
+
+
+async def attack(port: int) -> dict[str, object]:
+    """Return what a client without credentials gets from a port."""
+    ways = {"tcp": None, "tls": Security.temporary()}  # credentials of the attacker's own
+    results = await asyncio.gather(*(run_code(port, scheme, security) for scheme, security in ways.items()))
+    taken = {scheme: result for scheme, result in zip(ways, results, strict=True) if result is not None}
+    return {"code": taken, "pages": await asyncio.to_thread(pages, port)}
+
+
+async def attack_all(ports: list[int]) -> dict[int, dict[str, object]]:
+    """Return what each port gives."""
+    return dict(zip(ports, await asyncio.gather(*map(attack, ports)), strict=True))
+
+
+if __name__ == "__main__":
+    user, *ports = map(int, sys.argv[1:])
+    os.setgroups([])
+    os.setgid(user)
+    os.setuid(user)
+    print(json.dumps(asyncio.run(attack_all(ports))))

@@ -1,0 +1,138 @@
+"""Another user of the machine gets nothing from any listening port of a run. `make test-system` runs it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+
+from flows import processes
+from tests.project_copy import ROOT, copy_project, edit_params, small, start
+from tests.system.browser import eventually
+from tests.system.served import serving
+
+pytestmark = pytest.mark.system
+
+NOBODY = 65534  # the number of the user without rights
+REFUSED = {401, 403, 404}  # what a page may answer to somebody without credentials
+PUBLIC = {"/", "/health"}  # of Prefect's server: the page that asks for the secret
+SLOW = {"wands": {"smart": {"epochs": 4000, "patience": 4000}}}  # so that a run is there while it is attacked
+
+
+class Socket(NamedTuple):
+    """A listening socket of a run."""
+
+    address: str
+    port: int
+    process: str
+
+
+def listening(process: psutil.Process) -> list[Socket]:
+    """Return the listening TCP sockets of a process and of all that it has started."""
+    found = []
+    for each in [process, *process.children(recursive=True)]:
+        try:
+            name = " ".join(each.cmdline()[1:4])
+            connections = each.net_connections("tcp")
+        except psutil.Error:  # it has ended
+            continue
+        found += [Socket(c.laddr.ip, c.laddr.port, name) for c in connections if c.status == psutil.CONN_LISTEN]
+    return sorted(set(found))
+
+
+def attacked(sockets: list[Socket]) -> dict[Socket, dict[str, Any]]:
+    """Return what each socket gives to a program of another user that has no credentials."""
+    assert os.geteuid() == 0, "only root can act as another user; run this file as root"
+    ports = [str(each.port) for each in sockets]
+    command = [sys.executable, "-m", "tests.system.attack", str(NOBODY), *ports]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    given = json.loads(done.stdout.splitlines()[-1])
+    return {each: given[str(each.port)] for each in sockets}
+
+
+def assert_shut(sockets: list[Socket]) -> None:
+    """Fail where a socket is open to other machines, runs code, tells anything, or serves a page."""
+    for each, given in attacked(sockets).items():
+        print(each, given)
+        assert each.address in {"127.0.0.1", "::1"}, each
+        assert given["code"] == {}, each
+        open_pages = {path for path, status in given["pages"].items() if status not in REFUSED}
+        is_server = "flows.server" in each.process
+        assert open_pages <= (PUBLIC if is_server else set()), (each, given["pages"])
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    """The project with one small data set and Dask as its engine."""
+    folder = tmp_path_factory.mktemp("ports")
+
+    def change(params: dict[str, Any]) -> None:
+        small(params)
+        del params["datasets"]["mine"]
+        params.update(engine="dask", calibrators=["ts", "smart"], calibrator_settings=SLOW)
+
+    copy_project(folder, change)
+    return folder
+
+
+def workers(process: psutil.Process) -> list[psutil.Process]:
+    """Return Dask's worker processes among those that a process has started."""
+    children = process.children(recursive=True)
+    return [each for each in children if any("spawn_main" in word for word in words_of(each))]
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Return the command line of a process; empty where it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def sockets_at_work(process: psutil.Process, log: Path) -> list[Socket]:
+    """Return the listening sockets of a run once its Dask workers are up; empty before that."""
+    assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()
+    listening_workers = [each for each in workers(process) if listening(each)]
+    return listening(process) if len(listening_workers) == 2 else []
+
+
+@pytest.fixture
+def run(request, project) -> Iterator[tuple[psutil.Process, Path]]:
+    engine, *words = request.param.split()
+    edit_params(project, lambda params: params.update(engine=engine))
+    log = project / "run.log"
+    command = start(project, *words, log=log)
+    try:
+        yield psutil.Process(command.pid), log
+    finally:
+        processes.end([command])
+
+
+@pytest.mark.parametrize("run", ["dask flows.refresh reliability@wands"], indirect=True)
+def test_no_port_of_a_run_on_dask_answers_another_user(run):
+    process, log = run
+    sockets = eventually(lambda: sockets_at_work(process, log))
+    assert len(sockets) >= 6  # the server, the scheduler, two nannies and two workers
+    assert_shut(sockets)
+    assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()  # it was attacked while it worked
+
+
+@pytest.mark.parametrize("run", ["thread dvc repro reliability@wands --force"], indirect=True)
+def test_no_port_of_a_single_stage_answers_another_user(run):  # on threads: Dask needs the server of a refresh
+    process, log = run
+    sockets = eventually(lambda: listening(process))
+    assert_shut(sockets)
+    assert process.status() != psutil.STATUS_ZOMBIE, log.read_text()
+
+
+def test_no_port_of_flows_serve_answers_another_user(project):
+    with serving(project) as served:
+        sockets = listening(psutil.Process(served.process.pid))
+        assert sockets
+        assert_shut(sockets)
