@@ -29,7 +29,7 @@ from relmap.errors import InputError
 from relmap.io.atomic import write_json
 from tasks.provenance.lock import LOCKS, is_held, locked
 from tasks.records.errors import RunFailed
-from tasks.records.store import STATE, read_json
+from tasks.records.store import STATE, make_private, read_json
 
 HOST = "127.0.0.1"  # nobody else can reach it
 FOUND = STATE / "server.json"  # where the runs of other terminals find the server
@@ -70,6 +70,7 @@ def own_home() -> None:
     try:
         HOME.mkdir(mode=0o700, exist_ok=True)
         HOME.chmod(0o700)
+        make_private()
     except OSError as error:
         raise InputError(
             f"{HOME} cannot be made this user's own ({error.strerror}): runs leave their state there; "

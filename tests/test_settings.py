@@ -23,7 +23,9 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, Settings,
 from flows import OF_PREFECT, SETTINGS, server
 from relmap.settings import DEFAULTS
 from tasks.measure import measure
+from tasks.provenance.lock import locked
 from tasks.records.errors import RunFailed
+from tasks.records.store import make_private
 from tasks.settings.params import load_params
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,6 +89,27 @@ def test_the_state_of_runs_is_for_this_user_alone(tmp_path, monkeypatch):
         server.own_home()
         assert server.HOME.stat().st_mode & 0o777 == 0o700
         server.HOME.chmod(0o755)
+
+
+FOLDERS = ("data", ".dvc", ".dvc/cache", ".dvc/tmp", ".prefect")
+
+
+def test_whatever_a_command_locks_first_closes_the_folders_of_a_clone_to_other_users(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in FOLDERS:
+        Path(folder).mkdir()
+        Path(folder).chmod(0o755)
+    with locked("train@wands"):
+        assert {folder: Path(folder).stat().st_mode & 0o777 for folder in FOLDERS} == dict.fromkeys(FOLDERS, 0o700)
+
+
+def test_folders_of_another_user_are_left_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("data").mkdir()
+    Path("data").chmod(0o755)
+    monkeypatch.setattr(os, "getuid", lambda: Path("data").stat().st_uid + 1)
+    make_private()
+    assert Path("data").stat().st_mode & 0o777 == 0o755
 
 
 def test_setting_up_a_copy_without_git_lets_dvc_work_there(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ def locked(name: str, refusal: str | None = None) -> Iterator[datetime]:
     one process it can be held again by who holds it.
     """
     LOCKS.mkdir(parents=True, exist_ok=True)
+    store.make_private()
     lock, holder = FileLock(LOCKS / f"{name}.lock", is_singleton=True, thread_local=False), LOCKS / f"{name}.json"
     try:
         lock.acquire(timeout=0)

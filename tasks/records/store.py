@@ -1,8 +1,10 @@
 """The only place that knows paths and file formats under `data/`, all relative to the project's root folder."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -24,6 +26,22 @@ raw_folder = (DATA / "raw").joinpath  # raw files, as downloaded, simulated or l
 base_folder = (DATA / "base").joinpath  # the base predictor, its seed-0 logits, the outline of every judged pair
 runs_folder = (DATA / "runs").joinpath  # metrics, scores, curves and gates
 explored_folder = (DATA / "explored").joinpath  # results of chosen seeds or calibrators only; no stage reads them
+
+
+PRIVATE = (DATA, Path(".dvc"), Path(".dvc/cache"), Path(".dvc/tmp"), Path(".prefect"))
+
+
+def make_private() -> None:
+    """Close the folders that hold data, DVC's cache and Prefect's state to other users of the machine.
+
+    A clone creates them with the mode that git and DVC choose, usually readable by everyone. Folders of another user
+    are left as they are.
+    """
+    for folder in PRIVATE:
+        with suppress(FileNotFoundError):
+            state = folder.stat()
+            if state.st_uid == os.getuid() and state.st_mode & 0o077:
+                folder.chmod(0o700)
 
 
 def manifest_file(dataset: str, stage: str) -> Path:
