@@ -4,6 +4,7 @@ It listens on this machine alone, asks for its secret, and lets in only its own 
 """
 
 import atexit
+import logging
 import os
 import secrets
 import signal
@@ -15,22 +16,24 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from subprocess import PIPE, Popen, TimeoutExpired
 from threading import Thread
+from typing import Any
 
 import httpx
 from prefect.context import refresh_global_settings_context
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from flows import HOME
-from relmap.errors import InputError
+from relmap.errors import InputError, printable
 from relmap.io.atomic import write_json
 from tasks.provenance.lock import LOCKS, is_held, locked
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE, make_private, read_json
 
+logger = logging.getLogger("flows.server")
 HOST = "127.0.0.1"  # nobody else can reach it
 FOUND = STATE / "server.json"  # where the runs of other terminals find the server
 SECRET = STATE / "secret"  # what they need to be heard, and what its page asks for
@@ -232,6 +235,49 @@ class Doors:
         return None
 
 
+def queue_writers() -> None:
+    """Make each transaction of Prefect's SQLite database take the write lock when it begins.
+
+    Prefect begins most of them as readers. One that writes after another has written fails at once with "database is
+    locked", whatever the timeout. With the lock from the start it waits its turn, for up to 60 seconds.
+    """
+    from prefect.server.database.configurations import AioSqliteConfiguration  # noqa: PLC0415 - takes a second
+
+    begin = AioSqliteConfiguration.begin_transaction
+
+    def begin_as_writer(self: AioSqliteConfiguration, session: Any, **_as_reader: bool) -> Any:
+        return begin(self, session, with_for_update=True)
+
+    AioSqliteConfiguration.begin_transaction = begin_as_writer  # type: ignore[assignment, method-assign]
+
+
+class LogRejections:
+    """An ASGI application that logs each request that `app` does not accept.
+
+    Reading what does not exist is no rejection: Prefect's client looks things up that way.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand a request on, and log its status if it is rejected."""
+
+        async def send_and_log(message: Message) -> None:
+            if message["type"] == "http.response.start" and is_rejection(scope["method"], message["status"]):
+                path = printable(scope["path"])
+                logger.warning("%s %s was rejected with status %d", scope["method"], path, message["status"])
+            await send(message)
+
+        await self.app(scope, receive, send_and_log if scope["type"] == "http" else send)
+
+
+def is_rejection(method: str, status: int) -> bool:
+    """Return whether a status says that a request was refused, not just that it found nothing."""
+    reads = method in {"GET", "HEAD", "OPTIONS"}
+    return status >= 500 or status in {401, 403, 429} or (status >= 400 and not reads)
+
+
 def main(door_number: int, temporary: bool) -> None:
     """Serve on a socket that our parent has opened; a temporary server has neither page nor schedules."""
     import uvicorn  # noqa: PLC0415 - the layer needs neither
@@ -239,7 +285,9 @@ def main(door_number: int, temporary: bool) -> None:
 
     Thread(target=end_with_parent, daemon=True).start()
     with socket.socket(fileno=door_number) as door:
-        app = Doors(create_app(final=True, ephemeral=temporary), door.getsockname()[1])
+        queue_writers()
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
+        app = LogRejections(Doors(create_app(final=True, ephemeral=temporary), door.getsockname()[1]))
         config = uvicorn.Config(app, headers=ONLY_US, log_level="warning", timeout_graceful_shutdown=5, lifespan="on")
         (server := uvicorn.Server(config)).run(sockets=[door])
     sys.exit(None if server.started else "the server did not start")

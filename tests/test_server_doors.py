@@ -1,14 +1,17 @@
 """The layer around Prefect's application: whom it lets in, and what it says to others."""
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from prefect.server.database import configurations
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocketDisconnect
 
+from flows import server
 from flows.server import Doors
 
 JSON = {"content-type": "application/json"}
@@ -97,3 +100,36 @@ def test_a_header_twice_does_not_hide_the_wrong_one(name):
 def test_what_is_neither_asked_nor_opened_is_handed_on():
     with client():
         assert STARTS
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "rejected"),
+    [
+        ("POST", 503, True),
+        ("POST", 409, True),
+        ("GET", 503, True),
+        ("GET", 401, True),
+        ("GET", 404, False),  # how a client looks something up
+        ("POST", 201, False),
+    ],
+)
+def test_each_rejected_request_is_logged_and_no_other(method, status, rejected, caplog):
+    async def app(_scope, _receive, send):
+        await send({"type": "http.response.start", "status": status, "headers": []})
+
+    async def send(_message):
+        pass
+
+    scope = {"type": "http", "method": method, "path": "/api/flow\u202eruns"}
+    asyncio.run(server.LogRejections(app)(scope, None, send))
+    expected = [f"{method} /api/flow\\u202eruns was rejected with status {status}"] if rejected else []
+    assert [record.getMessage() for record in caplog.records] == expected
+
+
+def test_writers_of_the_servers_database_wait_for_each_other(monkeypatch):
+    configuration = configurations.AioSqliteConfiguration
+    begun = []
+    monkeypatch.setattr(configuration, "begin_transaction", lambda *_, with_for_update: begun.append(with_for_update))
+    server.queue_writers()
+    configuration.begin_transaction(None, None, with_for_update=False)
+    assert begun == [True]
