@@ -8,7 +8,19 @@ import numpy as np
 import polars as pl
 import scipy
 
-from tasks.figures.figure import ROWS, Drawing, Results, colour, drawn, figure, hover, of_kind, tone
+from tasks.figures.figure import (
+    FEW_ROWS,
+    MIN_FIT_ROWS,
+    ROWS,
+    Drawing,
+    Results,
+    colour,
+    drawn,
+    figure,
+    hover,
+    of_kind,
+    tone,
+)
 from tasks.metrics.intervals import interval_of_share
 from tasks.projection.variants import VARIANTS
 
@@ -142,7 +154,8 @@ def _headed(label: str, curves: Rows, test_rows: int) -> str:
     for kind, words in FALLBACKS.items():
         if seeds := fallbacks.count(kind):
             kept += f", {words}" + ("" if seeds == len(curves) else f" under {seeds} of {len(curves)} seeds")
-    return f"{_named(label)}\n{span} fit rows{kept}\n{test_rows:,} test rows"
+    few = f" ({FEW_ROWS})" if fit[0] < MIN_FIT_ROWS else ""
+    return f"{_named(label)}\n{span} fit rows{few}{kept}\n{test_rows:,} test rows"
 
 
 def _named(label: str) -> str:
