@@ -332,6 +332,8 @@ def test_a_label_with_fewer_than_100_fit_rows_is_marked_and_no_other():
         assert of_few.labels_with_few_rows == (of_few.labels if marked else ())
         shown = facts_in_words(of_few.facts, of_few.labels_with_few_rows)["labels"]
         assert shown.count("(few rows)") == marked * len(of_few.labels)
+        (by_label,) = [figure for figure in drawn_for("data set", of_few) if figure.key == "reliability_by_label"]
+        assert by_label.rows["panel"].str.contains("few rows").all() == marked
     assert not rows["panel"].str.contains("few rows").any()
 
 

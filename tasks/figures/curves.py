@@ -44,7 +44,8 @@ SCHEMA = pl.Schema(
     "A panel for each predicted label. The blue curves (one for each protocol seed) say how often a decision of that "
     "label is right at a calibrated confidence; on the dashed line it would be as often as the confidence says. Dots "
     "are test rows, which no fit has seen, in up to eight groups under the first seed, with 95% intervals as if rows "
-    "were independent; bars show where test rows lie. Curves that differ between panels are what MRP uses.",
+    "were independent; bars show where test rows lie. Curves that differ between panels are what MRP uses. "
+    f"{FEW_ROWS.capitalize()}: fewer than {MIN_FIT_ROWS} projection-fit rows.",
 )
 def label_curves(results: Results) -> Drawing:
     """Return each label's curves under every protocol seed, what test rows say, and how many of them there are."""
@@ -116,7 +117,8 @@ def reliability_by_label(results: Results) -> Drawing:
         mine = first.filter(pl.col("decision") == place)
         few = "\ntoo few to group" if len(mine) < FEWEST_ROWS else ""
         dots = {VARIANTS[name].title: observed(mine[column], mine["correct"]) for name, column in kinds.items()}
-        frames.append(_of_panel(label, f"{_named(label)}\n{len(mine):,} rows{few}", lowest, dots))
+        mark = f" ({FEW_ROWS} at the fit)" if label in results.labels_with_few_rows else ""
+        frames.append(_of_panel(label, f"{_named(label)}{mark}\n{len(mine):,} rows{few}", lowest, dots))
     for name in kinds:
         line = of_kind(VARIANTS[name].title).mark_line(color=tone(name))
         layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(VARIANTS[name].title, tone(name))]
