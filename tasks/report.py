@@ -121,7 +121,7 @@ def write_page(
         gates = [read_json(contract)] if contract.exists() else []  # of official files
         gates += read_json(store.runs_folder(results.name) / "gates.json")["gates"]
         answers = said.get("advice") or "", said.get("remarks") or "", page.map_command(results.name, results.labels)
-        described = page.facts_in_words(facts), figures, *answers
+        described = page.facts_in_words(facts, results.labels_with_few_rows), figures, *answers
         data_sets.append(page.DataSet(results.name, results.shown, page.gates_of(gates), *described))
         simulated += [results.shown] if facts["source"] == "simulated" else []
     for name in runs.missing:

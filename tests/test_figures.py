@@ -9,16 +9,19 @@ import altair as alt
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jsonschema import Draft7Validator
 from scipy.special import expit
 from scipy.stats import binomtest
 
 from relmap.projection.variants import VARIANTS
-from relmap.report.curves import BARS, FEWEST_ROWS, GROUPS, histogram, observed
+from relmap.report.curves import BARS, FEWEST_ROWS, GROUPS, curve_rows, histogram, observed
 from relmap.report.figure import DARK, LIGHT, DrawnFigure, Results, colour, pdf, svg, written_out
 from relmap.report.ranking import retained
 from tasks.figures import FIGURES, drawn_for
-from tasks.figures.overview import picture
+from tasks.figures.overview import measured, picture
+from tasks.page.page import facts_in_words
 from tests.report_data import KNOTS, contrast, curve, made
 
 TEN = tuple(f"grade {place}" for place in range(10))
@@ -264,6 +267,74 @@ def test_the_overview_leaves_out_what_failed_and_keeps_the_order():
     assert drawn_for("all data sets", table[1:2]) == []
     errors = picture(table)["hconcat"][1]["layer"]  # a line between the two ways, and a dot for each
     assert [layer["encoding"]["x"]["field"] for layer in errors] == ["found_conf", "found_conf", "found_mrp"]
+
+
+def overview_rows(changes: list[float], half_width: float = 0.02) -> pl.DataFrame:
+    """The table `overview` of as many data sets, whose intervals are of equal width."""
+    return pl.DataFrame(
+        {
+            "dataset": [f"set {place}" for place in range(len(changes))],
+            "nll_correct_delta": changes,
+            "low": [change - half_width for change in changes],
+            "high": [change + half_width for change in changes],
+            "found_per_1000_conf": 100.0,
+            "found_per_1000_mrp": 120.0,
+        }
+    )
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_an_outlier_of_the_overview_is_cut_off_at_an_arrow_that_has_its_numbers(side):
+    changes = [side * change for change in (1.2, 0.05, 0.1, 0.08, 0.03)]
+    (figure,) = drawn_for("all data sets", overview_rows(changes))
+    outlier, *others = figure.rows.to_dicts()
+    assert outlier["change"] == changes[0]  # the CSV keeps the true number
+    assert outlier["drawn_change"] is None
+    assert f"{changes[0]:g}" in outlier["numbers"]
+    assert outlier["drawn_low"] == outlier["drawn_high"] == outlier["arrow_at"]
+    assert np.sign(outlier["arrow_at"]) == side
+    drawn = [abs(row[column]) for row in others for column in ("drawn_low", "drawn_change", "drawn_high")]
+    assert max(drawn) > 0.75 * abs(outlier["arrow_at"])  # the others fill the axis
+    for row in others:
+        assert (row["drawn_change"], row["drawn_low"], row["drawn_high"]) == (row["change"], row["low"], row["high"])
+        assert row["arrow_at"] is None
+    assert "arrow" in figure.caption
+
+
+@given(st.lists(st.floats(-2, 2), max_size=8), st.floats(0, 1))
+def test_nothing_is_drawn_at_a_wrong_place_of_the_overview(changes, half_width):
+    rows = measured(overview_rows(changes, half_width))
+    for row in rows.iter_rows(named=True):
+        cut_off = row["arrow_at"] is not None
+        assert cut_off == (row["numbers"] is not None)
+        if not cut_off:
+            assert (row["drawn_change"], row["drawn_low"], row["drawn_high"]) == (
+                row["change"],
+                row["low"],
+                row["high"],
+            )
+        elif row["drawn_change"] is not None:
+            assert row["drawn_change"] == row["change"]
+    assert rows["arrow_at"].is_not_null().sum() <= len(rows) / 2
+
+
+def test_a_label_with_fewer_than_100_fit_rows_is_marked_and_no_other():
+    rows = figures("three labels")["curves"].rows
+    for seed_rows, marked in ((100, False), (99, True)):
+        lattices = [
+            lattice | {"curves": [of_label | {"rows": seed_rows} for of_label in lattice["curves"]]}
+            for lattice in results("three labels").lattices
+        ]
+        of_few = replace(results("three labels"), lattices=lattices)
+        headings = curve_rows(of_few)["panel"].unique()
+        assert headings.str.contains(r" fit rows \(few rows\)").all() == marked
+        assert headings.str.contains("few rows").any() == marked
+        assert of_few.labels_with_few_rows == (of_few.labels if marked else ())
+        shown = facts_in_words(of_few.facts, of_few.labels_with_few_rows)["labels"]
+        assert shown.count("(few rows)") == marked * len(of_few.labels)
+        (by_label,) = [figure for figure in drawn_for("data set", of_few) if figure.key == "reliability_by_label"]
+        assert by_label.rows["panel"].str.contains("few rows").all() == marked
+    assert not rows["panel"].str.contains("few rows").any()
 
 
 PAGE, COLUMN = 504, 252  # points, of a page of two columns

@@ -499,9 +499,23 @@ def words(*sets: Made, missing: tuple[str, ...] = ()) -> list[str]:
 def test_the_verdict_answers_first_and_counts_every_finished_set_once():
     kinds = {"a": BETTER, "b": BETTER, "c": PREDICTS, "d": WORSE, "e": UNKNOWABLE}
     text = words(*(made(name, changes=changes, rows=100) for name, changes in kinds.items()), missing=("f",))
-    assert text[0].endswith("a and b (2 of 5).")
-    assert [sentence[-len("c (1 of 5).") :] for sentence in text[1:4]] == [f"{name} (1 of 5)." for name in "cde"]
+    assert text[0].endswith("better than the confidence on 2 of 5 data sets (simulated).")
+    assert text[1].endswith("a and b (2 of 5).")
+    assert [sentence[-len("c (1 of 5).") :] for sentence in text[2:5]] == [f"{name} (1 of 5)." for name in "cde"]
     assert "What is said here is said without f." in text
+
+
+@pytest.mark.parametrize("n_better", [0, 1, 3])
+def test_the_finding_is_one_short_sentence_that_counts_data_sets_and_names_none(n_better):
+    sets = [made(f"set_{place}", changes=BETTER if place < n_better else WORSE) for place in range(3)]
+    finding = words(*sets)[0]
+    assert finding.count(".") == 1
+    assert len(finding.split()) <= 20
+    assert "set_" not in finding
+    expected = (
+        f" on {n_better} of 3 data sets" if n_better else "not certain to be better than the confidence on any of 3"
+    )
+    assert expected in finding
 
 
 @pytest.mark.parametrize(("bounds", "certain"), [(INCREASE, 1), (NOTHING, 0)])

@@ -27,8 +27,9 @@ from relmap.metrics.resampling import resample
 from relmap.metrics.spread import LabelCells
 from relmap.projection.batch import Batch, project_together
 from relmap.projection.decisions import Decisions
+from relmap.report.figure import MIN_FIT_ROWS
 from relmap.settings import ProjectionParams
-from relmap.simulation.judgements import Relevance, draw_queries, judge, solve_relevance
+from relmap.simulation.judgements import Difficulty, Relevance, draw_queries, judge, solve_relevance
 from relmap.splits import ValidationRows, validation_rows
 from tasks.datasets import DATASETS
 from tasks.datasets.base import SCHEMA
@@ -93,7 +94,7 @@ def test_the_bias_gives_the_mix_that_was_asked_for_and_without_residual_the_trut
 
 
 def test_a_candidate_is_judged_once_or_twice_never_twice_near_by_and_of_the_same_truth():
-    judgements = judge(5000, (0.7, 0.3), 1.0, np.random.default_rng(0))
+    judgements = judge(5000, (0.7, 0.3), Difficulty(2.0, 1.5), 1.0, np.random.default_rng(0))
     assert set(np.bincount(judgements.candidate)) == {1, 2}
     again = np.setdiff1d(np.arange(5000), judgements.first)
     before = judgements.first[judgements.candidate[again]]
@@ -142,9 +143,13 @@ def test_ranks_follow_the_law_of_zipf():
     assert count[-1] > 0
 
 
-CANDIDATES = {  # fewest, most and mean of a query
+CANDIDATES = {  # fewest, most and mean of a query; of SciDocs a title may be that of several rows
     **{"amazon_esci": (8, 32, 20), "mslr_web10k": (1, 239, 120), "alloprof_rerank": (8, 70, 11)},
-    **{"esci_rerank_us": (2, 10, 8), "wands": (15, 45, 30), "scidocs": (2, 30, 11)},  # a title may stand in two rows
+    **{
+        "esci_rerank_us": (2, 10, 8),
+        "wands": (15, 45, 30),
+        "scidocs": (2, 40, 11),
+    },  # a title may be that of several rows
 }
 
 
@@ -201,7 +206,7 @@ def test_the_labels_are_what_their_truth_makes_likely(name, frames):
             p = true[rows, k]
             assert abs((label[rows] == k).sum() - p.sum()) < 4 * np.sqrt((p * (1 - p)).sum()) + 1
     likelihood = true[np.arange(ROWS), label]
-    assert np.log(likelihood).mean() > np.log(MIXES[name])[label].mean() + 0.1
+    assert np.log(likelihood).mean() > np.log(MIXES[name])[label].mean() + 0.05
 
 
 @pytest.mark.parametrize("name", TWINS)
@@ -251,19 +256,30 @@ Reliability = tuple[np.ndarray, np.ndarray]  # (n,) logits of test rows: of conf
 
 
 def twin_of_files(name: str, folder: Path, residual: float) -> Twin:
-    """Raw files read as the released ones, trained on and decided, with no orchestrator.
+    """Simulate raw files, read them as the released ones, train and decide, with no orchestrator.
 
-    With a residual the base predictor is the paper's. Without one it is the multinomial regression without weights:
-    balanced weights alone would put a residual in, which depends on the label.
+    Args:
+        name: Key of the data set, whose entry in params.yaml has the number of rows and the seed.
+        folder: Empty folder for the raw files.
+        residual: With one the base predictor is the paper's. With 0 it is the multinomial regression without weights:
+            balanced weights alone would put a residual in, which depends on the label.
     """
-    simulate(name, folder, rows=PARAMS.dataset(name).rows, residual=residual, seed=0)
+    entry = PARAMS.dataset(name)
+    simulate(name, folder, rows=entry.rows, residual=residual, seed=entry.seed)
     dataset = DATASETS[name]
     frame = dataset.read(folder).pairs
     parts = {part: frame.filter(pl.col("split") == part) for part in SPLITS}
-    known = {"n_labels": len(dataset.labels), "seed": dataset.member_seed, "class_weight": "none", "settings": {}}
-    known |= {"class_weight": "balanced"} if residual else {"settings": {"inverse_penalty": 3.0}}
-    kind = "linear" if residual else "multinomial"
-    predictor = fit_predictor(kind, parts["train"], parts["validation"], **known)
+    settings = {"max_features": dataset.terms, "passes": dataset.passes}
+    settings = {setting: value for setting, value in settings.items() if value is not None}
+    predictor = fit_predictor(
+        "linear" if residual else "multinomial",
+        parts["train"],
+        parts["validation"],
+        n_labels=len(dataset.labels),
+        seed=dataset.member_seed,
+        class_weight="balanced" if residual else "none",
+        settings=settings if residual else {"inverse_penalty": 3.0},
+    )
 
     def decided(part: pl.DataFrame) -> FixedDecisions:
         logits, labels = predictor(part), part["label"].to_numpy().astype(np.int64)
@@ -271,6 +287,68 @@ def twin_of_files(name: str, folder: Path, residual: float) -> Twin:
 
     test, of_test = decided(parts["test"]), with_truth(parts["test"], folder)["probabilities"]
     return Twin(decided(parts["validation"]), test, np.array(of_test.to_list())[np.arange(len(test)), test.decision])
+
+
+PAPER = Path(__file__).resolve().parent.parent / "tasks/tables/paper"
+PAPER_ACCURACY = dict(pl.read_csv(PAPER / "main.csv").select("dataset", "accuracy").unique().iter_rows())
+PAPER_SPREAD = dict(pl.read_csv(PAPER / "label_spread.csv").select("dataset", "label_spread_pp").iter_rows())
+# Shares of the labels among the rows that the paper's authors used. Their released code draws rows at random, so the
+# shares are those of the official files; or at most as many irrelevant as relevant candidates of a query, at most five.
+# For ESCI-Rerank-US, .64 is inferred from the paper's numbers; they do not allow more than .649.
+PAPER_MIX = {
+    "amazon_esci": (0.1004, 0.0289, 0.2191, 0.6516),
+    "mslr_web10k": (0.5201, 0.3219, 0.1329, 0.0178, 0.0073),
+    "alloprof_rerank": (0.8812, 0.1188),
+    "esci_rerank_us": (0.36, 0.64),
+    "wands": (0.2622, 0.6281, 0.1097),
+    "scidocs": (0.5, 0.5),
+}
+ACCURACY_TOLERANCE = 0.02
+MIX_TOLERANCE = 0.02
+SPREAD_TOLERANCE = 4.0  # percentage points
+FREQUENT = 0.1  # share from which on a label must have MIN_FIT_ROWS projection-fit rows
+MIN_TEST_GROUPS = 60
+
+
+@pytest.fixture(scope="module")
+def default_twins(tmp_path_factory) -> dict[str, Twin]:
+    """The twin of each data set as `make repro` makes it, under the paper's base predictor."""
+    return {name: twin_of_files(name, tmp_path_factory.mktemp(name), 1.0) for name in TWINS}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_accuracy_class_mix_and_label_spread_are_near_those_of_the_paper(name, default_twins):
+    twin = default_twins[name]
+    shares = np.bincount(twin.test.labels) / len(twin.test)
+    np.testing.assert_allclose(shares, PAPER_MIX[name], atol=MIX_TOLERANCE)
+    assert twin.test.correct.mean() == pytest.approx(PAPER_ACCURACY[name], abs=ACCURACY_TOLERANCE)
+    calibrate = fit_temperature(twin.validation.logits, twin.validation.labels, seed=1)
+    cells = []
+    for logits in (twin.test.logits, calibrate(twin.test.logits)):
+        confidence = expit(confidence_logit(logits, twin.test.decision))
+        cells.append(LabelCells.of(confidence, twin.test.decision, twin.test.correct))
+    spread = np.mean([of_calibrator.spread() for of_calibrator in cells])
+    shuffled = np.mean([of_calibrator.null(1) for of_calibrator in cells])
+    assert 100 * spread == pytest.approx(PAPER_SPREAD[name], abs=SPREAD_TOLERANCE)
+    assert spread > shuffled  # as on each data set of the paper
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_frequent_labels_have_enough_fit_rows_and_tests_enough_groups(name, default_twins):
+    twin = default_twins[name]
+    assert len(np.unique(twin.test.group)) >= MIN_TEST_GROUPS
+    for seed in PARAMS.seeds:
+        fit = validation_rows(twin.validation, seed, PARAMS.protocol).projection_fit
+        for of_validation, of_fit in ((twin.validation.labels, fit.labels), (twin.validation.decision, fit.decision)):
+            frequent = np.bincount(of_validation) >= FREQUENT * len(of_validation)
+            assert (np.bincount(of_fit, minlength=len(frequent))[frequent] >= MIN_FIT_ROWS).all()
+        counted = np.array(PAPER_MIX[name]) >= FREQUENT
+        assert (np.bincount(fit.decision, minlength=len(counted))[counted] >= MIN_FIT_ROWS).all()
+
+
+def test_the_robustness_check_has_the_judgements_of_its_data_set():
+    boosted, linear = (PARAMS.dataset(name) for name in ("mslr_web10k_boosted", "mslr_web10k"))
+    assert (boosted.reader, boosted.rows, boosted.seed) == ("mslr_web10k", linear.rows, linear.seed)
 
 
 def projected(twins: list[Twin], parts: list[ValidationRows]) -> list[Reliability]:
@@ -291,11 +369,13 @@ def loss(logit: np.ndarray, correct: np.ndarray) -> np.ndarray:
 
 
 @pytest.fixture(scope="module", params=["wands", "alloprof_rerank", "mslr_web10k"])
-def scored(request, tmp_path_factory):
+def scored(request, tmp_path_factory, default_twins):
     """By residual: the whole protocol on a twin, protocol seed 1, with the numbers of params.yaml."""
     made = {}
     for residual in (0.0, 1.0) if request.param == "wands" else (1.0,):  # the study is of the others without one
-        twin = twin_of_files(request.param, tmp_path_factory.mktemp("twin"), residual)
+        twin = default_twins[request.param]
+        if not residual:
+            twin = twin_of_files(request.param, tmp_path_factory.mktemp("twin"), residual)
         made[residual] = twin, *projected([twin], [validation_rows(twin.validation, 1, PARAMS.protocol)])
     return made
 

@@ -10,7 +10,19 @@ import scipy
 
 from relmap.metrics.intervals import interval_of_share
 from relmap.projection.variants import VARIANTS
-from relmap.report.figure import ROWS, Drawing, Results, colour, drawn, figure, hover, of_kind, tone
+from relmap.report.figure import (
+    FEW_ROWS,
+    MIN_FIT_ROWS,
+    ROWS,
+    Drawing,
+    Results,
+    colour,
+    drawn,
+    figure,
+    hover,
+    of_kind,
+    tone,
+)
 
 BARS = 20
 HIGHEST_BAR = 0.18  # of the panel's height
@@ -32,7 +44,8 @@ SCHEMA = pl.Schema(
     "A panel for each predicted label. The blue curves (one for each protocol seed) say how often a decision of that "
     "label is right at a calibrated confidence; on the dashed line it would be as often as the confidence says. Dots "
     "are test rows, which no fit has seen, in up to eight groups under the first seed, with 95% intervals as if rows "
-    "were independent; bars show where test rows lie. Curves that differ between panels are what MRP uses.",
+    "were independent; bars show where test rows lie. Curves that differ between panels are what MRP uses. "
+    f"{FEW_ROWS.capitalize()}: fewer than {MIN_FIT_ROWS} projection-fit rows.",
 )
 def label_curves(results: Results) -> Drawing:
     """Return each label's curves under every protocol seed, what test rows say, and how many of them there are."""
@@ -104,7 +117,8 @@ def reliability_by_label(results: Results) -> Drawing:
         mine = first.filter(pl.col("decision") == place)
         few = "\ntoo few to group" if len(mine) < FEWEST_ROWS else ""
         dots = {VARIANTS[name].title: observed(mine[column], mine["correct"]) for name, column in kinds.items()}
-        frames.append(_of_panel(label, f"{_named(label)}\n{len(mine):,} rows{few}", lowest, dots))
+        mark = f" ({FEW_ROWS} at the fit)" if label in results.labels_with_few_rows else ""
+        frames.append(_of_panel(label, f"{_named(label)}{mark}\n{len(mine):,} rows{few}", lowest, dots))
     for name in kinds:
         line = of_kind(VARIANTS[name].title).mark_line(color=tone(name))
         layers += [line.encode(x="confidence:Q", y="reliability:Q"), *_dots(VARIANTS[name].title, tone(name))]
@@ -142,7 +156,8 @@ def _headed(label: str, curves: Rows, test_rows: int) -> str:
     for kind, words in FALLBACKS.items():
         if seeds := fallbacks.count(kind):
             kept += f", {words}" + ("" if seeds == len(curves) else f" under {seeds} of {len(curves)} seeds")
-    return f"{_named(label)}\n{span} fit rows{kept}\n{test_rows:,} test rows"
+    few = f" ({FEW_ROWS})" if fit[0] < MIN_FIT_ROWS else ""
+    return f"{_named(label)}\n{span} fit rows{few}{kept}\n{test_rows:,} test rows"
 
 
 def _named(label: str) -> str:

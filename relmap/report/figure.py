@@ -25,6 +25,8 @@ RESOURCES = re.compile(rb"(/(?:XObject|ExtGState|Font|Pattern|Shading) <<\n)(.*?
 Drawing = tuple[pl.DataFrame, dict[str, Any], str]  # rows, Vega-Lite, and what these rows add to the caption
 Make = Callable[[Any], Drawing | None]
 Role = Literal["data set", "all data sets", "paper"]  # made of `Results`; of the table `overview`; of all Results
+MIN_FIT_ROWS = 100  # a label with fewer projection-fit rows is marked as one with few rows
+FEW_ROWS = "few rows"
 DRAWN_UNDER = "ts"  # where it ran: the default for one's own predictions
 COLOURS = {  # on a light ground, on a dark one
     "ink": ("#1a1a1a", "#ececec"),
@@ -157,6 +159,16 @@ class Results:
     def seeds(self) -> list[int]:
         """Return the protocol seeds that ran."""
         return self.scores["seed"].unique(maintain_order=True).to_list()
+
+    @cached_property
+    def labels_with_few_rows(self) -> tuple[str, ...]:
+        """Labels with fewer than `MIN_FIT_ROWS` projection-fit rows under at least one protocol seed."""
+        curves = [lattice["curves"] for lattice in self.lattices if lattice["variant"] == "mrp"]
+        return tuple(
+            label
+            for place, label in enumerate(self.labels)
+            if any(of_labels[place]["rows"] < MIN_FIT_ROWS for of_labels in curves)
+        )
 
     def scored(self, seed: int) -> pl.DataFrame:
         """Return the test rows under `calibrator` and one protocol seed, with `correct`."""

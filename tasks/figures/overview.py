@@ -3,12 +3,16 @@
 from typing import Any
 
 import altair as alt
+import numpy as np
 import polars as pl
 
 from relmap.report.figure import ROWS, Drawing, colour, drawn, figure, for_print, hover
 
 ROW_HEIGHT = 30
 PICTURE_TEXT = 11
+MAX_TIMES_MEDIAN = 3  # a data set whose interval reaches farther than this multiple of the median is cut off
+AXIS_MARGIN = 1.25  # of the largest distance that is not cut off, where an end of the axis cuts something off
+CUT_OFF = "An arrow at the edge marks an interval that is cut off; its numbers are next to the arrow."
 
 
 @figure(
@@ -22,14 +26,66 @@ PICTURE_TEXT = 11
 def overview(table: pl.DataFrame) -> Drawing:
     """Return the rows of the table `overview`, with `dataset` as people read it, that did not fail, as a chart."""
     rows = measured(table)
-    return rows, drawn(changes(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10), ""
+    more = CUT_OFF if rows["arrow_at"].is_not_null().any() else ""
+    return rows, drawn(changes(rows), subtitle="", height=ROW_HEIGHT * len(rows) + 10), more
 
 
 def measured(table: pl.DataFrame) -> pl.DataFrame:
-    """Return change, interval and errors found of the data sets in the table `overview` whose change is known."""
+    """Return change, interval and errors found of the data sets whose change is known.
+
+    Args:
+        table: The table `overview`.
+
+    Returns:
+        A row for each data set, with the columns that `with_ends_cut_off` adds.
+    """
     columns = {"change": "nll_correct_delta", "low": "low", "high": "high"}
     columns |= {"found_conf": "found_per_1000_conf", "found_mrp": "found_per_1000_mrp"}
-    return table.select("dataset", **columns).filter(pl.col("change").is_not_null())
+    numbers = {name: pl.col(column).cast(pl.Float64) for name, column in columns.items()}
+    return with_ends_cut_off(table.select("dataset", **numbers).filter(pl.col("change").is_not_null()))
+
+
+def with_ends_cut_off(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add what is drawn of each change and interval, so that one outlier does not compress the others.
+
+    The reach of a data set is the largest distance of its change and interval from zero. The axis covers every data
+    set whose reach is at most `MAX_TIMES_MEDIAN` times the median reach; others are cut off at an end of the axis.
+
+    Args:
+        rows: Columns `change`, `low` and `high`; the last two may be null.
+
+    Returns:
+        The rows with five more columns: `drawn_change`, `drawn_low` and `drawn_high`, which are null or moved to the
+        end of the axis where they are outside; `arrow_at`, the end of the axis at which something is cut off, null if
+        nothing is; and `numbers`, the numbers to write there.
+    """
+    lowest = pl.min_horizontal("change", "low", 0.0)
+    highest = pl.max_horizontal("change", "high", 0.0)
+    left, right = _ends_of_axis(rows.select(lowest).to_series(), rows.select(highest).to_series())
+    interval = pl.format(" ({} to {})", _rounded("low"), _rounded("high")).fill_null("")
+    numbers = pl.concat_str(_rounded("change"), interval)
+    return rows.with_columns(
+        drawn_change=pl.when(pl.col("change").is_between(left, right)).then("change"),
+        drawn_low=pl.col("low").clip(left, right),
+        drawn_high=pl.col("high").clip(left, right),
+        arrow_at=pl.when(lowest < left).then(left).when(highest > right).then(right),
+    ).with_columns(numbers=pl.when(pl.col("arrow_at").is_not_null()).then(numbers))
+
+
+def _ends_of_axis(lowest: pl.Series, highest: pl.Series) -> tuple[float, float]:
+    """Return where the axis begins and ends, given how far each data set reaches to the left and right of zero."""
+    if lowest.is_empty():
+        return 0.0, 0.0
+    left, right = lowest.to_numpy(), highest.to_numpy()
+    reach = np.maximum(-left, right)
+    covered = reach[reach <= MAX_TIMES_MEDIAN * np.median(reach)]
+    margin = AXIS_MARGIN * float(covered.max())
+    return max(float(left.min()), -margin), min(float(right.max()), margin)
+
+
+def _rounded(column: str) -> pl.Expr:
+    """Return the column as text with three decimals at most."""
+    return pl.col(column).round(3).cast(pl.String)
 
 
 def picture(table: pl.DataFrame) -> dict[str, Any]:
@@ -52,7 +108,11 @@ def picture(table: pl.DataFrame) -> dict[str, Any]:
 
 
 def changes(rows: pl.DataFrame) -> Any:
-    """Return the change of the correctness NLL of each data set."""
+    """Return the change of the correctness NLL of each data set as a chart.
+
+    Args:
+        rows: Result of `measured`.
+    """
     base = alt.Chart(ROWS).encode(
         y=alt.Y("dataset:N", sort=rows["dataset"].to_list(), title=None, axis=alt.Axis(labelLimit=180)),
         color=alt.value(colour("mrp")),
@@ -62,9 +122,21 @@ def changes(rows: pl.DataFrame) -> Any:
             alt.Tooltip("found_mrp:Q", title="by reliability", format=".0f"),
         ],
     )
-    change = alt.X("low:Q", title="change of the correctness NLL", axis=alt.Axis(titleAnchor="end"))
-    return alt.layer(
+    axis = alt.Axis(titleAnchor="end")
+    nothing_cut_off = rows["arrow_at"].is_null().all()
+    scale = alt.Scale(nice=nothing_cut_off)  # an arrow is at the very end of the axis
+    change = alt.X("drawn_low:Q", title="change of the correctness NLL", axis=axis, scale=scale)
+    layers = [
         alt.Chart(ROWS).mark_rule(color=colour("quiet"), strokeDash=[5, 4]).encode(x=alt.datum(0)),
-        base.mark_rule(strokeWidth=2.5).encode(x=change, x2="high:Q"),
-        base.mark_point(filled=True, size=90, opacity=1).encode(x="change:Q"),
-    )
+        base.mark_rule(strokeWidth=2.5).encode(x=change, x2="drawn_high:Q"),
+        base.mark_point(filled=True, size=90, opacity=1).encode(x="drawn_change:Q"),
+    ]
+    at_left = base.transform_filter(alt.datum.arrow_at < 0).encode(x="arrow_at:Q")
+    at_right = base.transform_filter(alt.datum.arrow_at > 0).encode(x="arrow_at:Q")
+    layers += [
+        at_left.mark_point(shape="triangle-left", filled=True, size=110, opacity=1),
+        at_left.mark_text(align="left", dx=12, fontSize=PICTURE_TEXT).encode(text="numbers:N"),
+        at_right.mark_point(shape="triangle-right", filled=True, size=110, opacity=1),
+        at_right.mark_text(align="right", dx=-12, fontSize=PICTURE_TEXT).encode(text="numbers:N"),
+    ]
+    return alt.layer(*layers)

@@ -15,7 +15,7 @@ import polars as pl
 from markupsafe import Markup
 
 from relmap.metrics.advice import KEEP, MIXED, UNKNOWN, USE, WORSENS
-from relmap.report.figure import DrawnFigure
+from relmap.report.figure import FEW_ROWS, MIN_FIT_ROWS, DrawnFigure
 from relmap.report.html import environment, library, rendered
 from tasks.records.results import FAILED, display_name
 from tasks.records.store import base_folder
@@ -52,7 +52,7 @@ class DataSet(NamedTuple):
 def html(tables: Mapping[str, pl.DataFrame], data_sets: Sequence[DataSet], **parts: Any) -> str:
     """Return the page as text: `tables` by key, `data_sets`, and what a person reads before and between them.
 
-    That is the `verdict` in words, whose first sentence is the answer, the `headline` figures of all data sets, the
+    That is the `verdict` in words, whose first sentence is the finding, the `headline` figures of all data sets, the
     names of those `simulated`, and the `provenance` by what it is.
     """
     listed = [(table.place, shown(table, tables[key])) for key, table in TABLES.items()]
@@ -66,7 +66,12 @@ def dvc_plots_page() -> str:
 
 
 def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
-    """Return the answer, from the table `overview` (`dataset` as people read it), then what it rests on."""
+    """Return the finding in one sentence, the answer for each data set, and the evidence.
+
+    Args:
+        overview: The table `overview`, with `dataset` as it is displayed.
+        headline: Sentences about the intervals, placed last.
+    """
     finished = overview.filter(pl.col("source") != FAILED)
     answers = []
     for answer, words in ANSWERS.items():
@@ -75,10 +80,27 @@ def verdict_in_words(overview: pl.DataFrame, headline: str) -> list[str]:
         if len(names) == len(finished) > MOST_LISTED:
             several = f"all {len(names)} data sets ({'+'.join(finished['source'].unique(maintain_order=True))})"
         answers += [f"{words} {several}."] if names else []
-    answers = answers or ["No interval was computed, so nothing can be advised."]
     failed = overview.filter(source=FAILED)["dataset"].unique(maintain_order=True).to_list()
     holes = [f"What is said here is said without {_listed(failed)}."] if failed else []
-    return [*answers, *_gains(finished), *holes, headline]
+    return [finding(finished), *answers, *_gains(finished), *holes, headline]
+
+
+def finding(finished: pl.DataFrame) -> str:
+    """Return the main result in one sentence: on how many data sets the reliability is better.
+
+    Args:
+        finished: The rows of the table `overview` that did not fail.
+    """
+    advised = finished.drop_nulls("advice")
+    if advised.is_empty():
+        return "No interval was computed, so nothing can be advised."
+    better = advised.filter(pl.col("advice").str.starts_with(USE)).height
+    sources = advised["source"].unique(maintain_order=True).to_list()
+    counted = "1 data set" if len(finished) == 1 else f"{len(finished)} data sets"
+    of_sources = f"{counted} ({', '.join(sources)})"
+    if not better:
+        return f"The reliability is not certain to be better than the confidence on any of {of_sources}."
+    return f"The reliability predicts and ranks errors better than the confidence on {better} of {of_sources}."
 
 
 def _gains(finished: pl.DataFrame) -> list[str]:
@@ -105,11 +127,18 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def facts_in_words(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return what to know of a data set before its figures, from its base.json."""
+def facts_in_words(facts: Mapping[str, Any], labels_with_few_rows: Sequence[str] = ()) -> dict[str, str]:
+    """Return what to know of a data set before its figures.
+
+    Args:
+        facts: Content of its base.json.
+        labels_with_few_rows: Labels to mark, since their curves are fitted on few rows.
+    """
     rows, groups = facts["rows"], facts["groups"]
+    labels = [f"{label} ({FEW_ROWS})" if label in labels_with_few_rows else label for label in facts["labels"]]
+    explained = f"; {FEW_ROWS}: fewer than {MIN_FIT_ROWS} projection-fit rows" if labels_with_few_rows else ""
     return {
-        "labels": ", ".join(facts["labels"]),
+        "labels": ", ".join(labels) + explained,
         "test rows": f"{rows['test']:,} in {groups['test']:,} groups",
         "validation rows": f"{rows['validation']:,} in {groups['validation']:,} groups",
         "base predictor": f"{facts['predictor']}, class weights: {facts['class_weight']}",

@@ -7,12 +7,12 @@ of what it says with others, and some of it with the other documents of its quer
 import numpy as np
 import polars as pl
 
-from relmap.simulation.judgements import draw_labels, draw_queries, solve_relevance
+from relmap.simulation.judgements import Difficulty, draw_labels, draw_queries, solve_relevance
 
 FEATURES = 136
 FACTORS = 16  # what features have in common
 MIX = (0.5201, 0.3219, 0.1329, 0.0178, 0.0073)
-STRENGTH = 2.0  # standard deviation of the evidence for a grade, in logits
+DIFFICULTY = Difficulty(strength=1.22, log_sharpness=0.2)  # chosen to match accuracy and label spread
 SIZES = (1, 239)  # documents of a query: 120 on average, fewer where that would leave fewer than some 40 queries
 SHARES = {"train": 0.6, "validation": 0.2, "test": 0.2}  # of the queries
 
@@ -36,8 +36,9 @@ def mslr_web10k(
     features += CENTRE.astype(single)
     features[:, COUNT] = np.rint(features[:, COUNT])
     evidence = ((features - CENTRE) / SPREAD) @ generator.normal(size=(FEATURES, len(MIX)))
-    evidence *= STRENGTH / evidence.std(axis=0)
-    probabilities = solve_relevance(evidence, np.array(MIX), residual)(evidence)
+    evidence *= DIFFICULTY.strength / evidence.std(axis=0)
+    relevance = solve_relevance(evidence, np.array(MIX), residual, DIFFICULTY.log_sharpness)
+    probabilities = relevance(evidence)
     part = np.searchsorted(np.cumsum(list(SHARES.values()))[:-1], (query + 0.5) / queries)
     judged = pl.DataFrame(
         {

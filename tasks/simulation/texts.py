@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from relmap.simulation.judgements import CHOICES, SLOTS, draw_queries, judge
+from relmap.simulation.judgements import CHOICES, SLOTS, Difficulty, draw_queries, judge
 
 PHRASE = 3  # words in each
 TOPICS = 12
@@ -35,10 +35,21 @@ Layout = Callable[[pl.DataFrame, np.random.Generator], tuple[Tables, pl.DataFram
 
 
 class Shape(NamedTuple):
-    """What a twin takes over from the official set; where there are two labels, each query has candidates of both."""
+    """What a twin has in common with the official data set.
 
-    mix: tuple[float, ...]  # shares of the labels
-    sizes: Callable[[int], tuple[int, int]]  # rows of the twin -> fewest and most candidates of a query
+    Where there are two labels, each query has candidates of both.
+
+    Attributes:
+        mix: Shares of the labels in the files; where candidates are capped, before the cap.
+        difficulty: Strength of the evidence and size of the residual, chosen to match accuracy and label spread.
+        sizes: Function of the number of rows that returns the fewest and the most candidates of a query.
+        tongue: Key of SYLLABLES.
+        layout: Function that writes the rows in the layout of the official repository.
+    """
+
+    mix: tuple[float, ...]
+    difficulty: Difficulty
+    sizes: Callable[[int], tuple[int, int]]
     tongue: str
     layout: Layout
 
@@ -73,7 +84,7 @@ def made_up(shape: Shape, rows: int, residual: float, generator: np.random.Gener
 
     A title and a query are told apart by their names; a body says the evidence of its title once more.
     """
-    judgements = judge(rows, shape.mix, residual, generator)
+    judgements = judge(rows, shape.mix, shape.difficulty, residual, generator)
     both = judgements.label if len(shape.mix) == 2 else None
     query = draw_queries(rows, shape.sizes(rows), generator, both)
     kinds = np.cumsum([PHRASE * SLOTS * CHOICES, WORDS, TOPICS])  # and names enough to tell so many texts apart
@@ -180,13 +191,53 @@ def retrieval(prefix: str) -> Layout:
     return layout
 
 
-# Fewer rows of WANDS mean fewer products of a query (of some 486), down to 30, and only then fewer queries.
+def sizes_of_wands(rows: int) -> tuple[int, int]:
+    """Return the fewest and the most products of a query of WANDS.
+
+    The official 480 queries have 486 products on average. With fewer rows each query has fewer products, but at least
+    30 on average; with still fewer rows there are fewer queries.
+    """
+    mean = max(30, rows // 480)
+    return mean // 2, mean * 3 // 2
+
+
 SHAPES = {
-    "amazon_esci": Shape((0.1004, 0.0289, 0.2191, 0.6516), lambda _: (8, 32), "us", amazon_esci),
-    "alloprof_rerank": Shape((0.8812, 0.1188), lambda _: (8, 8), "fr", retrieval("")),
-    "esci_rerank_us": Shape((0.2748, 0.7252), lambda _: (4, 21), "us", retrieval("us-")),
-    "wands": Shape(
-        (0.2622, 0.6281, 0.1097), lambda rows: (max(30, rows // 480) // 2, max(30, rows // 480) * 3 // 2), "us", wands
+    "amazon_esci": Shape(
+        mix=(0.1004, 0.0289, 0.2191, 0.6516),
+        difficulty=Difficulty(strength=0.4, log_sharpness=2.7),
+        sizes=lambda _: (8, 32),
+        tongue="us",
+        layout=amazon_esci,
     ),
-    "scidocs": Shape((0.8347, 0.1653), lambda _: (26, 33), "us", scidocs),
+    "alloprof_rerank": Shape(
+        mix=(0.8812, 0.1188),
+        difficulty=Difficulty(strength=0.97, log_sharpness=0.2),
+        sizes=lambda _: (8, 8),
+        tongue="fr",
+        layout=retrieval(""),
+    ),
+    "esci_rerank_us": Shape(
+        # The released lists hold .7252 relevant candidates. Their irrelevant ones are concentrated in some queries, so
+        # the cap leaves about .64 relevant ones (inferred from the paper's numbers). In a twin the labels of a query
+        # are independent, and it takes a larger share before the cap to have the same share after it.
+        mix=(0.22, 0.78),
+        difficulty=Difficulty(strength=0.39, log_sharpness=0.3),
+        sizes=lambda _: (4, 21),
+        tongue="us",
+        layout=retrieval("us-"),
+    ),
+    "wands": Shape(
+        mix=(0.2622, 0.6281, 0.1097),
+        difficulty=Difficulty(strength=1.88, log_sharpness=0.5),
+        sizes=sizes_of_wands,
+        tongue="us",
+        layout=wands,
+    ),
+    "scidocs": Shape(
+        mix=(0.8347, 0.1653),
+        difficulty=Difficulty(strength=0.67, log_sharpness=-1.0),
+        sizes=lambda _: (26, 33),
+        tongue="us",
+        layout=scidocs,
+    ),
 }
