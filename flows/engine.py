@@ -63,7 +63,8 @@ def task_runner(params: Params) -> TaskRunner[Any]:
         )
     if params.dask.address is None:
         options = {"n_workers": params.dask.workers}
-        return DaskTaskRunner(cluster_class=private_cluster, cluster_kwargs=options)  # type: ignore[arg-type] # with options
+        cluster_class: Any = private_cluster  # a function, where prefect-dask's types ask for a class
+        return DaskTaskRunner(cluster_class=cluster_class, cluster_kwargs=options)
     security = scheduler_security(params.dask)
     _check_workers(params.dask.address, security, server)
     return DaskTaskRunner(address=params.dask.address, client_kwargs={"security": security})
