@@ -5,6 +5,7 @@ an orchestrator, and what takes long to import is imported where it is needed: o
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.console import progress, say, show, with_options
 from relmap.errors import InputError, needs_extra, printable
 from relmap.io.atomic import check_place, write_text
+from relmap.io.files import Predictions as PredictionFile
 from relmap.io.files import opened
 from relmap.io.reading import AS_NAMED, Reading, listed_names
 from relmap.maps.map_file import described, load_map, save_map
@@ -193,24 +195,90 @@ def evaluate(
 @app.command()
 @of_labelled_columns
 def thresholds(
-    map_file: MapFile,
     predictions: Labelled,
+    map_file: Annotated[
+        Path | None, typer.Option("--map", help="The map that fit wrote; without it, --score or --probability.")
+    ] = None,
     target_accuracy: Annotated[float | None, typer.Option(help="Accuracy that automatic rows must have.")] = None,
     coverage: Annotated[str | None, typer.Option(help="Or: share of the rows that is to be automatic.")] = None,
     cost_error: Annotated[float | None, typer.Option(help="Or: what a wrong decision costs that is used,")] = None,
     cost_review: Annotated[float | None, typer.Option(help="and what a review costs, in the same unit.")] = None,
+    precision: Annotated[float | None, typer.Option(help="Without a map: guaranteed precision above.")] = None,
+    recall: Annotated[float | None, typer.Option(help="Without a map: guaranteed recall.")] = None,
+    npv: Annotated[float | None, typer.Option(help="Without a map: guaranteed share of negatives below.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Where to write the precision-recall curve, an .svg.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Without a map: seed of the split of the rows.")] = 1,
     confidence: Annotated[float, typer.Option(help="Of the guarantee, over draws of such labelled rows.")] = 0.95,
     group: Group = None,
     out: Out = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
-    """The cut on reliability for a target accuracy or a coverage, with a guarantee, or of the least expected cost."""
+    """Find a threshold with a guarantee: on the reliability of a map, or without a map on a score or probability."""
+    of_score = {"precision": precision, "recall": recall, "npv": npv}
+    of_map = {"target_accuracy": target_accuracy, "coverage": coverage}
+    of_map |= {"cost_error": cost_error, "cost_review": cost_review}
+    if map_file is None:
+        refuse_options(of_map, "a map; give --map, or --precision, --recall or --npv instead")
+        return _score_thresholds(opened(predictions, reading), of_score, confidence, seed, group, figure, out)
+    refuse_options(of_score | {"figure": figure}, "no map; omit --map, and name the column with --score")
     check_place(out, map_file, predictions)
     judged = Judged.read(load_map(map_file), opened(predictions, reading), group)
     asked: Any = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
     answer = judged.cuts(**asked, cost_error=cost_error, cost_review=cost_review)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
     return say([*answer.notes, *answer.lines])
+
+
+def refuse_options(options: Mapping[str, object], needed: str) -> None:
+    """Raise InputError for the first of the options that is given, with what it needs."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"--{name.replace('_', '-')} needs {needed}")
+
+
+def _score_thresholds(
+    file: PredictionFile,
+    targets: Mapping[str, float | None],
+    confidence: float,
+    seed: int,
+    group: str | None,
+    figure: Path | None,
+    out: Path | None,
+) -> list[str]:
+    """Find thresholds on a score without a map, and write the JSON and the figure."""
+    from relmap.routing.score_thresholds import find_score_thresholds, read_score
+
+    check_place(out, file.path)
+    if all(target is None for target in targets.values()):
+        raise InputError("give --map, or for a score a target: --score COLUMN --positive LABEL --precision 0.95")
+    if file.reading.positive is None:
+        raise InputError("name the label that counts as positive: --positive LABEL")
+    if figure is not None:
+        check_place(figure, *[path for path in (file.path, out) if path is not None])
+        if figure.suffix != ".svg":
+            raise InputError(f"the figure {figure} must end in .svg")
+    score, positive, groups, notes = read_score(file, positive=file.reading.positive, group=group)
+    found = find_score_thresholds(
+        score,
+        positive,
+        groups=groups,
+        precision=targets["precision"],
+        recall=targets["recall"],
+        npv=targets["npv"],
+        confidence=confidence,
+        seed=seed,
+    )
+    column = file.reading.score or file.reading.probability
+    written = []
+    if figure is not None:
+        with needs_extra("report"):
+            from relmap.report.score import precision_recall_svg
+
+        write_text(figure, precision_recall_svg(found))
+        written = [f"{figure}: the precision-recall curve."]
+    source = {"predictions": file.path.name, "score": column, "positive": file.reading.positive}
+    show(source | found.to_dict(), out)
+    return say([*notes, *found.in_words(), *written])
 
 
 @app.command()

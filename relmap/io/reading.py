@@ -63,9 +63,8 @@ class Reading:
         given = [_option(way) for way in ways if getattr(self, way) is not None]
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)} say the same thing twice; give one of them")
-        if (self.score is None) != (self.border is None):
-            column = shlex.quote(self.score or "COLUMN")
-            raise InputError(f"--score and --border go together: --score {column} --border 0 decides by the sign of it")
+        if self.border is not None and self.score is None:
+            raise InputError("--border needs --score: --score COLUMN --border 0 decides by the sign of the score")
         if self.positive is not None and not {"--probability", "--score"} & set(given):
             raise InputError(
                 "--positive names the label of --probability or --score; give one of these, or leave it away"
@@ -135,6 +134,12 @@ def find_layout(
         name = getattr(reading, field)
         if name is not None and name not in names:
             raise InputError(f"{file} has no column {name}, which {_option(field)} names; it has {', '.join(names)}")
+    if reading.score is not None and reading.border is None:
+        column = shlex.quote(reading.score)
+        raise InputError(
+            f"--score and --border go together: --score {column} --border 0 decides by the sign of it. Only "
+            "`thresholds` with --precision, --recall or --npv, without a map, reads a score without a border"
+        )
     decision, label = reading.decision or "decision", reading.label or "label"
     decided, confidence = decision in names, reading.confidence_column or "confidence"
     there: dict[str, Layouts] = {
