@@ -206,7 +206,9 @@ def thresholds(
     precision: Annotated[float | None, typer.Option(help="Without a map: guaranteed precision above.")] = None,
     recall: Annotated[float | None, typer.Option(help="Without a map: guaranteed recall.")] = None,
     npv: Annotated[float | None, typer.Option(help="Without a map: guaranteed share of negatives below.")] = None,
-    figure: Annotated[Path | None, typer.Option(help="Where to write the precision-recall curve, an .svg.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Without a map: where to draw the precision-recall curve, an .svg.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Without a map: seed of the split of the rows.")] = 1,
     confidence: Annotated[float, typer.Option(help="Of the guarantee, over draws of such labelled rows.")] = 0.95,
     group: Group = None,
@@ -277,7 +279,10 @@ def _score_thresholds(
         write_text(figure, precision_recall_svg(found))
         written = [f"{figure}: the precision-recall curve."]
     source = {"predictions": file.path.name, "score": column, "positive": file.reading.positive}
-    show(source | found.to_dict(), out)
+    content = source | found.to_dict()
+    if out is None:
+        del content["curve"]  # up to 400 points, too long for a terminal
+    show(content, out)
     return say([*notes, *found.in_words(), *written])
 
 

@@ -4,10 +4,9 @@ import altair as alt
 import polars as pl
 
 from relmap.report.figure import ROWS, colour, for_print, of_kind, svg
-from relmap.routing.score_thresholds import ScoreThresholds
+from relmap.routing.score_thresholds import NAMES, ScoreThresholds
 
 FONT_SIZE = 12
-NAMES = {"precision": "precision", "recall": "recall", "npv": "NPV"}
 
 
 def precision_recall_svg(found: ScoreThresholds) -> str:

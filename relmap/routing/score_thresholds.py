@@ -28,6 +28,7 @@ N_BETS = 24
 N_CURVE_POINTS = 400
 SIGNIFICANT_DIGITS = 6
 Metric = Literal["precision", "recall", "npv"]
+NAMES: dict[Metric, str] = {"precision": "precision", "recall": "recall", "npv": "negative predictive value"}
 MEANINGS: dict[Metric, str] = {
     "precision": "of the rows at or above it are positive",
     "recall": "of the positive rows are at or above it",
@@ -97,7 +98,8 @@ class ScoreThresholds:
         """Return the thresholds, their guarantee and the review band in sentences."""
         lines = []
         for found in self.thresholds:
-            target = f"{found.metric} of {100 * found.target:g}%"
+            name = NAMES[found.metric]
+            target = f"{name} of {100 * found.target:g}%"
             if found.threshold is None:
                 lines.append(f"No threshold for a {target}.")
                 lines += found.advice
@@ -105,7 +107,7 @@ class ScoreThresholds:
             side = "below it" if found.metric == "npv" else "at or above it"
             lines.append(
                 f"Threshold {found.threshold:g} for a {target}: {found.covered:,} of {self.rows:,} labelled rows "
-                f"({found.covered / self.rows:.1%}) are {side}. Observed {found.metric}: {found.observed:.1%}."
+                f"({found.covered / self.rows:.1%}) are {side}. Observed {name}: {found.observed:.1%}."
             )
         valid = [found for found in self.thresholds if found.threshold is not None]
         if valid:
@@ -413,7 +415,7 @@ def _advice(
     percents = range(math.ceil(100 * target) - 1, 0, -1)
     highest = next((percent for percent in percents if find(percent / 100, 1)), None)
     if highest is not None:
-        lines.append(f"The highest {trial.metric} for which these rows have a threshold is {highest}%.")
+        lines.append(f"The highest {NAMES[trial.metric]} for which these rows have a threshold is {highest}%.")
     times = next((times for times in MORE_ROWS if find(target, times)), None)
     if times is not None:
         lines.append(f"About {times * n_units:,} {unit_name} like these would suffice; there are {n_units:,}.")
