@@ -5,11 +5,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import nullcontext
 from itertools import chain
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from prefect import flow, tags
 from prefect.futures import as_completed
+from prefect.states import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from rich.progress import track
 
@@ -136,8 +138,9 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         }
         for sentence in chain.from_iterable(seed.fallbacks(base.labels) for seed in results["projected"]):
             print(f"{dataset}, {sentence}")
-        kept = [fit.state.name == "Cached" for fit in made["fits"].values()]
-        fits = {"calibrators_fitted": kept.count(False), "calibrators_reused": kept.count(True)}
+        states = [fit.state.name for fit in made["fits"].values()]
+        reused = states.count("Cached")
+        fits = {"calibrators_fitted": len(states) - reused, "calibrators_reused": reused}
         folder = store.explored_folder(dataset) if explored else store.runs_folder(dataset)
         with lock.locked(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
             show(base, write_runs(base, results, params, {"device": device}, folder), folder)
@@ -146,6 +149,26 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         atomic.write_json(store.STATE / "fits" / folder.relative_to(store.DATA).with_suffix(".json"), fits)
         for sentence in said:
             print(f"{display_name(dataset, base.source)}: {sentence}")
+        if params.dask.address is None:  # workers elsewhere store their fits where they are
+            warn_not_stored(dataset, [fit.state for fit in made["fits"].values()])
+
+
+def warn_not_stored(dataset: str, states: list[State]) -> None:
+    """Print how many calibrator fits could not be stored, which Prefect only writes to its log.
+
+    Args:
+        dataset: Data set of the run.
+        states: Final states of the fits, all completed.
+    """
+    records: list[Any] = [state.data for state in states]  # Prefect's type of a stored result is private
+    files = [Path(record.metadata.storage_key) for record in records]
+    missing = [file for file in files if not file.exists()]
+    if missing:
+        print(
+            f"Warning, {dataset}: {len(missing)} of {len(files)} calibrator fits could not be stored in "
+            f"{missing[0].parent}. The results are complete, but the next run fits these calibrators again. Make sure "
+            "that the folder can be written and that the disk has free space."
+        )
 
 
 def main(

@@ -1,5 +1,7 @@
 """Prefect task: one calibrator, one protocol seed. A finished fit is kept, and found again under what it depends on."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -31,20 +33,31 @@ def _code_of(calibrator: str) -> list[str]:
 
 
 def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
-    """Return everything that a fit depends on: its rows, name and seed, the code it reaches, the libraries it uses."""
+    """Return the name under which a fit is stored: a readable start, and a hash of everything that it depends on.
+
+    The key is a file name, and file systems allow 255 bytes.
+
+    Args:
+        _context: Unused; Prefect passes it.
+        arguments: The arguments of `calibrate`.
+
+    Returns:
+        The calibrator, the seed and a hash of both, of the rows, the settings, the code and the versions of libraries.
+    """
+    calibrator, seed, few = arguments["calibrator"], arguments["seed"], arguments["few"]
     parts: splits.ValidationRows = arguments["parts"]
-    rows = parts.fit_rows(arguments["calibrator"])
-    return "-".join(
-        [
-            arguments["calibrator"],
-            str(arguments["seed"]),
-            "_".join(str(asked) for asked in arguments["few"]),
-            "_".join(f"{name}{value}" for name, value in (arguments["chosen"] or {}).items()),
-            sha256_of_arrays(rows.logits, rows.labels),
-            sha256_of_arrays(parts.calibrator_fit.logits, parts.calibrator_fit.labels) if arguments["few"] else "",
-            *_code_of(arguments["calibrator"]),
-        ]
-    )
+    rows = parts.fit_rows(calibrator)
+    content = [
+        calibrator,
+        seed,
+        list(few),
+        dict(arguments["chosen"] or {}),
+        sha256_of_arrays(rows.logits, rows.labels),
+        sha256_of_arrays(parts.calibrator_fit.logits, parts.calibrator_fit.labels) if few else None,
+        _code_of(calibrator),
+    ]
+    digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    return f"{calibrator}-{seed}-{digest[:32]}"
 
 
 @task(

@@ -15,6 +15,7 @@ import pytest
 from flows.server import api_server
 from relmap import api
 from relmap import cli as rerank
+from relmap.calibrators.registry import CALIBRATORS
 from relmap.decisions import decide
 from tasks.records.store import read_json
 from tasks.settings.params import load_params
@@ -179,6 +180,39 @@ def test_a_stage_repeats_only_a_fit_that_rotted_to_the_same_bytes_and_a_choice_i
     explored = pl.read_parquet(project / "data/explored/wands/metrics.parquet")
     assert explored["seed"].unique().to_list() == [2]
     assert read_json(fits / "explored/wands.json")["calibrators_fitted"] == 0
+
+
+RUN_EVERY_CALIBRATOR = """
+from flows.reliability import main
+from relmap.calibrators.registry import CALIBRATORS
+main('wands', [2], list(CALIBRATORS))
+"""
+
+
+@pytest.fixture
+def smart_with_settings(project):
+    """Give SMART settings of its own, as the preset of the paper does, while a test runs."""
+    before = (project / "params.yaml").read_text()
+    edit_params(
+        project, lambda params: params.update(calibrator_settings={"wands": {"smart": {"epochs": 40, "patience": 20}}})
+    )
+    yield
+    (project / "params.yaml").write_text(before)
+
+
+@pytest.mark.usefixtures("smart_with_settings")
+def test_every_calibrator_is_fitted_once_and_then_found_in_the_cache(project):
+    run(project, "-c", RUN_EVERY_CALIBRATOR)
+    run(project, "-c", RUN_EVERY_CALIBRATOR)
+    fits = read_json(project / "data/.state/fits/explored/wands.json")
+    assert fits == {"calibrators_fitted": 0, "calibrators_reused": len(CALIBRATORS)}
+
+
+def test_fits_that_cannot_be_stored_are_reported(project, tmp_path):
+    (tmp_path / "store").write_text("a file where the folder of fits would be")
+    store = {"PREFECT_LOCAL_STORAGE_PATH": str(tmp_path / "store")}
+    printed = run(project, "-c", "from flows.reliability import main; main('wands', [2], ['ts'])", **store)
+    assert f"calibrator fits could not be stored in {tmp_path / 'store'}" in printed
 
 
 def test_what_is_up_to_date_runs_nothing_and_a_push_takes_results_along_and_no_raw_file(project, tmp_path):
