@@ -24,7 +24,7 @@ from relmap.errors import InputError
 from relmap.io import atomic
 from tasks.datasets import declared_set
 from tasks.expectations.check import violated
-from tasks.provenance.declared import declared
+from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.lock import locked
 from tasks.provenance.manifest import leaves
@@ -113,11 +113,28 @@ def _report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str
     return ["the report marks what is missing"]
 
 
+def with_needed(target: str) -> list[str]:
+    """Return the stages that bring a target up to date: itself, and those before it.
+
+    Args:
+        target: A stage of dvc.yaml.
+
+    Returns:
+        Names of stages, the target last. The report needs every stage of every data set.
+    """
+    stage, _, dataset = target.partition("@")
+    if not dataset:
+        return [name for name in stage_names() if name != target] + [target]
+    before = ("download", "train", "reliability")
+    return [f"{name}@{dataset}" for name in before[: before.index(stage) + 1]]
+
+
 def _brought_up(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> list[str]:
     """Run DVC, and show what became of the stages and what it changed; returns what went wrong, a sentence each."""
     status = repro(run, targets, force, params, since)
     stages = happened(since, stale := processes.stale_stages() if status else set())
-    _show_stages([of for of in stages if not targets or of.how in {"ran", "restored", "failed"} or of.stage in targets])
+    wanted = {name for target in targets for name in with_needed(target)}
+    _show_stages([of for of in stages if not targets or of.how in {"ran", "restored", "failed"} or of.stage in wanted])
     show_failed_gates(list(params.datasets))
     if status:
         failed = {of.stage: of.why for of in stages if of.how == "failed"}

@@ -32,7 +32,7 @@ from relmap import cli as rerank
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
-from relmap.io.atomic import write_json
+from relmap.io.atomic import check_name, write_json
 from relmap.projection.variants import DEPLOYABLE
 from tasks.provenance.stage import command
 from tasks.records.errors import RunFailed
@@ -83,12 +83,15 @@ def written(out: Path, *endings: str) -> Iterator[Path]:
     if not CHOSEN.exists():  # a worker on another machine than that of `flows.serve`
         choose(FOLDER)
     folder = Path(read_json(CHOSEN)["folder"])
+    check_name(Path(out))
     place = (folder / out).resolve()  # through links and ..
     if not place.is_relative_to(folder) or place == folder:
         raise InputError(
             f"{out} is not in {folder}, the only folder in which a form may write; see `flows.serve --out`"
         )
     if place.suffix not in endings:
+        if place.name in endings:
+            raise InputError(f"{out} is an ending without a name; give a name, such as result{place.name}")
         raise InputError(f"{out} must end in {' or '.join(endings)}")
     record = MADE / f"{hashlib.sha256(str(place).encode()).hexdigest()}.json"
     if place.exists() and not (record.exists() and read_json(record)["sha256"] == sha256_of_file(place)):

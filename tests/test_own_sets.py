@@ -12,9 +12,10 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from relmap.errors import InputError
-from tasks.datasets import dataset_named
+from tasks.datasets import dataset_named, declared_set
 from tasks.datasets.base import SCHEMA, Judged
 from tasks.datasets.logits import read_saved_logits
+from tasks.settings.dataset_params import DatasetParams
 from tasks.sources.hub import Repository
 
 ROWS = [
@@ -448,3 +449,23 @@ def test_what_cannot_be_is_refused_by_file_and_name(made, message, tmp_path):
         read_saved_logits(path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+SHARES = {"by": "row", "validation": 0.3, "test": 0.3}
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.parquet"])
+def test_a_wrong_column_name_is_reported_before_any_stage_runs(name, tmp_path):
+    written(tmp_path, {name: ROWS})
+    wrong = {"labels": LABELS, "pairs": {"path": name, **COLUMNS, "label": "rating"}}
+    entry = DatasetParams(source="files", path=str(tmp_path / name), reader="files", options=wrong, split=SHARES)
+    with pytest.raises(InputError, match=r"^mine: .* has no column 'rating'; .*correct the options"):
+        declared_set("mine", entry)
+
+
+def test_a_wrong_column_name_of_a_lookup_table_is_reported_before_any_stage_runs(tmp_path):
+    written(tmp_path, {"a.csv": ROWS, "q.csv": [{"id": "oak desk", "words": "oak"}]})
+    wrong = {"labels": LABELS, "pairs": {"path": "a.csv", **COLUMNS, "queries": LOOKUP}}
+    entry = DatasetParams(source="files", path=str(tmp_path), reader="files", options=wrong, split=SHARES)
+    with pytest.raises(InputError, match=r"q\.csv has no column 'text'; it has id, words"):
+        declared_set("mine", entry)

@@ -172,7 +172,11 @@ def folder(monkeypatch, tmp_path):
 
 OUTSIDE = ("/etc/map.json", "../map.json", "a/../../map.json", "link/map.json", "out.json", ".")
 REFUSED = dict.fromkeys(OUTSIDE, r"the only folder(.|\n)*--out")
-REFUSED |= dict.fromkeys(["map", "map.sh", "map.json.py", ".json"], r"must end in \.json or \.csv")
+REFUSED |= dict.fromkeys(["map", "map.sh", "map.json.py"], r"must end in \.json or \.csv")
+REFUSED[".json"] = r"\.json is an ending without a name; give a name, such as result\.json"
+REFUSED["~/map.json"] = "begins with ~"
+REFUSED["a\0b.json"] = "holds a NUL character"
+REFUSED["m" * 300 + ".json"] = "has more than 220 bytes"
 
 
 @pytest.mark.parametrize("out", REFUSED)

@@ -109,7 +109,7 @@ def in_words(agreed: dict[str, Any], labelled: int) -> list[str]:
         lines.append(f"Of all {agreed['rows']:,} rows {share_in_words(agreed['accuracy'])} are decided correctly.")
     kappa = agreed["kappa"]
     if kappa["value"] is not None:
-        number = f"{kappa['value']:.2f}{behind_number(kappa['low'], kappa['high'], '.2f')}"
+        number = f"{kappa['value']:z.2f}{behind_number(kappa['low'], kappa['high'], '.2f')}"
         lines.append(f"Cohen's kappa, the agreement with true labels beyond chance: {number}.")
     shown = agreed["labels"][:SHOWN]
     for each in shown:

@@ -56,9 +56,9 @@ def of_candidates(candidates: list[dict[str, Any]], document: MapDocument, where
     lines = [f"  log loss {where}, and what it gains beside the confidence (95% interval):"]
     for candidate in candidates:
         mark = "<- this one" if candidate["variant"] == document.projection.name else ""
-        numbers = f"{candidate['nll_correct']:.4f}  {0 - candidate['change']:+.4f}"
+        numbers = f"{candidate['nll_correct']:.4f}  {0 - candidate['change']:+z.4f}"
         if candidate["low"] is not None:
-            numbers += f" ({0 - candidate['high']:+.4f} to {0 - candidate['low']:+.4f})"
+            numbers += f" ({0 - candidate['high']:+z.4f} to {0 - candidate['low']:+z.4f})"
         lines.append(f"    {candidate['variant']:<16} {numbers}  {mark}".rstrip())
     return lines
 
@@ -76,7 +76,7 @@ def of_recalibration(beside: dict[str, Any] | None, document: MapDocument) -> li
     return [
         "If your probabilities may change, recalibrate with matrix scaling instead (the calibrator matrix), which "
         f"{'is clearly better' if better else 'does as well'}: the log loss of its confidence alone is "
-        f"{beside['change']:+.4f} (95% interval {beside['low']:+.4f} to {beside['high']:+.4f}) from this map's. "
+        f"{beside['change']:+z.4f} (95% interval {beside['low']:+z.4f} to {beside['high']:+z.4f}) from this map's. "
         f"Followed through, it would decide {100 * beside['decisions_changed']:.1f}% of the rows otherwise."
     ]
 

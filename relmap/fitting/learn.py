@@ -145,7 +145,7 @@ def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
     rows = document.held_out.rows
     if chosen.variant == "confidence":
         return []
-    interval = f"{-chosen.high:+.4f} to {-chosen.low:+.4f}"
+    interval = f"{-chosen.high:+z.4f} to {-chosen.low:+z.4f}"
     half = (chosen.high - chosen.low) / 2
     beside = "the confidence" if document.input != "decision_only" else "one reliability for all"
     lines = [
@@ -165,6 +165,6 @@ def _of_gains(document: MapDocument) -> list[str]:
     assert name is not None
     lines = [f"What {VARIANTS[name].in_words} changes with fewer labelled rows:"]
     for gain in document.choice.gains:
-        log_loss = f"log loss {gain.nll_correct:+.4f} ({gain.nll_correct_standard_error:.4f})"
-        lines.append(f"    {gain.rows:>6,} rows: {log_loss}, AURC {gain.aurc:+.4f}")
+        log_loss = f"log loss {gain.nll_correct:+z.4f} ({gain.nll_correct_standard_error:.4f})"
+        lines.append(f"    {gain.rows:>6,} rows: {log_loss}, AURC {gain.aurc:+z.4f}")
     return lines

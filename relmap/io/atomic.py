@@ -23,6 +23,9 @@ except ModuleNotFoundError:  # not on Windows
 DISK_FULL = os.strerror(errno.ENOSPC)
 
 
+LONGEST_NAME = 220  # bytes; file systems allow 255, and a file that is being written has a longer name
+
+
 def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Let `write` fill a temporary file beside `path`, then move it into place: it appears whole or not at all."""
     try:
@@ -88,9 +91,19 @@ def remove(path: Path) -> None:
 
 
 def check_place(out: Path | None, *inputs: Path) -> None:
-    """Raise InputError unless a file can be written at `out`, if it is given, that is none of the `inputs`."""
+    """Check that a file can be written.
+
+    Args:
+        out: Where to write, or None if nothing is written.
+        *inputs: Files that are read, which `out` must not replace.
+
+    Raises:
+        InputError: `out` has a name that no file can have, is one of the inputs or no file, or its folder cannot be
+            written.
+    """
     if out is None:
         return
+    check_name(out)
     check_file(out)
     if any(out.exists() and read.exists() and out.samefile(read) for read in inputs):
         raise InputError(f"{out} is a file that is read here; write to another one")
@@ -99,13 +112,43 @@ def check_place(out: Path | None, *inputs: Path) -> None:
         raise InputError(f"{out} cannot be written: {above} is no folder that you may write to; write elsewhere")
 
 
+def check_name(out: Path) -> None:
+    """Check the name of a file that is to be written.
+
+    Args:
+        out: Where to write.
+
+    Raises:
+        InputError: The name begins with `~`, which only a shell replaces by the home folder, holds a NUL character, or
+            has a part that is too long for file systems.
+    """
+    if out.parts and out.parts[0].startswith("~"):
+        raise InputError(f"{out} begins with ~, which only a shell replaces by the home folder; give the whole path")
+    if "\0" in str(out):
+        raise InputError(f"{str(out)!r} holds a NUL character, which no file name can have; give another name")
+    too_long = next((part for part in out.parts if len(os.fsencode(part)) > LONGEST_NAME), None)
+    if too_long is not None:
+        raise InputError(f"{too_long[:40]}... has more than {LONGEST_NAME} bytes; give a shorter name")
+
+
 def check_file(path: Path) -> None:
-    """InputError where `path` is no file, such as a pipe, or has a name that Arrow and a page cannot hold."""
+    """Check that a path names a file, or nothing yet.
+
+    Args:
+        path: The path.
+
+    Raises:
+        InputError: It is a folder, a pipe or a device, or has a name that Arrow and a page cannot hold.
+    """
     try:
         str(path).encode()
     except UnicodeEncodeError:
         raise InputError(f"{path} has a name that is not UTF-8; rename that file or folder") from None
-    if path.exists() and not path.is_file():
+    try:
+        is_other = path.exists() and not path.is_file()
+    except (OSError, ValueError) as error:  # a name that is too long, or that holds a NUL character
+        raise InputError(f"{str(path)[:80]!r} cannot be the name of a file: {error}") from None
+    if is_other:
         raise InputError(f"{path} is {'a folder' if path.is_dir() else 'a pipe or a device'}; name a file")
 
 

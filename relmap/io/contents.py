@@ -4,6 +4,7 @@ What a file holds in place of data is known by its first bytes, and what a libra
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ JSON_LINES = "one JSON object per line"
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 HEAD = 1024  # bytes that tell
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:$")  # how the path of https://host/file begins; C: is a drive
 
 
 def check_content(path: Path, advice: str) -> bytes:
@@ -28,6 +30,8 @@ def check_content(path: Path, advice: str) -> bytes:
         InputError: it is missing, no file, cannot be read, or holds no data (see `refuse_no_data`).
     """
     check_file(path)
+    if ADDRESS.match(path.parts[0] if path.parts else ""):
+        raise InputError(f"{path} is an address, not a file; download the file, and name it")
     try:
         with path.open("rb") as handle:
             head = handle.read(HEAD)

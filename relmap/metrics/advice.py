@@ -93,11 +93,11 @@ def behind(found: Sequence[float | None], changes: Changes) -> Iterator[str]:
     if before is not None and after is not None:
         yield (
             f"1,000 reviews of the least reliable 30% find {after:.0f} errors, and {before:.0f} where the confidence "
-            f"chooses, a change of {after - before:+.0f}{behind_number(low, high, '+.0f')}."
+            f"chooses, a change of {after - before:+z.0f}{behind_number(low, high, '+.0f')}."
         )
     names = {metric: METRICS[metric].title for metric in COMPARED} | {"nll_correct": "the log loss of being right"}
     known = {names[metric]: changes[metric] for metric in COMPARED if changes[metric]["change"] is not None}
     said = [
-        f"{name} by {of['change']:+.4f}{behind_number(of['low'], of['high'], '+.4f')}" for name, of in known.items()
+        f"{name} by {of['change']:+z.4f}{behind_number(of['low'], of['high'], '+.4f')}" for name, of in known.items()
     ]
     yield f"It changes {', '.join(said)}."

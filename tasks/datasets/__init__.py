@@ -45,6 +45,8 @@ def dataset_named(name: str, reader: str | None, options: Mapping[str, Any]) -> 
         ) from None
     about = chosen.model_dump(include={"domain", "task", "labels", "licence"})
     origin = chosen.raw if isinstance(chosen, FilesOptions | HubOptions) else {}
+    if isinstance(chosen, FilesOptions) and chosen.pairs is not None:
+        origin["check_columns"] = partial(files.check_columns, source=chosen.pairs)
     return Dataset(name, chosen.title or name, read=partial(read, chosen=chosen), **about, **origin)
 
 
@@ -52,7 +54,8 @@ def declared_set(name: str, entry: DatasetParams) -> Dataset:
     """The data set that an entry of params.yaml declares.
 
     Raises:
-        InputError: there is no such reader, an option is wrong, or a file is not there; it lists what is.
+        InputError: There is no such reader, an option is wrong, or a file or one of its columns does not exist. The
+            message lists what exists.
     """
     dataset, path = dataset_named(name, entry.reader, entry.options), Path(entry.path)
     if entry.source != "files":
@@ -69,4 +72,9 @@ def declared_set(name: str, entry: DatasetParams) -> Dataset:
                 f"{name}: {wanted} is not there; mend its path in params.yaml, or put the file in that place. "
                 f"{folder} has {', '.join(there[:MOST_LISTED]) or 'nothing'}{more}"
             )
+    if dataset.check_columns is not None:
+        try:
+            dataset.check_columns(path if path.is_dir() else path.parent)
+        except InputError as error:
+            raise InputError(f"{name}: {error}; correct the options of {name} in params.yaml") from None
     return dataset

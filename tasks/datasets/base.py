@@ -58,6 +58,7 @@ class Dataset(NamedTuple):
     member_seed: int = 0  # of the first base predictor
     passes: int | None = None  # of the linear base predictor over the rows; None: as that of other sets
     terms: int | None = None  # most words and word pairs that count; None: as in other sets
+    check_columns: Callable[[Path], None] | None = None  # of the files in a folder, by their headers alone
 
 
 def what_differs(before: Judged, now: Judged) -> str:

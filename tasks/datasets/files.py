@@ -15,7 +15,7 @@ from relmap.errors import InputError
 from relmap.io.contents import parsing
 from tasks.datasets.base import Judged, joined_text
 from tasks.datasets.own import FilesOptions, Lookup, Pairs, coded, judged, named, placed
-from tasks.datasets.raw import FETCH, ROW, forbid, opened, read_columns
+from tasks.datasets.raw import FETCH, ROW, SEPARATORS, forbid, opened, read_columns, require
 
 LINES_AT_ONCE = 5_000  # of svmlight: a token takes some 200 bytes of memory
 GROUP = "qid:"
@@ -75,6 +75,37 @@ def _rows(path: Path, lines: pl.DataFrame, width: int) -> pl.DataFrame:
     matrix = np.zeros((len(rows), width), dtype=np.float32)
     matrix[features["at"].to_numpy(), features["place"].to_numpy() - 1] = features["value"].to_numpy()
     return rows.select(ROW, "label", pl.col("group").str.strip_prefix(GROUP), pl.Series("features", matrix))
+
+
+def check_columns(folder: Path, source: Pairs) -> None:
+    """Check that tables of text pairs have the columns that the options name, without reading their rows.
+
+    Args:
+        folder: Folder of the files as the options name them.
+        source: Files and columns.
+
+    Raises:
+        InputError: A column is missing; the message names the file and the columns that it has. Tables whose columns
+            cannot be told from a header (compressed ones, and JSON) are checked when they are read.
+    """
+    columns = [source.group, *source.query, *source.candidate, source.label]
+    columns += [name for name in (source.pair, source.split) if name is not None]
+    for _, name in source.parts:
+        _check_header(folder / name, columns)
+    for lookup in (source.queries, source.candidates):
+        if lookup is not None:
+            _check_header(folder / lookup.path, [lookup.id, *lookup.text])
+
+
+def _check_header(path: Path, columns: list[str]) -> None:
+    try:
+        if path.suffix == ".parquet":
+            require(path, list(pl.read_parquet_schema(path)), columns)
+        elif path.suffix in SEPARATORS:
+            table = pl.scan_csv(path, separator=SEPARATORS[path.suffix], infer_schema=False)
+            require(path, table.collect_schema().names(), columns)
+    except (pl.exceptions.PolarsError, OSError):
+        return  # not such a file; reading it says what it is
 
 
 def _text_rows(folder: Path, source: Pairs, labels: tuple[str, ...]) -> Judged:

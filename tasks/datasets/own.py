@@ -231,7 +231,10 @@ def judged(frames: Mapping[Path, pl.DataFrame], source: PairColumns, labels: tup
             empty = len(frame) - len(whole[path])
             logger.info("%s: %d of %d pairs have no text and are left out", path, empty, len(frame))
         for side, there in has_text.items():
-            advice = "give it a text, or leave such pairs out with `drop_empty: true`"
+            advice = (
+                "give it a text, or leave such pairs out with `drop_empty: true` under `pairs` of this data set in "
+                "params.yaml"
+            )
             forbid(whole[path], ~there, path, side, advice, called=", ".join(columns[side]))
     text = joined_text((f"{side}: ", side) for side in columns).alias("text")
     rows = pl.concat(frame.with_columns(text).select(*SCHEMA) for frame in coded(whole, labels, source.label))

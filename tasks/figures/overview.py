@@ -84,8 +84,9 @@ def _ends_of_axis(lowest: pl.Series, highest: pl.Series) -> tuple[float, float]:
 
 
 def _rounded(column: str) -> pl.Expr:
-    """Return the column as text with three decimals at most."""
-    return pl.col(column).round(3).cast(pl.String)
+    """Return the column as text with three decimals at most, and zero without a sign."""
+    unsigned_zero = pl.col(column).round(3) + 0.0
+    return unsigned_zero.cast(pl.String)
 
 
 def picture(table: pl.DataFrame) -> dict[str, Any]:
