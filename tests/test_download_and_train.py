@@ -248,7 +248,9 @@ def test_a_mistake_in_ones_own_file_is_found_where_it_lies_before_it_is_taken_an
         changed.write_csv("mine.csv")
         assert words in str(download.main("mine"))
     frame.drop("grade").write_csv("mine.csv")
-    with pytest.raises(InputError, match=r"^mine\.csv has no column 'grade'; it has query, title, split"):
+    with pytest.raises(
+        InputError, match=r"^mine: mine\.csv has no column 'grade'; it has query, title, split; correct the options"
+    ):
         download.main("mine")
     Path("mine.csv").unlink()
     for wrong, words in (

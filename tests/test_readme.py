@@ -116,6 +116,9 @@ def test_every_command_of_rerank_in_the_readme_runs_in_its_order(folder, capsys)
     for seed, name in enumerate(("val", "test", "new")):
         made = maps.predictions(900, shift=2.0, seed=seed)
         (made.drop("label") if name == "new" else made).write_parquet(f"{name}.parquet")
+    score = np.linspace(-4, 4, 900)
+    label = np.where(np.random.default_rng(0).random(900) < 1 / (1 + np.exp(-3 * score)), "relevant", "other")
+    pl.DataFrame({"s": score, "label": label}).write_csv("scores.csv")
     commands = re.findall(r"^relmap (.*)$", README, flags=re.MULTILINE)
     every = {command.callback.__name__ for command in rerank.app.registered_commands}
     assert {shlex.split(each, comments=True)[0] for each in commands} == every

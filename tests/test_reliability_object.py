@@ -73,7 +73,7 @@ def test_the_map_and_the_answers_are_those_of_the_commands_whatever_loads_them(f
     assert answer.to_dict().items() <= json.loads(printed.out).items()
     assert sorted(str(answer).split("\n")) == sorted(printed.err.splitlines())
     assert "Rows of one group go together" in printed.err
-    rerank.thresholds(tmp_path / "map.json", tmp_path / "new.parquet", coverage="0.5")
+    rerank.thresholds(tmp_path / "new.parquet", tmp_path / "map.json", coverage="0.5")
     cuts = saved.thresholds(NEW, coverage=0.5)
     assert cuts.to_dict().items() <= json.loads(capsys.readouterr().out).items()
     of_least_cost = saved.thresholds(NEW, cost_error=np.float32(5), cost_review=1)

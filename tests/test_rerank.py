@@ -52,7 +52,7 @@ from pathlib import Path
 from relmap import cli as rerank
 heavy, orchestrators, folder, out = {*sys.argv[1].split()}, {*sys.argv[2].split()}, *map(Path, sys.argv[3:])
 rerank.apply(folder / "map.json", folder / "new.parquet", out / "scored.parquet")
-rerank.thresholds(folder / "map.json", folder / "test.parquet", 0.8, out=out / "cut.json")
+rerank.thresholds(folder / "test.parquet", folder / "map.json", 0.8, out=out / "cut.json")
 rerank.evaluate(folder / "map.json", folder / "test.parquet", out=out / "evaluation.json")
 rerank.sql(folder / "map.json")
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
