@@ -21,10 +21,9 @@ from relmap.projection.decisions import Decisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks
 from relmap.projection.pooling import ShrunkCurves
 from relmap.projection.whole_vector import WholeVector
-from relmap.settings import ProtocolParams, Settings
-from tasks.settings.params import load_params
+from relmap.settings import DEFAULTS, ProtocolParams, Settings
 
-PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml").of_library
+PARAMS = DEFAULTS
 RULES = PARAMS.metrics.model_copy(update={"resamples": 200})  # few, for a test
 KNOTS = np.linspace(0, 1, 8)
 NAMES = ("irrelevant", "partial", "exact")

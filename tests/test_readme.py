@@ -138,20 +138,20 @@ def test_every_entry_of_params_yaml_on_these_pages_is_a_sound_one():
 
 ON_DASK = "system/test_dask.py"
 TYPED = {  # each command of the README that is none of `relmap.cli`: what a test file holds that types it
-    "dvc repro": ("test_end_to_end.py", '["repro"]'),
-    "dvc repro reliability@wands": ("test_end_to_end.py", '["repro", "reliability@wands"]'),
-    "dvc repro --downstream train@wands": ("test_end_to_end.py", '["repro", "--downstream", "train@wands"]'),
-    "dvc metrics diff": ("test_page.py", '"metrics"'),
-    "dvc plots diff": ("test_page.py", '"diff"'),
-    "dvc plots show": ("test_page.py", '"show"'),
-    "dvc push": ("test_end_to_end.py", '["push"]'),
+    "dvc repro": ("pipeline/test_end_to_end.py", '["repro"]'),
+    "dvc repro reliability@wands": ("pipeline/test_end_to_end.py", '["repro", "reliability@wands"]'),
+    "dvc repro --downstream train@wands": ("pipeline/test_end_to_end.py", '["repro", "--downstream", "train@wands"]'),
+    "dvc metrics diff": ("pipeline/test_page.py", '"metrics"'),
+    "dvc plots diff": ("pipeline/test_page.py", '"diff"'),
+    "dvc plots show": ("pipeline/test_page.py", '"show"'),
+    "dvc push": ("pipeline/test_end_to_end.py", '["push"]'),
     "dvc --version": ("bench/test_bench_orchestration.py", "dvc"),
     "python -m flows.serve": ("system/served.py", '"flows.serve"'),
-    "python -m flows.refresh": ("test_end_to_end.py", '"flows.refresh"'),
+    "python -m flows.refresh": ("pipeline/test_end_to_end.py", '"flows.refresh"'),
     "python -m flows.reliability wands --seed 2 --calibrator smart": (ON_DASK, '"flows.reliability", "wands"'),
-    "python -m flows.report --only my_products": ("test_end_to_end.py", "report.main(['mine'])"),
-    "dvc metrics show": ("test_end_to_end.py", '["metrics", "show"]'),
-    "python -m flows.verify": ("test_end_to_end.py", '"flows.verify"'),
+    "python -m flows.report --only my_products": ("pipeline/test_end_to_end.py", "report.main(['mine'])"),
+    "dvc metrics show": ("pipeline/test_end_to_end.py", '["metrics", "show"]'),
+    "python -m flows.verify": ("pipeline/test_end_to_end.py", '"flows.verify"'),
 }
 
 

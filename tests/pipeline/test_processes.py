@@ -21,7 +21,7 @@ from flows.processes import BUSY_FILE, LOCK_FILE, end, finish, quarantine_corrup
 
 refresh = import_module("flows.refresh")  # the module, beside the flow of that name
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = {"path": "data/raw/wands", "hash": "md5", "md5": f"{'0123456789abcdef' * 2}.dir", "size": 12, "nfiles": 2}
 STAGE = {"cmd": "python -m tasks.train wands", "deps": [OUTPUT], "outs": [OUTPUT | {"path": "data/base/wands"}]}
 LOCK = yaml.safe_dump({"schema": "2.0", "stages": {"train@wands": STAGE}}, sort_keys=False)

@@ -22,7 +22,7 @@ from tasks.expectations.check import GateFailed
 from tasks.records.errors import RunFailed
 from tasks.settings.params import Params
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SERVER = "http://127.0.0.1:9/api"  # never asked, but by a worker
 
 

@@ -11,7 +11,7 @@ from dvc.repo import Repo
 from relmap.errors import InputError
 from tasks.provenance.declared import declared, stage_names
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 OWN = {"reader": "files", "source": "files", "split": {"by": "row", "validation": 0.3, "test": 0.3}}
 
 

@@ -28,7 +28,7 @@ from tasks.records.errors import RunFailed
 from tasks.records.store import make_private
 from tasks.settings.params import load_params
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 QUIET = {
     **dict.fromkeys(("DO_NOT_TRACK", "DVC_NO_ANALYTICS", "HF_HUB_DISABLE_TELEMETRY"), "1"),
     **{"PREFECT_SERVER_ANALYTICS_ENABLED": "False", "GX_ANALYTICS_ENABLED": "false"},

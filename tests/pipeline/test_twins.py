@@ -235,7 +235,7 @@ def test_layouts_have_the_peculiarities_of_the_official_ones(folders, frames):
     assert queries.n_unique() < len(queries)
 
 
-PARAMS = load_params(Path(__file__).resolve().parent.parent / "params.yaml")
+PARAMS = load_params(Path(__file__).resolve().parents[2] / "params.yaml")
 BETTER = {"nll_correct": -1, "aupr_error": 1, "aurc": -1}  # the sign of a change for the better
 NOMINAL = 0.025  # of a 95% interval, on one side
 # labels, projection-fit rows (fewer: MRP costs more), test rows (fewer: it shows less)
@@ -289,7 +289,7 @@ def twin_of_files(name: str, folder: Path, residual: float) -> Twin:
     return Twin(decided(parts["validation"]), test, np.array(of_test.to_list())[np.arange(len(test)), test.decision])
 
 
-PAPER = Path(__file__).resolve().parent.parent / "tasks/tables/paper"
+PAPER = Path(__file__).resolve().parents[2] / "tasks/tables/paper"
 PAPER_ACCURACY = dict(pl.read_csv(PAPER / "main.csv").select("dataset", "accuracy").unique().iter_rows())
 PAPER_SPREAD = dict(pl.read_csv(PAPER / "label_spread.csv").select("dataset", "label_spread_pp").iter_rows())
 # Shares of the labels among the rows that the paper's authors used. Their released code draws rows at random, so the

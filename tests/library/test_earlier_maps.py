@@ -8,7 +8,7 @@ from polars.testing import assert_frame_equal
 
 from tests.maps import run
 
-FOLDER = Path(__file__).parent / "data" / "maps_c857e97"
+FOLDER = Path(__file__).parents[1] / "data" / "maps_c857e97"
 MAPS = sorted(FOLDER.glob("*.json"))
 TOLERANCE = 1e-12
 

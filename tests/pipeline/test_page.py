@@ -24,7 +24,7 @@ from tasks.records.store import REPORT
 from tasks.tables import TABLES
 from tests.report_data import BETTER, gate, made, reported, write_plotted
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TEMPLATES = ROOT / ".dvc" / "plots"
 DECLARED = yaml.safe_load((ROOT / "dvc.yaml").read_text())
 PLOTS = {Path(path).stem: plot | {"path": path} for plots in DECLARED["plots"] for path, plot in plots.items()}

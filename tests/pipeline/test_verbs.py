@@ -257,7 +257,7 @@ def test_every_curve_that_is_kept_names_its_label_and_the_rows_behind_it(project
 
 
 def test_a_fit_is_found_again_for_the_same_rows_alone(decisions, monkeypatch):
-    monkeypatch.chdir(Path(__file__).resolve().parent.parent)  # where the code is
+    monkeypatch.chdir(Path(__file__).resolve().parents[2])  # where the code is
 
     def key(fit: FixedDecisions = decisions, **others: object) -> str:
         arguments = {"parts": all_parts(fit), "calibrator": "ts", "seed": 1, "few": (), "chosen": None}

@@ -23,12 +23,12 @@ from relmap.metrics.registry import of_reliability
 from relmap.projection.batch import Batch
 from relmap.projection.decisions import Decisions
 from relmap.projection.variants import project_batch
+from relmap.settings import DEFAULTS
 from relmap.splits import validation_rows
-from tasks.settings.params import load_params
 
 CHECK = Path(os.environ.get("REAL_DATA", "nowhere")) / "authors_check"
 pytestmark = [pytest.mark.real_data, pytest.mark.skipif(not CHECK.is_dir(), reason="REAL_DATA has no authors_check")]
-PARAMS = load_params()
+PARAMS = DEFAULTS
 CALLED = {name: CALIBRATORS[name].title for name in calibrators_for("paper")}
 VARIANTS = {
     "confidence": "M0_confidence",

@@ -19,7 +19,7 @@ from relmap.errors import InputError
 from relmap.fitting.labelled import divide
 from relmap.io.files import columns_of, opened
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def fit(frame: pl.DataFrame, folder: Path, *options: object, name: str = "p.parquet", out: str = "map.json") -> dict:

@@ -1,0 +1,34 @@
+"""Fixtures of the tests of the pipeline."""
+
+from pathlib import Path
+
+import pytest
+
+from tasks.settings.params import Params, load_params
+
+
+@pytest.fixture(scope="session")
+def quick_params() -> Params:
+    """Those of the project under three calibrators, with less to compute."""
+    read = load_params(Path(__file__).resolve().parents[2] / "params.yaml")
+    less = {"projection": {"epochs": 5}, "metrics": {"spread_permutations": 20, "resamples": 300}}
+    sections = {name: getattr(read, name).model_copy(update=values) for name, values in less.items()}
+    return read.model_copy(update={"calibrators": ("uncal", "ts", "diag"), **sections})
+
+
+@pytest.fixture(scope="session")
+def trained_project(tmp_path_factory) -> Path:
+    """The folder of a tiny project in which the stage train@wands has finished."""
+    from tests.tiny_project import finished_in
+
+    return finished_in(tmp_path_factory.mktemp("trained"), "train@wands")
+
+
+@pytest.fixture
+def manifest(trained_project, tmp_path, monkeypatch):
+    """The manifest of that stage, in a copy of the project."""
+    from tests.tiny_project import copy_here, declared, read_manifest
+
+    monkeypatch.chdir(tmp_path)
+    copy_here(trained_project)
+    return read_manifest(declared("train@wands").manifest)
