@@ -19,11 +19,13 @@ from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, TaskRunFilter
 from prefect.exceptions import ObjectNotFound
+from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 from prefect.states import Crashed, State
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
+from flows.notifications import notify
 from flows.server import answers
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
@@ -182,6 +184,13 @@ def server_variables() -> dict[str, str]:
     return {setting.name: str(setting.value()) for setting in asked if setting.value() is not None}
 
 
+def tell(sentence: str) -> None:
+    """Print a sentence, and log it on the page of the flow run in which this is called, if there is one."""
+    print(sentence, flush=True)
+    if flow_run.get_id() is not None:
+        get_run_logger().info("%s", sentence)
+
+
 @contextmanager
 def alive() -> Iterator[None]:
     """While inside, this flow run has a living process; the system ends that with the process, however it ends."""
@@ -201,15 +210,19 @@ def mark_crashed() -> int:
 def _crash(client: SyncPrefectClient, lock: Path) -> bool:
     """Set one run and its unfinished tasks to Crashed, unless it has ended; one of another server is left to that."""
     run_id = UUID(lock.stem)
-    crashed: State[Any] = Crashed(message="its process was killed; the next start has found it")
+    message = "its process was killed; the next start has found it"
+    crashed: State[Any] = Crashed(message=message)
     try:
-        state = client.read_flow_run(run_id).state
+        run = client.read_flow_run(run_id)
     except ObjectNotFound:
         return False
     lock.unlink(missing_ok=True)
-    if state is None or state.is_final():
+    if run.state is None or run.state.is_final():
         return False
     client.set_flow_run_state(run_id, crashed, force=True)
+    if run.deployment_id is not None or run.name == "refresh":  # not of a stage, of which the refresh tells
+        for problem in notify(run.name, "crashed", message):
+            print(problem)
     only = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
     running = TaskRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING", "PENDING"]}}})
     for task in client.read_task_runs(flow_run_filter=only, task_run_filter=running):

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import psutil
@@ -33,38 +34,53 @@ WRITTEN_IN = 0.5  # seconds, and more than it takes
 GRACE = 5.0  # seconds that processes have to end by themselves
 OWNER = "MRP_REFRESH_OF"  # tells all that a refresh starts, by the project's folder in their environment
 
+CAPTURED: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 LANE = "--lane"
 RECORD = 256  # bytes of a target in the queue of the lanes, which read it whole
 
 Process = subprocess.Popen[bytes]
 
 
-def start_run(run: list[Process], targets: list[str], force: bool, params: Params, variables: dict[str, str]) -> None:
+def start_run(
+    run: list[Process],
+    targets: list[str],
+    force: bool,
+    params: Params,
+    variables: dict[str, str],
+    captured: bool = False,
+) -> None:
     """Start DVC for `targets`, or lanes of it for everything: one target after the other that none has taken yet.
 
     Each goes into `run` at once, so that whoever ends what is there forgets none. DVC runs one stage at a time, and
-    waits for another's lock. On a dumb terminal the bars of two lanes do not draw over each other.
+    waits for another's lock. On a dumb terminal the bars of two lanes do not draw over each other. What captured
+    processes print is read from their `stdout`.
     """
+    how = CAPTURED if captured else {}
     options = ["--force"] * force
     if targets:
-        run.append(start_repro([*options, *targets], variables))
+        run.append(start_repro([*options, *targets], variables, **how))
         return
     taken, given = os.pipe()
     options, quiet = [*options, LANE, str(taken)], {"TERM": "dumb"} | variables
     lanes = range(min(params.lanes, len(params.datasets)))
-    run.extend(start_repro(options, quiet, pass_fds=[taken]) for _ in lanes)
+    run.extend(start_repro(options, quiet, pass_fds=[taken], **how) for _ in lanes)
     os.close(taken)
     with os.fdopen(given, "wb") as queue:
         for name in params.datasets:
             queue.write(f"reliability@{name}".encode().ljust(RECORD))
 
 
-def start_repro(options: list[str], variables: dict[str, str], **how: Any) -> Process:
-    """Start `dvc repro --keep-going` in a process group of its own, which `end_left_behind` knows."""
+def start_repro(asked: list[str], variables: dict[str, str], **how: Any) -> Process:
+    """Start `dvc repro --keep-going` in a process group of its own, which ends when this process does.
+
+    Its standard input is a pipe that only this process holds, so that it is told of our end, however that comes.
+    """
     tools = Path(sys.executable).parent  # holds the `python` that the stages call
     own = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", OWNER: str(Path.cwd())}
-    command = [*DVC, "repro", "--keep-going", *options]
-    return subprocess.Popen(command, start_new_session=True, env=os.environ | own | variables, **how)  # noqa: S603 - ours
+    command = [*DVC, "repro", "--keep-going", *asked]
+    options: dict[str, Any] = {"stdin": subprocess.PIPE, "start_new_session": True, **how}
+    process: Process = subprocess.Popen(command, env=os.environ | own | variables, **options)  # noqa: S603 - our own
+    return process
 
 
 def finish(processes: list[Process]) -> int:
@@ -87,7 +103,19 @@ def end(processes: list[Process]) -> None:
 def end_left_behind() -> None:
     """End what a refresh of this folder had started that was killed itself."""
     here, ours = str(Path.cwd()), os.getpgrp()
-    _end(lambda process: process.environ().get(OWNER) == here and os.getpgid(process.pid) != ours)
+
+    def is_left(process: psutil.Process) -> bool:
+        return process.environ().get(OWNER) == here and os.getpgid(process.pid) != ours
+
+    left = list[int]()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):  # it has just ended, or is not ours to look at
+            if is_left(process):
+                left.append(process.pid)
+    if left:
+        numbers = ", ".join(map(str, left))
+        print(f"ending what an earlier refresh left running that was killed: processes {numbers}", flush=True)
+    _end(is_left)
 
 
 def _end(is_meant: Callable[[psutil.Process], bool]) -> None:
@@ -151,6 +179,20 @@ def stale_stages() -> set[str]:
     return set(json.loads(answer.stdout))
 
 
+def end_with_parent() -> None:
+    """Wait until the process that started us is gone, then end this process and all that it has started.
+
+    DVC's stages get time to end by themselves. Whatever still runs after that, and DVC itself, is killed.
+    """
+    os.read(sys.stdin.fileno(), 1)  # nobody writes: it returns at the end of the pipe
+    started = psutil.Process().children(recursive=True)
+    for process in started:
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
+    psutil.wait_procs(started, GRACE)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
 def main(arguments: list[str]) -> int:
     """Run DVC's own command in this process, without its hints, and without a line for each stage that it skips.
 
@@ -169,4 +211,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    Thread(target=end_with_parent, daemon=True).start()
     sys.exit(main(sys.argv[1:]))

@@ -2,24 +2,28 @@
 
 import signal
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from subprocess import TimeoutExpired
 from typing import Annotated, Any
 
 import typer
 from prefect import flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
+from prefect.futures import PrefectFuture, wait
+from prefect.logging import get_run_logger
 from pydantic import Field
 from rich.console import Console
 from rich.table import Column, Table
 
 from flows import processes
-from flows.engine import alive, mark_crashed, progress, server_variables
+from flows.engine import alive, mark_crashed, progress, server_variables, tell
+from flows.notifications import HOOKS
 from flows.processes import Process
 from flows.server import server_needed
+from flows.stage_output import StageOutput, show_stage
 from relmap.errors import InputError
 from relmap.io import atomic
 from tasks.datasets import declared_set
@@ -38,6 +42,7 @@ from tasks.tables.paper import main_table
 from tasks.watch import watched
 
 Target = Annotated[str, Field(pattern="^(report|(download|train|reliability)@[a-z0-9_]+)$")]
+SECONDS_BETWEEN_LOOKS = 0.5
 LAST = store.STATE / "last_result.json"  # the headline numbers of the last whole report, whatever made it
 
 
@@ -68,31 +73,65 @@ def clear_away(since: datetime) -> None:
             kept.unlink(missing_ok=True)
 
 
-def repro(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> int:
+def start(run: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params) -> None:
+    """Start DVC for what is asked for, and read what it prints.
+
+    Stages of chosen targets draw their progress on a terminal, so there they keep it.
+    """
+    captured = not (targets and sys.stdout.isatty())
+    processes.start_run(run, targets, force, params, server_variables(), captured)
+    for process in run:
+        if captured:
+            output.follow(process)
+
+
+def repro(
+    run: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params, since: datetime
+) -> int:
     """Bring `targets` (everything, if none) up to date, by what `run` has started, if anything; DVC's exit status."""
     try:
         if not run:
-            processes.start_run(run, targets, force, params, server_variables())
-        if not targets:
-            follow_lanes(run, list(params.datasets), since)
+            start(run, output, targets, force, params)
+        datasets = [] if targets else list(params.datasets)
+        follow(run, output, datasets, since)
         status = processes.finish(run)
         if not targets and not status:
-            report = ["--force"] * force + ["--single-item", "report"]
-            status = processes.finish([processes.start_repro(report, server_variables())])
+            report = processes.start_repro(
+                ["--force"] * force + ["--single-item", "report"], server_variables(), **processes.CAPTURED
+            )
+            run.append(report)
+            output.follow(report)
+            follow(run, output, [], since)
+            status = processes.finish(run)
         return status
     finally:
         processes.end(run)
 
 
-def follow_lanes(lanes: list[Process], datasets: list[str], since: datetime) -> None:
-    """Wait for all `lanes`; meanwhile, as an artifact, what share of `datasets` has ended since then."""
-    advance = progress("refresh", len(datasets), "data sets that have ended")
-    for lane in lanes:
-        while lane.poll() is None:
-            with suppress(TimeoutExpired):
-                lane.wait(2)  # seconds between two looks
-            advance(len(ended(datasets, since)))
-    advance(len(datasets))  # those that were up to date leave no record
+def follow(run: list[Process], output: StageOutput, datasets: list[str], since: datetime) -> None:
+    """Show each stage as a task run while it runs, until all processes have ended.
+
+    Args:
+        run: Processes of DVC.
+        output: What they print.
+        datasets: Data sets whose share that has ended is shown as an artifact; none, if it is not to be shown.
+        since: When the refresh began.
+    """
+    advance = progress("refresh", len(datasets), "data sets that have ended") if datasets else None
+    shown: list[PrefectFuture[None]] = []
+    running = True
+    while running:
+        running = any(process.poll() is None for process in run)
+        if not running:
+            output.wait()
+        while not output.started.empty():
+            shown.append(show_stage.submit(output.started.get(), output, since))
+        if advance is not None:
+            # those that were up to date leave no record
+            advance(len(ended(datasets, since)) if running else len(datasets))
+        if running:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+    wait(shown)
 
 
 def _report_with_holes(failed: Mapping[str, str], params: Params, stale: set[str]) -> list[str]:
@@ -129,9 +168,11 @@ def with_needed(target: str) -> list[str]:
     return [f"{name}@{dataset}" for name in before[: before.index(stage) + 1]]
 
 
-def _brought_up(run: list[Process], targets: list[str], force: bool, params: Params, since: datetime) -> list[str]:
+def _brought_up(
+    run: list[Process], output: StageOutput, targets: list[str], force: bool, params: Params, since: datetime
+) -> list[str]:
     """Run DVC, and show what became of the stages and what it changed; returns what went wrong, a sentence each."""
-    status = repro(run, targets, force, params, since)
+    status = repro(run, output, targets, force, params, since)
     stages = happened(since, stale := processes.stale_stages() if status else set())
     wanted = {name for target in targets for name in with_needed(target)}
     _show_stages([of for of in stages if not targets or of.how in {"ran", "restored", "failed"} or of.stage in wanted])
@@ -155,9 +196,11 @@ def _show_stages(stages: list[Happened]) -> None:
         alike[run.how, run.why].append(run.stage)
     for (how, why), names in alike.items():
         if how != "skipped":
-            print(f"{', '.join(names)} {how}: {why.splitlines()[0]}")  # all of it stands where it was said first
-    skipped = sum(run.how == "skipped" for run in stages)
-    print(f"{skipped} of {len(stages)} stages were up to date" if skipped else "no stage was up to date")
+            tell(f"{', '.join(names)} {how}: {why.splitlines()[0]}")  # all of it stands where it was said first
+    skipped = [run.stage for run in stages if run.how == "skipped"]
+    tell(f"{len(skipped)} of {len(stages)} stages were up to date" if skipped else "no stage was up to date")
+    if skipped:
+        get_run_logger().info("up to date: %s", ", ".join(skipped))
 
 
 def show_failed_gates(datasets: list[str]) -> None:
@@ -183,9 +226,9 @@ def _show_headline() -> None:
     changed = [row for row in rows if row["change"]]
     create_table_artifact(rows, key="refresh-headline", description="Headline numbers against the last result.")
     if rows:
-        print(f"against the last result, {len(changed) or 'none'} of {len(rows)} headline numbers changed")
+        tell(f"against the last result, {len(changed) or 'none'} of {len(rows)} headline numbers changed")
     for row in changed:
-        print(f"  {row['number']}: {row['before']:.6g} → {row['now']:.6g}")
+        tell(f"  {row['number']}: {row['before']:.6g} → {row['now']:.6g}")
 
 
 def _show_report() -> None:
@@ -201,17 +244,17 @@ def _show_report() -> None:
     console.print(store.read_text(store.REPORT / "headline.txt").strip(), highlight=False)
     page = (store.REPORT / "index.html").resolve()
     create_link_artifact(page.as_uri(), link_text=str(page), key="refresh-report", description=f"report: {page}")
-    print(f"report: {page}")
+    tell(f"report: {page}")
 
 
-def _refreshed(run: list[Process], targets: list[str], force: bool) -> None:
+def _refreshed(run: list[Process], output: StageOutput, targets: list[str], force: bool) -> None:
     """What the flow `refresh` does, for which what is in `run` has been started already."""
     params = _checked(targets)
     with alive(), locked("refresh") as since:
         if not run:
             clear_away(since)
         mark_crashed()
-        wrong = _brought_up(run, targets, force, params, since)
+        wrong = _brought_up(run, output, targets, force, params, since)
         if not targets or "report" in targets:
             try:
                 _show_report()
@@ -222,14 +265,14 @@ def _refreshed(run: list[Process], targets: list[str], force: bool) -> None:
         raise RunFailed("\n  ".join(["not all went well:", *wrong]))
 
 
-@flow(flow_run_name="refresh")
+@flow(flow_run_name="refresh", **HOOKS)
 def refresh(targets: list[Target] | None = None, force: bool = False) -> None:
     """Bring everything up to date, or only `targets` and what they need, then look at the maps in use.
 
     Where a data set failed, the others finish and the report marks the hole. Raises RunFailed with all that went
     wrong, once all else is done.
     """
-    _refreshed([], targets or [], force)
+    _refreshed([], StageOutput(), targets or [], force)
 
 
 def main(
@@ -239,17 +282,17 @@ def main(
     """Bring the data sets and the report up to date under one API server; says what ran, and why."""
     for ending in (signal.SIGTERM, signal.SIGHUP):  # also of a terminal that is closed: what we started has its own
         signal.signal(ending, lambda number, _frame: sys.exit(128 + number))
-    wanted, run = targets or [], list[Process]()
+    wanted, run, output = targets or [], list[Process](), StageOutput()
     params = _checked(wanted)  # before a server starts
 
-    @flow(name="refresh", flow_run_name="refresh")
+    @flow(name="refresh", flow_run_name="refresh", **HOOKS)
     def refresh_started(targets: list[str], force: bool) -> None:
-        _refreshed(run, targets, force)
+        _refreshed(run, output, targets, force)
 
     with locked("refresh") as since:
         try:
             clear_away(since)
-            with server_needed(lambda: processes.start_run(run, wanted, force, params, server_variables())):
+            with server_needed(lambda: start(run, output, wanted, force, params)):
                 refresh_started(wanted, force)
         finally:
             processes.end(run)

@@ -26,6 +26,7 @@ from pydantic import Field
 
 from flows import ROOT
 from flows.engine import alive, mark_crashed, task_runner
+from flows.notifications import HOOKS
 from flows.refresh import refresh
 from flows.server import SECRET, api_server, find_server, own_home
 from relmap import cli as rerank
@@ -101,7 +102,11 @@ def written(out: Path, *endings: str) -> Iterator[Path]:
     write_json(record, {"file": str(place), "sha256": sha256_of_file(place)})
 
 
-@flow(name="reliabilities", flow_run_name=lambda: f"reliabilities/{'+'.join(flow_run.parameters['datasets'])}")
+@flow(
+    name="reliabilities",
+    flow_run_name=lambda: f"reliabilities/{'+'.join(flow_run.parameters['datasets'])}",
+    **HOOKS,
+)
 def reliabilities(
     datasets: Annotated[list[str], Field(min_length=1)],
     seeds: Annotated[list[Seed], Field(min_length=1)] | None = None,
@@ -160,7 +165,7 @@ def form(command: Callable[..., list[str] | str], run_name: str, *endings: str) 
         for name, parameter in inspect.signature(command).parameters.items()
     ]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return flow(name=key, flow_run_name=run_name)(run)
+    return flow(name=key, flow_run_name=run_name, **HOOKS)(run)
 
 
 rerank_fit = form(rerank.fit, "fit/{out}", ".json")

@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from threading import Timer
 from typing import Annotated, Literal
 
+import psutil
 import typer
 from pydantic import BaseModel, ValidationError
 
@@ -18,11 +20,15 @@ from tasks.provenance.declared import Declared, declared
 from tasks.provenance.lock import locked
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE, read_json
+from tasks.settings.params import load_params
 
 RECORDS = STATE / "stages"  # how the last run of each stage on this machine went
 LAST_MANIFESTS = STATE / "manifests"  # of the last run of each that finished here: DVC removes the stage's own
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 MAY_NOT = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+NOT_YET_KNOWN = "it ended before that was known"
 
 
 class Record(BaseModel):
@@ -31,10 +37,15 @@ class Record(BaseModel):
     stage: str
     process: int
     started: datetime
-    why: str = "it ended before that was known"  # what had changed since the last run that finished
+    why: str = NOT_YET_KNOWN  # what had changed since the last run that finished
     outcome: Literal["running", "finished", "failed"] = "running"
     ended: datetime | None = None
     reason: str | None = None  # of a failure
+
+    @property
+    def reason_known(self) -> bool:
+        """Whether it is known by now why the stage runs."""
+        return self.why != NOT_YET_KNOWN
 
     def write(self) -> None:
         """Write it into its file."""
@@ -73,7 +84,8 @@ def stage_run(name: str) -> Iterator[Record]:
                 last = manifest.read_manifest(LAST_MANIFESTS / f"{name}.json")
             record.why = manifest.why(last, before)
             record.write()
-            yield record
+            with _time_limit(record, load_params().stage_minutes):
+                yield record
             made = manifest.manifest_now(declared(name))
             if changed := "; ".join(manifest.changes(before, made)):
                 what = f"{changed}: that, of its files and params.yaml, changed while {name} was running"
@@ -87,6 +99,37 @@ def stage_run(name: str) -> Iterator[Record]:
                 record.outcome, record.reason = "failed", str(error) if ours else f"{type(error).__name__}: {error}"
             record.ended = datetime.now(UTC)
             record.write()
+
+
+@contextmanager
+def _time_limit(record: Record, minutes: float | None) -> Iterator[None]:
+    """End the process if what is inside takes longer than some minutes; None is no limit."""
+    if minutes is None:
+        yield
+        return
+    timer = Timer(60 * minutes, _end_process, args=[record, minutes])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _end_process(record: Record, minutes: float) -> None:
+    """End this process and all that it has started, at once: a long computation does not heed a signal.
+
+    What is left half made is removed by the next run of the stage, as after any kill.
+    """
+    record.outcome = "failed"
+    record.ended = datetime.now(UTC)
+    record.reason = f"it ran longer than {minutes:g} minutes, the limit that stage_minutes in params.yaml sets"
+    record.write()
+    print(f"{record.stage}: {record.reason}", file=sys.stderr, flush=True)
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            child.terminate()
+    os._exit(1)
 
 
 def _remove_outputs(stage: Declared) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from subprocess import TimeoutExpired
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -21,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows import docs, engine, processes, refresh, reliability
+from flows.stage_output import StageOutput
 from relmap.decisions import decide
 from relmap.io.atomic import write_json
 from relmap.metrics.probability import accuracy
@@ -410,21 +410,12 @@ def test_a_refresh_begins_without_the_failed_gates_of_an_earlier_one(monkeypatch
 
 
 def test_a_refresh_tells_how_many_data_sets_have_ended_while_they_do(artifacts, monkeypatch):
-    over: set[str] = set()
-    monkeypatch.setattr(refresh, "ended", lambda names, _since: over & set(names))
-
-    def lane(*ends: str | None) -> Mock:
-        """A process at each look at which, but the last, the data set ends that stands there."""
-        left = list(ends)
-
-        def wait(timeout: float) -> None:
-            over.update({left.pop(0)} - {None})
-            raise TimeoutExpired("dvc", timeout)
-
-        return Mock(poll=lambda: None if left else 0, wait=wait)
-
+    monkeypatch.setattr(refresh, "SECONDS_BETWEEN_LOOKS", 0)
+    looks = iter([set(), {"wands"}, {"wands", "mine"}])
+    monkeypatch.setattr(refresh, "ended", lambda _names, _since: next(looks))
+    lane = Mock(poll=Mock(side_effect=[None, None, None, 0]))
     names = ["wands", "mine", "up_to_date", "not_reached"]
-    refresh.follow_lanes([lane("wands", None), lane("mine")], names, None)
+    refresh.follow([lane], StageOutput(), names, datetime.now(UTC))
     assert artifacts["progress-refresh"]["content"] == 0
     assert artifacts["progress-refresh"]["then"] == [25, 50, 100]
 

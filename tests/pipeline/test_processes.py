@@ -119,6 +119,44 @@ def test_what_a_killed_refresh_left_behind_is_ended_and_nobody_else(monkeypatch)
         process.communicate()
 
 
+ORPHAN = """
+import subprocess, sys, time
+from threading import Thread
+from flows import processes
+subprocess.Popen(['sleep', '600'])
+Thread(target=processes.end_with_parent, daemon=True).start()
+print('started', flush=True)
+time.sleep(600)
+"""
+
+
+@linux_only
+def test_a_process_of_dvc_and_its_stages_end_when_the_refresh_is_killed(monkeypatch):
+    monkeypatch.setattr(processes, "DVC", (sys.executable, "-c", ORPHAN))
+    with monkeypatch.context() as patched:
+        patched.chdir(ROOT)  # where `flows` is
+        process = processes.start_repro([], {}, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"started\n"
+    assert len(members(process)) == 2
+    process.stdin.close()  # as the end of this process would do
+    process.wait(30)
+    assert members(process) == []
+    process.stdout.close()
+
+
+@linux_only
+def test_what_is_ended_of_an_earlier_refresh_is_named(monkeypatch, capsys):
+    monkeypatch.setenv(processes.OWNER, str(Path.cwd()))
+    left = group("echo ready; sleep 600")
+    processes.end_left_behind()
+    left.communicate()
+    assert (
+        f"ending what an earlier refresh left running that was killed: processes {left.pid}" in capsys.readouterr().out
+    )
+    processes.end_left_behind()
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize("lanes", [1, 2, 9])
 def test_every_target_is_taken_by_one_lane_whole_and_in_order(monkeypatch, lanes):
     program = "import os, sys\nwhile target := os.read(int(sys.argv[-1]), 256): os.write(1, target + b'\\n')"

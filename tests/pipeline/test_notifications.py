@@ -1,0 +1,126 @@
+"""Notifications of runs that fail, crash or are cancelled, sent to receivers on this machine."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from types import SimpleNamespace
+from uuid import uuid4
+
+import pytest
+from aiosmtpd.controller import Controller
+from prefect.states import Cancelling, Completed, Crashed, Failed
+
+from flows import notifications
+from flows.notifications import ADDRESSES, COMMAND, HOOKS, notify, report_end
+
+
+@pytest.fixture
+def webhook() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """The address of a receiver of JSON, and what it has received."""
+    received: list[dict[str, str]] = []
+
+    class Receiver(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            received.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Receiver)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"json://127.0.0.1:{server.server_port}/runs", received
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def mailbox() -> Iterator[tuple[str, list[str]]]:
+    """The address of a mail server, and the mails that it has received."""
+    received: list[str] = []
+
+    class Receiver:
+        async def handle_DATA(self, _server: object, _session: object, envelope: object) -> str:  # noqa: N802 - its name in aiosmtpd
+            received.append(envelope.content.decode())
+            return "250 OK"
+
+    controller = Controller(Receiver(), hostname="127.0.0.1", port=0)
+    controller.start()
+    port = controller.server.sockets[0].getsockname()[1]
+    yield f"mailto://127.0.0.1:{port}?from=pipeline@example.org&to=team@example.org&mode=insecure", received
+    controller.stop()
+
+
+def test_nobody_is_notified_unless_asked_for(monkeypatch):
+    monkeypatch.delenv(ADDRESSES, raising=False)
+    monkeypatch.delenv(COMMAND, raising=False)
+    assert notify("refresh", "failed", "wands: no column 'grade'") == []
+
+
+def test_a_webhook_gets_the_run_its_ending_and_the_reason(monkeypatch, webhook):
+    address, received = webhook
+    monkeypatch.setenv(ADDRESSES, address)
+    assert notify("refresh", "failed", "wands: no column 'grade'") == []
+    (message,) = received
+    assert message["title"] == "relmap: refresh failed"
+    assert message["message"] == "wands: no column 'grade'"
+
+
+def test_a_mail_says_the_same(monkeypatch, mailbox):
+    address, received = mailbox
+    monkeypatch.setenv(ADDRESSES, address)
+    assert notify("refresh", "crashed", "its process was killed") == []
+    (mail,) = received
+    assert "relmap: refresh crashed" in mail
+    assert "its process was killed" in mail
+
+
+def test_a_command_gets_the_message_as_json(monkeypatch, tmp_path):
+    program = f"import pathlib, sys; pathlib.Path({str(tmp_path / 'got')!r}).write_text(sys.stdin.read())"
+    monkeypatch.setenv(COMMAND, shlex.join([sys.executable, "-c", program]))
+    assert notify("refresh", "was cancelled", "") == []
+    message = json.loads((tmp_path / "got").read_text())
+    assert (message["run"], message["ending"]) == ("refresh", "was cancelled")
+
+
+def test_what_cannot_be_sent_is_returned_and_no_address_is_quoted(monkeypatch):
+    monkeypatch.setenv(ADDRESSES, "nonsense://user:password@host json://127.0.0.1:9/closed")
+    monkeypatch.setenv(COMMAND, "/no/such/program")
+    problems = notify("refresh", "failed", "a reason")
+    assert [problem.split(" ")[0] for problem in problems] == ["address", "not", "the"]
+    assert not any("password" in problem for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("state", "ending"),
+    [(Failed(message="a"), "failed"), (Crashed(message="a"), "crashed"), (Cancelling(), "was cancelled")],
+)
+def test_the_hook_notifies_and_logs_how_the_run_ended(monkeypatch, caplog, state, ending):
+    sent = []
+    monkeypatch.setattr(notifications, "notify", lambda *message: sent.append(message) or ["a problem"])
+    run = SimpleNamespace(id=uuid4(), name="refresh", flow_id=uuid4(), tags=[])
+    monkeypatch.setattr(notifications, "flow_run_logger", lambda *_: notifications.logger)
+    with caplog.at_level("INFO"):
+        report_end(SimpleNamespace(name="refresh"), run, state)
+    assert sent == [("refresh", ending, state.message or "")]
+    assert f"refresh {ending}." in caplog.text
+    assert "a problem" in caplog.text
+
+
+def test_a_run_that_completes_notifies_nobody(monkeypatch):
+    monkeypatch.setattr(notifications, "notify", lambda *_: pytest.fail("it would have notified"))
+    report_end(SimpleNamespace(name="refresh"), SimpleNamespace(id=uuid4(), name="refresh"), Completed())
+
+
+def test_every_flow_that_is_served_has_the_hooks():
+    from flows import serve
+    from flows.refresh import refresh
+
+    for flow in (refresh, serve.reliabilities, *serve.RERANK):
+        assert flow.on_failure_hooks == HOOKS["on_failure"], flow.name
+        assert flow.on_crashed_hooks == HOOKS["on_crashed"], flow.name
+        assert flow.on_cancellation_hooks == HOOKS["on_cancellation"], flow.name
