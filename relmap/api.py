@@ -21,6 +21,7 @@ from relmap.io.files import Predictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument, Source
 from relmap.maps.reliability_map import Scored
+from relmap.options import option
 from relmap.routing.costs import expected_costs
 from relmap.routing.costs import in_words as costs_in_words
 from relmap.routing.thresholds import cut_at_coverage, find_cuts, independent_rows
@@ -96,14 +97,16 @@ def fit_map(
     InputError says what is wrong with the rows, or with what is asked.
     """
     if target is not None and not target >= LEAST_TARGET:
-        raise InputError(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
+        raise InputError(f"{option('target')} is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
     if not (group or "").isprintable():
         raise InputError(f"the column of groups is {group!r}, which holds what cannot be shown; rename it")
     rows, n_labels, known, notes = read_to_fit(
         file, group=group, names=names, signals=signals, seed=seed, hold_out=hold_out
     )
     if protocol == "paper" and (signals or hold_out):
-        raise InputError("the protocol of the paper has parts of its own: leave signals and hold-out away")
+        raise InputError(
+            f"the protocol of the paper has parts of its own: omit {option('signals')} and {option('hold_out')}"
+        )
     from relmap.fitting.learn import learn_map  # noqa: PLC0415 - what is wrong with the rows is said before it is there
 
     settings = DEFAULTS

@@ -21,6 +21,7 @@ from relmap.io.files import Predictions as PredictionFile
 from relmap.io.files import opened
 from relmap.io.reading import AS_NAMED, Reading, listed_names
 from relmap.maps.map_file import described, load_map, save_map
+from relmap.options import assignment, assignments, option
 from relmap.projection.variants import AUTOMATIC, DEPLOYABLE
 from relmap.routing.apply import apply_map
 from relmap.routing.label import label_next
@@ -59,16 +60,22 @@ Calibrator = Annotated[str | None, typer.Option(help=f"{', '.join(CALIBRATORS)}.
 Variant = Annotated[
     str, typer.Option(help=f"auto recommends one of the first {len(AUTOMATIC)} of {', '.join(DEPLOYABLE)}.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Protocol seed, under which the rows are dealt in folds.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the split of the rows into folds.")]
 Labels = Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")]
 Signals = Annotated[
-    str | None, typer.Option(help="Columns that may say how sure a decision is; group_rank, group_gap with --group.")
+    str | None,
+    typer.Option(
+        help="Columns that may tell correct from wrong decisions: length,source (group_rank, group_gap need --group)."
+    ),
 ]
 HoldOut = Annotated[
-    float, typer.Option(min=0, max=0.9, help="Share of the rows to keep aside, for evaluate and thresholds.")
+    float,
+    typer.Option(min=0, max=0.9, help="Share of the rows that the fit does not use, for evaluate and thresholds."),
 ]
-Group = Annotated[str | None, typer.Option(help="A column, such as the query, whose rows go together.")]
-Out = Annotated[Path | None, typer.Option(help="Where to write the JSON, in place of the output.")]
+Group = Annotated[
+    str | None, typer.Option(help="A column, such as the query; rows with the same value stay in one fold.")
+]
+Out = Annotated[Path | None, typer.Option(help="Where to write the JSON; by default it is printed.")]
 of_columns = with_options(Reading, "reading", without=("label", "drop_unlabelled"))
 of_labelled_columns = with_options(Reading, "reading")
 
@@ -84,12 +91,12 @@ def fit(
     group: Group = None,
     labels: Labels = None,
     protocol: Annotated[
-        Protocol, typer.Option(help="paper: the parts and fits of the paper's tables, its leaks among them.")
+        Protocol, typer.Option(help="own, or paper: the split and the fits of the paper's tables, with their leaks.")
     ] = "own",
     signals: Signals = None,
     hold_out: HoldOut = 0.0,
     target: Annotated[
-        float | None, typer.Option(help="Say how many rows it takes to know the gain to this much log loss.")
+        float | None, typer.Option(help="Report how many rows it takes to know the gain to this much log loss.")
     ] = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
@@ -106,7 +113,7 @@ def fit(
 @of_labelled_columns
 def report(
     predictions: Labelled,
-    out: Annotated[Path, typer.Option(help="Where to write the page, an .html file; the map lies beside it.")],
+    out: Annotated[Path, typer.Option(help="Where to write the page, an .html file; the map is written next to it.")],
     calibrator: Calibrator = None,
     variant: Variant = "auto",
     seed: Seed = 1,
@@ -139,9 +146,17 @@ def apply(
     map_file: MapFile,
     predictions: Predictions,
     out: Annotated[Path, typer.Option(help="Where to write the scored rows: parquet, csv or jsonl.")],
-    coverage: Annotated[str | None, typer.Option(help="Share of rows to use as they are; 0.7 without a cut.")] = None,
-    cut: Annotated[float | None, typer.Option(help="The least reliability of these; 0.5 without a coverage.")] = None,
-    cuts: Annotated[Path | None, typer.Option(help="Or what thresholds wrote: a cut by label, or of all.")] = None,
+    coverage: Annotated[
+        str | None, typer.Option(help="Share of rows that are automatic (default: 0.7 unless --cut is given).")
+    ] = None,
+    cut: Annotated[
+        float | None,
+        typer.Option(help="Minimum reliability of automatic rows (default: 0.5 unless --coverage is given)."),
+    ] = None,
+    cuts: Annotated[
+        Path | None,
+        typer.Option(help="File of thresholds with one cut, or one for each label; instead of --coverage and --cut."),
+    ] = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Add decision, confidence, reliability, review_rank and route to every row."""
@@ -158,9 +173,9 @@ def apply(
 def label(
     map_file: MapFile,
     predictions: Predictions,
-    rows: Annotated[int, typer.Option(min=1, help="How many rows to draw.")],
+    rows: Annotated[int, typer.Option(min=1, help="Number of rows to draw.")],
     out: Annotated[Path, typer.Option(help="Where to write the rows to label: csv, parquet or jsonl.")],
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 1,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Draw the rows to label next: more where the map is unsure and where labels are rare, with known probabilities."""
@@ -177,11 +192,13 @@ def evaluate(
     map_file: MapFile,
     predictions: Labelled,
     group: Group = None,
-    unlabelled: Annotated[Path | None, typer.Option(help="The file that the labelled rows were drawn from.")] = None,
+    unlabelled: Annotated[
+        Path | None, typer.Option(help="The file from which the labelled rows were drawn; its accuracy is estimated.")
+    ] = None,
     out: Out = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
-    """Hold the reliability against the confidence on labelled rows: a verdict, what others gain, JSON, and drift."""
+    """Compare reliability and confidence on labelled rows: verdict, gains of the alternatives and a drift test."""
     check_place(out, map_file, predictions, *filter(None, [unlabelled]))
     judged, everything = Judged.read(document := load_map(map_file), opened(predictions, reading), group), None
     if unlabelled is not None:
@@ -200,9 +217,11 @@ def thresholds(
         Path | None, typer.Option("--map", help="The map that fit wrote; without it, --score or --probability.")
     ] = None,
     target_accuracy: Annotated[float | None, typer.Option(help="Accuracy that automatic rows must have.")] = None,
-    coverage: Annotated[str | None, typer.Option(help="Or: share of the rows that is to be automatic.")] = None,
-    cost_error: Annotated[float | None, typer.Option(help="Or: what a wrong decision costs that is used,")] = None,
-    cost_review: Annotated[float | None, typer.Option(help="and what a review costs, in the same unit.")] = None,
+    coverage: Annotated[str | None, typer.Option(help="Or: share of the rows that is automatic.")] = None,
+    cost_error: Annotated[
+        float | None, typer.Option(help="Or: cost of a wrong decision that is used; needs --cost-review.")
+    ] = None,
+    cost_review: Annotated[float | None, typer.Option(help="Cost of a review, in the unit of --cost-error.")] = None,
     precision: Annotated[float | None, typer.Option(help="Without a map: guaranteed precision above.")] = None,
     recall: Annotated[float | None, typer.Option(help="Without a map: guaranteed recall.")] = None,
     npv: Annotated[float | None, typer.Option(help="Without a map: guaranteed share of negatives below.")] = None,
@@ -210,7 +229,9 @@ def thresholds(
         Path | None, typer.Option(help="Without a map: where to draw the precision-recall curve, an .svg.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Without a map: seed of the split of the rows.")] = 1,
-    confidence: Annotated[float, typer.Option(help="Of the guarantee, over draws of such labelled rows.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(help="Confidence of the guarantee, over random samples of such labelled rows.")
+    ] = 0.95,
     group: Group = None,
     out: Out = None,
     reading: Reading = AS_NAMED,
@@ -220,9 +241,11 @@ def thresholds(
     of_map = {"target_accuracy": target_accuracy, "coverage": coverage}
     of_map |= {"cost_error": cost_error, "cost_review": cost_review}
     if map_file is None:
-        refuse_options(of_map, "a map; give --map, or --precision, --recall or --npv instead")
+        of_scores = f"{option('precision')}, {option('recall')} or {option('npv')}"
+        refuse_options(of_map, f"a map; give {option('map_file')}, or {of_scores} instead")
         return _score_thresholds(opened(predictions, reading), of_score, confidence, seed, group, figure, out)
-    refuse_options(of_score | {"figure": figure}, "no map; omit --map, and name the column with --score")
+    of_score_only = of_score | {"figure": figure}
+    refuse_options(of_score_only, f"no map; omit {option('map_file')}, and name the column with {option('score')}")
     check_place(out, map_file, predictions)
     judged = Judged.read(load_map(map_file), opened(predictions, reading), group)
     asked: Any = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
@@ -235,7 +258,7 @@ def refuse_options(options: Mapping[str, object], needed: str) -> None:
     """Raise InputError for the first of the options that is given, with what it needs."""
     for name, value in options.items():
         if value is not None:
-            raise InputError(f"--{name.replace('_', '-')} needs {needed}")
+            raise InputError(f"{option(name)} needs {needed}")
 
 
 def _score_thresholds(
@@ -252,9 +275,10 @@ def _score_thresholds(
 
     check_place(out, file.path)
     if all(target is None for target in targets.values()):
-        raise InputError("give --map, or for a score a target: --score COLUMN --positive LABEL --precision 0.95")
+        example = assignments({"score": "COLUMN", "positive": "LABEL", "precision": 0.95})
+        raise InputError(f"give {option('map_file')}, or for a score a target: {example}")
     if file.reading.positive is None:
-        raise InputError("name the label that counts as positive: --positive LABEL")
+        raise InputError(f"name the label that counts as positive: {assignment('positive', 'LABEL')}")
     if figure is not None:
         check_place(figure, *[path for path in (file.path, out) if path is not None])
         if figure.suffix != ".svg":
@@ -313,8 +337,8 @@ def demo(
 
 
 def _fitted(file: Any, labels: str | None, signals: str | None, **asked: Any) -> Any:
-    asked["names"] = listed_names("--labels", labels, "bad,fair,good", 2)
-    asked["signals"] = listed_names("--signals", signals, "length,source") or ()
+    asked["names"] = listed_names("labels", labels, "bad,fair,good", 2)
+    asked["signals"] = listed_names("signals", signals, "length,source") or ()
     if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings:
         say([f"Fitting the calibrator {key}, which with many labels or rows may take a minute or more."])
     return fit_map(file, **asked)

@@ -19,6 +19,7 @@ from relmap.maps.document import MapDocument
 from relmap.maps.scoring import Progress, scored_file
 from relmap.metrics.intervals import UNKNOWN, behind_number, interval, interval_of_share
 from relmap.metrics.resampling import FEWEST_GROUPS
+from relmap.options import option
 
 SHOWN = 5  # labels in words
 
@@ -37,7 +38,8 @@ class AllRows:
         scores = scored_file(document, predictions, progress)[1]
         if scores.is_empty():
             raise InputError(
-                f"{predictions.path} has no rows; --unlabelled names the file that the labelled rows were drawn from"
+                f"{predictions.path} has no rows; {option('unlabelled')} names the file that the labelled rows were "
+                "drawn from"
             )
         rows = cls.of(scores["decision"].to_numpy(), scores["logit"].to_numpy(), document.n_labels)
         return replace(rows, notes=tuple(notes_on(predictions)))

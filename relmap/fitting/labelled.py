@@ -24,6 +24,7 @@ from relmap.io.signals import COMPUTED, Signal, group_signals, read_signals, rel
 from relmap.maps.document import Fingerprint, MapDocument
 from relmap.maps.reliability_map import FittedMap, Scored, scored_in_parts
 from relmap.maps.scoring import grouped_by
+from relmap.options import assignment, option
 from relmap.splits import rows_by_group, rows_of_units, validation_parts
 
 FEWEST_ROWS = 60
@@ -245,12 +246,14 @@ def _read(file: Predictions, layout: Layout, also: list[str]) -> tuple[pl.DataFr
         raise InputError(f"{file.path} has no rows; give a file with labelled rows")
     label = frame[str(layout.label)]
     if not layout.reading.drop_unlabelled:
-        at.refuse_missing(label, "fill it, or leave such rows away (with --drop-unlabelled in a command)")
+        at.refuse_missing(
+            label, f"fill it, or omit such rows (with {assignment('drop_unlabelled', True)} in a command)"
+        )
     elif (missing := unlabelled(label)).any():
         notes.append(f"{missing.sum():,} of {len(frame):,} rows have no label and are left away.")
         frame, at = frame.filter(~missing), at.without(missing)
         if frame.is_empty():
             raise InputError(
-                f"{file.path} has no rows with a {layout.label}; name the column of the truth with --label"
+                f"{file.path} has no rows with a {layout.label}; name the column of the truth with {option('label')}"
             )
     return frame, at, notes

@@ -8,32 +8,32 @@ gives columns other names, or two labels the probability or score of one.
 
 import csv
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 from relmap.errors import InputError
+from relmap.options import assignment, assignments, option
 
-USUAL = {  # options -> what others call such a column
-    "--label": ("truth", "target", "gold", "true_label", "ground_truth", "y_true", "y", "relevance"),
-    "--decision": ("prediction", "predicted", "pred", "y_pred", "answer", "verdict"),
-    "--confidence-column": ("conf", "certainty", "sure", "how_sure"),
-    "--probabilities": ("probs", "softmax"),
-    "--probability": ("probability", "prob", "proba", "p", "y_prob"),
-    "--border 0 --score": ("score", "relevance_score"),
+USUAL = {  # fields of a Reading -> what others call such a column
+    "label": ("truth", "target", "gold", "true_label", "ground_truth", "y_true", "y", "relevance"),
+    "decision": ("prediction", "predicted", "pred", "y_pred", "answer", "verdict"),
+    "confidence_column": ("conf", "certainty", "sure", "how_sure"),
+    "probabilities": ("probs", "softmax"),
+    "probability": ("probability", "prob", "proba", "p", "y_prob"),
+    "score": ("score", "relevance_score"),
 }
 WEIGHT = "inverse_probability"  # the column of weights, as `label` writes it
 Kind = Literal["logits", "probabilities", "probability", "score", "confidence_only", "decision_only"]
 Layouts = list[tuple[Kind, tuple[str, ...]]]  # with the columns that hold it
 LOGITS = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
-NEEDED = {  # what a map reads -> the columns that hold it, in words, and options that name such columns
-    "logits": (LOGITS, ("--probabilities", "--probability", "--border 0 --score")),
-    "confidence_only": ("decision and confidence", ("--decision", "--confidence-column")),
-    "decision_only": ("decision", ("--decision",)),
+NEEDED = {  # what a map reads -> the columns that hold it, in words, and fields of a Reading that name such columns
+    "logits": (LOGITS, ("probabilities", "probability", "score")),
+    "confidence_only": ("decision and confidence", ("decision", "confidence_column")),
+    "decision_only": ("decision", ("decision",)),
     None: (
         f"{LOGITS}, or decision and confidence, or decision alone",
-        tuple(option for option in USUAL if option != "--label"),
+        tuple(field for field in USUAL if field != "label"),
     ),
 }
 
@@ -44,34 +44,43 @@ class Reading:
 
     label: Annotated[str | None, "The column of the true label."] = None
     decision: Annotated[str | None, "The column of the decided label."] = None
-    confidence_column: Annotated[str | None, "The column that says how sure the decision is."] = None
-    confidence_words: Annotated[str | None, "What words of confidence count as: low=.3,medium=.6,high=.9"] = None
-    percent: Annotated[bool, "A confidence or probability goes from 0 to 100."] = False
-    logits: Annotated[str | None, "The column of lists of logits, or what stands before _0, _1, ..."] = None
-    probabilities: Annotated[str | None, "The same of probabilities."] = None
+    confidence_column: Annotated[str | None, "The column with the confidence of the decision."] = None
+    confidence_words: Annotated[
+        str | None, "The number in [0, 1] that each word of confidence counts as: low=.3,medium=.6,high=.9"
+    ] = None
+    percent: Annotated[bool, "Confidences or probabilities are given from 0 to 100."] = False
+    logits: Annotated[
+        str | None, "The column of lists of logits, or the name before _0, _1, ... of one column for each label."
+    ] = None
+    probabilities: Annotated[
+        str | None, "The column of lists of probabilities, or the name before _0, _1, ... of one column for each label."
+    ] = None
     probability: Annotated[str | None, "The column with the probability of one of two labels."] = None
     score: Annotated[
         str | None,
-        "The column of a ranker's scores: above --border it decides for one of two labels, else the other.",
+        "The column of scores of a ranker: above --border one of two labels is decided, else the other.",
     ] = None
-    border: Annotated[float | None, "The score above which that label is decided."] = None
-    positive: Annotated[str | None, "The label of --probability or --score; without it the second."] = None
-    drop_unlabelled: Annotated[bool, "Leave rows without a label away."] = False
+    border: Annotated[float | None, "The score above which the label of --positive is decided."] = None
+    positive: Annotated[str | None, "The label that --probability or --score is of; by default the second."] = None
+    drop_unlabelled: Annotated[bool, "Omit rows without a label."] = False
 
     def __post_init__(self) -> None:
         ways = ("confidence_column", "logits", "probabilities", "probability", "score")
-        given = [_option(way) for way in ways if getattr(self, way) is not None]
+        given = [way for way in ways if getattr(self, way) is not None]
         if len(given) > 1:
-            raise InputError(f"{' and '.join(given)} say the same thing twice; give one of them")
+            names = " and ".join(option(way) for way in given)
+            raise InputError(f"{names} say the same thing twice; give one of them")
         if self.border is not None and self.score is None:
-            raise InputError("--border needs --score: --score COLUMN --border 0 decides by the sign of the score")
-        if self.positive is not None and not {"--probability", "--score"} & set(given):
+            example = assignments({"score": "COLUMN", "border": 0})
+            raise InputError(f"{option('border')} needs {option('score')}: {example} decides by the sign of the score")
+        if self.positive is not None and not {"probability", "score"} & set(given):
+            columns = f"{option('probability')} or {option('score')}"
             raise InputError(
-                "--positive names the label of --probability or --score; give one of these, or leave it away"
+                f"{option('positive')} names the label of {columns}; give one of these, or omit {option('positive')}"
             )
         unreadable = [field.name for field in fields(self) if not str(getattr(self, field.name)).isprintable()]
         if unreadable:
-            raise InputError(f"{_option(unreadable[0])} holds what cannot be shown; rename that column")
+            raise InputError(f"{option(unreadable[0])} holds what cannot be shown; rename that column")
         _ = self.words
 
     @property
@@ -80,16 +89,16 @@ class Reading:
         pairs = [pair.rpartition("=") for pair in (self.confidence_words or "").split(",") if pair]
         number = re.compile(r"\s*(0?\.\d+|[01](\.0*)?)\s*")
         if wrong := [word + sign + value for word, sign, value in pairs if not (word and number.fullmatch(value))]:
-            example = "--confidence-words low=.3,medium=.6,high=.9"
-            raise InputError(f"--confidence-words has {wrong[0]!r}; give each word a number in [0, 1]: {example}")
+            example = assignment("confidence_words", "low=.3,medium=.6,high=.9")
+            raise InputError(
+                f"{option('confidence_words')} has {wrong[0]!r}; give each word a number in [0, 1]: {example}"
+            )
         words = {word.strip().lower(): float(value) for word, _, value in pairs}
         if len(words) < len(pairs):
-            raise InputError(f"--confidence-words is {self.confidence_words!r}; give each word once, in any case")
+            raise InputError(
+                f"{option('confidence_words')} is {self.confidence_words!r}; give each word once, in any case"
+            )
         return words
-
-
-def _option(field: str) -> str:
-    return f"--{field.replace('_', '-')}"
 
 
 AS_NAMED = Reading()
@@ -133,12 +142,13 @@ def find_layout(
     for field in ("decision", "confidence_column", "probability", "score", *(["label"] if labelled else [])):
         name = getattr(reading, field)
         if name is not None and name not in names:
-            raise InputError(f"{file} has no column {name}, which {_option(field)} names; it has {', '.join(names)}")
+            raise InputError(f"{file} has no column {name}, which {option(field)} names; it has {', '.join(names)}")
     if reading.score is not None and reading.border is None:
-        column = shlex.quote(reading.score)
+        example = assignments({"score": reading.score, "border": 0})
+        targets = f"{option('precision')}, {option('recall')} or {option('npv')}"
         raise InputError(
-            f"--score and --border go together: --score {column} --border 0 decides by the sign of it. Only "
-            "`thresholds` with --precision, --recall or --npv, without a map, reads a score without a border"
+            f"{option('score')} and {option('border')} go together: {example} decides by the sign of it. Only "
+            f"`thresholds` with {targets}, without a map, reads a score without a border"
         )
     decision, label = reading.decision or "decision", reading.label or "label"
     decided, confidence = decision in names, reading.confidence_column or "confidence"
@@ -153,15 +163,15 @@ def find_layout(
         raise InputError(f"{file} gives its predictions twice: {both}; drop one")
     layouts = there[reads] if reads else next(filter(None, there.values()), [])
     if not layouts:
-        needed, options = NEEDED[reads]
+        needed, wanted_fields = NEEDED[reads]
         like = "" if reads is None else ", as the rows had that the map was fitted on"
         apart = any(re.search(r"^ | $", name) for name in names)
-        options += ("--label",) if labelled and reading.label is None else ()
-        hint = "; are they separated by commas, without spaces?" if apart else to_paste(names, options)
+        wanted_fields += ("label",) if labelled and reading.label is None else ()
+        hint = "; are they separated by commas, without spaces?" if apart else to_paste(names, wanted_fields)
         raise InputError(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
     for wanted, why in ((group, "it is to hold the groups"), (label if labelled else None, "it holds the truth")):
         if wanted is not None and wanted not in names:
-            hint = to_paste(names, ["--label"]) if wanted == label else ""
+            hint = to_paste(names, ["label"]) if wanted == label else ""
             raise InputError(f"{file} has no column {wanted}, and {why}; it has {', '.join(names)}{hint}")
     if group is not None and group in (*layouts[0][1], decision, label):
         raise InputError(f"{file}: the groups are to be in {group}, which holds something else; name another column")
@@ -197,20 +207,39 @@ def _with_logits(names: Sequence[str], file: str, reading: Reading) -> Layouts:
     return layouts
 
 
-def to_paste(names: Sequence[str], options: Sequence[str]) -> str:
-    """The end of a message: those of `options` that name columns which are there under a usual name."""
-    usual = {option: name for option in options for name in reversed(names) if name.lower() in USUAL[option]}
-    given = [f"{option} {shlex.quote(name)}" for option, name in usual.items()]
-    return f"; name yours: {' '.join(given)}" if given else f"; name yours with {', '.join(options)} COLUMN"
+def to_paste(names: Sequence[str], fields_to_name: Sequence[str]) -> str:
+    """Return the end of a message: options that name the columns which are there under a usual name.
+
+    Args:
+        names: Columns of the file.
+        fields_to_name: Fields of a Reading that would name what is missing.
+    """
+    usual = {field: name for field in fields_to_name for name in reversed(names) if name.lower() in USUAL[field]}
+    values: dict[str, object] = {}
+    for field, name in usual.items():
+        if field == "score":
+            values["border"] = 0
+        values[field] = name
+    if values:
+        return f"; name yours: {assignments(values)}"
+    named = []
+    for field in fields_to_name:
+        needed: dict[str, object] = {"border": 0} if field == "score" else {}
+        named.append(assignments({**needed, field: "COLUMN"}))
+    return f"; name yours with {' or '.join(named)}"
 
 
-def listed_names(option: str, given: str | None, example: str, least: int = 1) -> tuple[str, ...] | None:
-    """What an option gives like the `example` as names, of labels or of columns; InputError for what is none."""
+def listed_names(name: str, given: str | None, example: str, least: int = 1) -> tuple[str, ...] | None:
+    """Split what the option of a parameter gives, like the `example`, into names of labels or columns.
+
+    Raises:
+        InputError: It has fewer than `least` names, a name twice or an empty name.
+    """
     if given is None:
         return None
     one_line = [given] if given.isprintable() else []
-    names = tuple(name.strip() for name in next(csv.reader(one_line, skipinitialspace=True), []))
+    names = tuple(each.strip() for each in next(csv.reader(one_line, skipinitialspace=True), []))
     if len(names) < least or len(set(names)) < len(names) or not all(names):
         many = f"{least} names or more" if least > 1 else "names"
-        raise InputError(f"{option} is {given!r}; it must give {many} on one line, each once: {example}")
+        raise InputError(f"{option(name)} is {given!r}; it must give {many} on one line, each once: {example}")
     return names

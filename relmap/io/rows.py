@@ -1,6 +1,5 @@
 """The rows of a file of predictions, checked: what cannot be read is refused by file and row."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from relmap.decisions import decide
 from relmap.errors import InputError
 from relmap.io.columns import FileRows, label_codes, label_of, listed, lists_of_numbers, names_to_paste, numbers, shares
 from relmap.io.reading import Layout, Reading
+from relmap.options import assignment, assignments, option
 
 SMALLEST_PROBABILITY = 1e-12  # what a probability of 0 counts as: its logarithm is finite
 LARGEST_LOGIT = 1e12  # far beyond any model's, far below where a calibrator would overflow
@@ -162,7 +162,7 @@ def _positive(reading: Reading, names: Sequence[str] | None) -> int:
     """The label of two, 0 or 1, that a probability or a score speaks of."""
     place = 1 if reading.positive is None else label_of(reading.positive, names)
     if place not in (0, 1):
-        raise InputError(f"--positive is {reading.positive!r}; the labels are {listed(names or ('0', '1'))}")
+        raise InputError(f"{option('positive')} is {reading.positive!r}; the labels are {listed(names or ('0', '1'))}")
     return place
 
 
@@ -188,7 +188,7 @@ def questions(rows: PredictedRows, layout: Layout, names: Sequence[str] | None, 
         question = f"In {low.sum():,} of {len(rows):,} rows {column} is below 1/{n_labels}, less than a guess"
         positive = shown[rows.decision[rows.confidence.argmax()]]
         how = (
-            f"Then read it with --probability {shlex.quote(column)} --positive {shlex.quote(positive)}."
+            f"Then read it with {assignments({'probability': column, 'positive': positive})}."
             if n_labels == 2
             else "Then give the probability of the decided label, or those of all labels."
         )
@@ -197,7 +197,7 @@ def questions(rows: PredictedRows, layout: Layout, names: Sequence[str] | None, 
     if rows.logits is None and names is None and rows.decision.all() and rows.label.all():
         asked.append(
             f"No row has the label 0. If the labels are 1 to {n_labels - 1}, name them: "
-            f"--labels {','.join(map(str, range(1, n_labels)))}"
+            f"{assignment('labels', ','.join(map(str, range(1, n_labels))))}"
         )
     if layout.kind == "logits":
         assert rows.logits is not None
@@ -205,6 +205,6 @@ def questions(rows: PredictedRows, layout: Layout, names: Sequence[str] | None, 
             name = column if len(layout.columns) == 1 else column.removesuffix("_0")
             asked.append(
                 f"Every row of {name} sums to 1: these look like probabilities. Then read them with "
-                f"--probabilities {shlex.quote(name)}."
+                f"{assignment('probabilities', name)}."
             )
     return asked

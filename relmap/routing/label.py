@@ -22,6 +22,7 @@ from relmap.io.output import check_output, write_beside
 from relmap.io.reading import WEIGHT, Reading
 from relmap.maps.document import MapDocument
 from relmap.maps.scoring import Progress, grouped_by, scored_file
+from relmap.options import option
 
 EVENLY = 0.25  # of the rows: no weight is above four times that of rows that are all drawn alike
 
@@ -52,7 +53,7 @@ class ToLabel:
             f"If the map is right, their labels tell the accuracy of all rows to {known:.1f} points to either side; "
             f"as many rows drawn evenly, to {evenly:.1f}. Half of that takes four times the rows.",
             f"Fill in the column {self.column}. Fit, evaluate and thresholds count each row by its {WEIGHT}, and "
-            "evaluate --unlabelled with the file they were drawn from tells the accuracy of all its rows.",
+            f"evaluate with {option('unlabelled')}, the file they were drawn from, tells the accuracy of all its rows.",
         ]
 
 
@@ -79,7 +80,9 @@ def label_next(
     lists = [name for name in in_csv if pa.types.is_nested(file.schema.field(name).type)]
     check_output(file, out, split=lists)
     if not 0 < rows <= len(scores):
-        raise InputError(f"--rows is {rows:,}, and {predictions} has {len(scores):,} rows; ask for 1 to as many")
+        raise InputError(
+            f"{option('rows')} is {rows:,}, and {predictions} has {len(scores):,} rows; ask for 1 to as many"
+        )
     decision, reliability = scores["decision"].to_numpy(), scipy.special.expit(scores["logit"].to_numpy())
     chance = chances(reliability, decision, rows)
     drawn = draw(chance, rows, seed)

@@ -19,6 +19,7 @@ from relmap.errors import InputError
 from relmap.io.columns import listed, numbers, shares
 from relmap.io.files import Predictions, columns_of, notes_on, rows_of
 from relmap.io.reading import WEIGHT
+from relmap.options import assignment, option
 from relmap.routing.thresholds import MORE_ROWS, rejected_in_turn
 
 PLANNING_SHARE = 0.25
@@ -256,7 +257,9 @@ def read_score(
     reading, path = file.reading, file.path
     column = reading.score or reading.probability
     if column is None:
-        raise InputError("name the column of the score: --score COLUMN, or --probability COLUMN")
+        raise InputError(
+            f"name the column of the score: {assignment('score', 'COLUMN')}, or {assignment('probability', 'COLUMN')}"
+        )
     if WEIGHT in file.schema.names:
         raise InputError(
             f"{path} has sampling weights in {WEIGHT}: thresholds on a score need rows that were all as likely to be "
@@ -272,13 +275,15 @@ def read_score(
         missing = frame[label].is_null().to_numpy()
         frame, rows = frame.filter(~pl.Series(missing)), rows.without(missing)
         notes = [*notes, f"{int(missing.sum()):,} rows without a label are dropped."]
-    rows.refuse_missing(frame[label], "drop or label the row, or give --drop-unlabelled")
+    rows.refuse_missing(frame[label], f"drop or label the row, or give {assignment('drop_unlabelled', True)}")
     score = numbers(frame[column], rows) if reading.score else shares(frame[column], rows, reading)
     rows.refuse(~np.isfinite(score), lambda row: f"{column} is {score[row]}; it must be finite")
     is_positive = _is_label(frame[label], positive)
     if not is_positive.any():
         seen = [str(value) for value in frame[label].unique().sort().head(6)]
-        raise InputError(f"{path}: no row has the label --positive {positive!r}; {label} has {listed(seen)}")
+        raise InputError(
+            f"{path}: no row has the label {positive!r} of {option('positive')}; {label} has {listed(seen)}"
+        )
     groups = None
     if group is not None:
         rows.refuse_missing(frame[group])
