@@ -5,101 +5,36 @@ that of PREFECT_API_URL. A form refuses what its types do not allow before a run
 """
 
 import asyncio
-import hashlib
 import inspect
 import logging
 import signal
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Self
 
 import typer
 from prefect import Flow, flow, tags
-from prefect.artifacts import create_markdown_artifact
 from prefect.deployments.runner import RunnerDeployment
 from prefect.runner import Runner
 from prefect.runner.storage import LocalStorage
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL
+from prefect.utilities.callables import parameter_schema
 from pydantic import Field
 
 from flows import ROOT
 from flows.engine import alive, mark_crashed, task_runner
+from flows.forms import FOLDER, RERANK, CalibratorName, Seed, choose, deployed, explain
 from flows.notifications import HOOKS
+from flows.refresh import main as refresh_command
 from flows.refresh import refresh
 from flows.server import SECRET, api_server, find_server, own_home
-from relmap import cli as rerank
-from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError
-from relmap.hashing import sha256_of_file
-from relmap.io.atomic import check_name, write_json
-from relmap.projection.variants import DEPLOYABLE
 from tasks.provenance.stage import command
 from tasks.records.errors import RunFailed
-from tasks.records.store import DATA, STATE, read_json
 from tasks.settings.params import Params, load_params
 
-# a form offers what the registries hold, which the type checker cannot know
-CalibratorName: TypeAlias = Literal[tuple(CALIBRATORS)]  # type: ignore[valid-type]
-VariantName: TypeAlias = Literal["auto", *DEPLOYABLE]  # type: ignore[valid-type]
-Dialect = Literal["duckdb", "postgres", "bigquery", "spark"]
-Seed = Annotated[int, Field(ge=0)]
-Share = Annotated[float, Field(gt=0, lt=1)]
-STRICTER: dict[str, Any] = {  # than the commands of rerank, which say what is wrong in a sentence
-    "out": Path,
-    "calibrator": CalibratorName | None,
-    "variant": VariantName,
-    "dialect": Dialect,
-    "seed": Seed,
-    "rows": Annotated[int, Field(ge=1)],
-    "confidence": Share,
-    "hold_out": Annotated[float, Field(ge=0, le=0.9)],
-    "target": Annotated[float, Field(gt=0)] | None,
-    **dict.fromkeys(("coverage", "cut", "target_accuracy"), Share | None),
-}
-
-FOLDER = DATA / "served"
-CHOSEN = STATE / "served.json"  # runs are processes of their own, which read here what was chosen
-MADE = STATE / "served"  # a record for each file that a form has made
 OPEN = "Ask for no secret: every user of this machine can then start runs, which read and write as you do."
-
-
-def choose(folder: Path) -> None:
-    """Let forms write into `folder` from now on; a new one is for this user alone."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_json(CHOSEN, {"folder": str(folder.resolve())})
-
-
-@contextmanager
-def written(out: Path, *endings: str) -> Iterator[Path]:
-    """The place of `out` in the folder; what stands there after the block is a form's own.
-
-    Whoever can send a form could otherwise overwrite any file of the user who serves it: forms write new files and
-    their own, in that folder alone.
-
-    Raises InputError where `out` leads out of the folder, has none of the `endings`, or is a file that no form has
-    made, or that was changed since.
-    """
-    if not CHOSEN.exists():  # a worker on another machine than that of `flows.serve`
-        choose(FOLDER)
-    folder = Path(read_json(CHOSEN)["folder"])
-    check_name(Path(out))
-    place = (folder / out).resolve()  # through links and ..
-    if not place.is_relative_to(folder) or place == folder:
-        raise InputError(
-            f"{out} is not in {folder}, the only folder in which a form may write; see `flows.serve --out`"
-        )
-    if place.suffix not in endings:
-        if place.name in endings:
-            raise InputError(f"{out} is an ending without a name; give a name, such as result{place.name}")
-        raise InputError(f"{out} must end in {' or '.join(endings)}")
-    record = MADE / f"{hashlib.sha256(str(place).encode()).hexdigest()}.json"
-    if place.exists() and not (record.exists() and read_json(record)["sha256"] == sha256_of_file(place)):
-        raise InputError(f"{place} is there already, and not as a form has made it; name another file")
-    with written(place.with_suffix(rerank.MAP), ".json") if place.suffix == ".html" else nullcontext():  # beside it
-        yield place
-    write_json(record, {"file": str(place), "sha256": sha256_of_file(place)})
 
 
 @flow(
@@ -139,51 +74,12 @@ def reliabilities(
         raise RunFailed("\n  ".join(["not every data set finished:", *wrong]))
 
 
-def form(command: Callable[..., list[str] | str], run_name: str, *endings: str) -> Flow[..., None]:
-    """The flow of a command of rerank, with its parameters and words; what it writes has one of the `endings`.
-
-    What the command said stands on the page of its run; the artifact's own page keeps what it said before.
-    """
-
-    def run(**given: Any) -> None:
-        if given.get("coverage") is not None:
-            given["coverage"] = str(given["coverage"])  # the command takes it as it is typed
-        with alive(), written(given["out"], *endings) if endings else nullcontext() as place:
-            said = command(**(given | {"out": place} if endings else given))
-            lines = said if isinstance(said, list) else ["```sql", said, "```"]
-            create_markdown_artifact(key=key, markdown="\n".join(f"{line}  " for line in lines))
-
-    key = f"rerank-{command.__name__}"
-    run.__name__ = run.__qualname__ = key.replace("-", "_")  # under which the runner looks for it here
-    run.__doc__ = command.__doc__
-    parameters = [
-        parameter.replace(
-            annotation=STRICTER.get(name, parameter.annotation),
-            kind=inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if name == "out" else parameter.default,
-        )
-        for name, parameter in inspect.signature(command).parameters.items()
-    ]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return flow(name=key, flow_run_name=run_name, **HOOKS)(run)
-
-
-rerank_fit = form(rerank.fit, "fit/{out}", ".json")
-rerank_report = form(rerank.report, "report/{out}", ".html")
-rerank_apply = form(rerank.apply, "apply/{out}", ".parquet", ".csv", ".jsonl")
-rerank_evaluate = form(rerank.evaluate, "evaluate/{predictions}", ".json")
-rerank_label = form(rerank.label, "label/{out}", ".csv", ".parquet", ".jsonl")
-rerank_thresholds = form(rerank.thresholds, "thresholds/{predictions}", ".json")
-rerank_sql = form(rerank.sql, "sql/{dialect}")
-RERANK = (rerank_fit, rerank_report, rerank_apply, rerank_evaluate, rerank_label, rerank_thresholds, rerank_sql)
-
-
 def deployments(params: Params) -> list[RunnerDeployment]:
     """Everything that is served: the refresh on its schedule, and the rest on demand."""
-    scheduled = refresh.to_deployment("refresh", cron=params.schedule.refresh, concurrency_limit=1)
-    chosen = knowing(params.datasets).to_deployment("reliability")
-    made: list[Any] = [scheduled, chosen, *(form.to_deployment(form.name) for form in RERANK)]
-    return made  # awaitable by their type, but not here
+    explain(refresh, inspect.signature(refresh_command).parameters.values())
+    scheduled = deployed(refresh, "refresh", cron=params.schedule.refresh, concurrency_limit=1)
+    chosen = deployed(knowing(params.datasets), "reliability")
+    return [scheduled, chosen, *(deployed(form, form.name) for form in RERANK)]
 
 
 def knowing(datasets: Iterable[str]) -> Flow[..., None]:
@@ -193,6 +89,7 @@ def knowing(datasets: Iterable[str]) -> Flow[..., None]:
     parameters = dict(asked.parameters)
     parameters["datasets"] = parameters["datasets"].replace(annotation=Annotated[list[str], offered])
     form.__signature__ = asked.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
+    form.parameters = parameter_schema(form)
     return form
 
 

@@ -56,9 +56,15 @@ Predictions = Annotated[Path, typer.Option(help="A file of predictions: parquet,
 Labelled = Annotated[
     Path, typer.Option(help="A file of predictions with their true label: parquet, csv, tsv, jsonl, json or xlsx.")
 ]
-Calibrator = Annotated[str | None, typer.Option(help=f"{', '.join(CALIBRATORS)}. By default ts, without logits uncal.")]
+Calibrator = Annotated[
+    str | None,
+    typer.Option(help=f"Calibrator of the confidence: {', '.join(CALIBRATORS)}. By default ts, without logits uncal."),
+]
 Variant = Annotated[
-    str, typer.Option(help=f"auto recommends one of the first {len(AUTOMATIC)} of {', '.join(DEPLOYABLE)}.")
+    str,
+    typer.Option(
+        help=f"Model of the reliability; auto recommends one of the first {len(AUTOMATIC)}: {', '.join(DEPLOYABLE)}."
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split of the rows into folds.")]
 Labels = Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")]

@@ -63,7 +63,7 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
 SEEN = """
 import json, typing
 from typer.testing import CliRunner
-from flows import serve
+from flows import forms
 from relmap import cli as rerank
 from tasks.records.measured import BOUNDED
 from tests.report_data import made, reported
@@ -71,7 +71,7 @@ from tests.report_data import made, reported
 print(json.dumps({
     "page": str(reported([made(calibrators=("uncal", "doubled"))])),
     "help": CliRunner(env={"COLUMNS": "400"}).invoke(rerank.app, ["fit", "--help"]).output,
-    "forms": [*typing.get_args(serve.CalibratorName), *typing.get_args(serve.VariantName)],
+    "forms": [*typing.get_args(forms.CalibratorName), *typing.get_args(forms.VariantName)],
     "bounded": BOUNDED,
 }))
 """

@@ -117,10 +117,10 @@ def test_a_run_that_completes_notifies_nobody(monkeypatch):
 
 
 def test_every_flow_that_is_served_has_the_hooks():
-    from flows import serve
+    from flows import forms, serve
     from flows.refresh import refresh
 
-    for flow in (refresh, serve.reliabilities, *serve.RERANK):
+    for flow in (refresh, serve.reliabilities, *forms.RERANK):
         assert flow.on_failure_hooks == HOOKS["on_failure"], flow.name
         assert flow.on_crashed_hooks == HOOKS["on_crashed"], flow.name
         assert flow.on_cancellation_hooks == HOOKS["on_cancellation"], flow.name

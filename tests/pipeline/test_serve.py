@@ -5,55 +5,26 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import get_args
 from uuid import uuid4
 
 import pytest
 import sqlalchemy
 from filelock import FileLock
-from prefect.exceptions import ParameterTypeError
 from prefect.server.database import provide_database_interface
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
 from prefect.utilities.schema_tools.validation import ValidationError
 from sqlalchemy.orm import Session
 
-from flows import reliability, serve, server
-from relmap.calibrators.registry import CALIBRATORS
+from flows import forms, reliability, serve, server
 from relmap.errors import InputError
-from relmap.fitting.choose import AUTO, DEPLOYABLE
-from relmap.maps.sql import DIALECTS
 from tasks.records.errors import RunFailed
 from tasks.settings.params import load_params
 
 
-def test_the_forms_know_every_name_that_the_commands_know():
-    assert set(get_args(serve.CalibratorName)) == set(CALIBRATORS)
-    assert set(get_args(serve.VariantName)) == {AUTO, *DEPLOYABLE}
-    assert set(get_args(serve.Dialect)) <= set(DIALECTS)
-
-
-@pytest.mark.parametrize(
-    ("form", "wrong"),
-    [
-        (serve.reliabilities, {"datasets": []}),
-        (serve.reliabilities, {"datasets": ["wands"], "seeds": [-1]}),
-        (serve.reliabilities, {"datasets": ["wands"], "calibrators": ["platt"]}),
-        (serve.refresh, {"targets": ["wands"]}),
-        (serve.rerank_fit, {"predictions": "a", "out": "b", "calibrator": "platt"}),
-        (serve.rerank_apply, {"map_file": "a", "predictions": "b", "out": "c", "coverage": 70}),
-        (serve.rerank_sql, {"map_file": "a", "dialect": "oracle"}),
-        (serve.rerank_label, {"map_file": "a", "predictions": "b", "out": "c", "rows": 0}),
-    ],
-)
-def test_a_form_refuses_what_no_run_could_use(form, wrong):
-    with pytest.raises(ParameterTypeError):
-        form.validate_parameters(wrong)
-
-
 def test_every_command_and_flow_is_served_and_the_refresh_alone_on_a_schedule():
     deployed = {deployment.name: deployment for deployment in serve.deployments(load_params())}
-    commands = {f"rerank-{command.callback.__name__}" for command in serve.rerank.app.registered_commands} - {
+    commands = {f"rerank-{command.callback.__name__}" for command in forms.rerank.app.registered_commands} - {
         "rerank-demo"
     }
     assert set(deployed) == {"refresh", "reliability", *commands}
@@ -160,56 +131,6 @@ def test_the_secret_is_new_at_each_start_unless_it_is_set_and_for_this_user_alon
         server.keep(secret)
     monkeypatch.setenv("PREFECT_SERVER_API_AUTH_STRING", "mine")
     assert server.new_secret() == "mine"
-
-
-@pytest.fixture
-def folder(monkeypatch, tmp_path):
-    """The folder in which forms may write."""
-    monkeypatch.chdir(tmp_path)
-    serve.choose(serve.FOLDER)
-    return tmp_path / serve.FOLDER
-
-
-OUTSIDE = ("/etc/map.json", "../map.json", "a/../../map.json", "link/map.json", "out.json", ".")
-REFUSED = dict.fromkeys(OUTSIDE, r"the only folder(.|\n)*--out")
-REFUSED |= dict.fromkeys(["map", "map.sh", "map.json.py"], r"must end in \.json or \.csv")
-REFUSED[".json"] = r"\.json is an ending without a name; give a name, such as result\.json"
-REFUSED["~/map.json"] = "begins with ~"
-REFUSED["a\0b.json"] = "holds a NUL character"
-REFUSED["m" * 300 + ".json"] = "has more than 220 bytes"
-
-
-@pytest.mark.parametrize("out", REFUSED)
-def test_a_form_neither_leaves_its_folder_nor_writes_other_endings_than_its_command(folder, out):
-    (folder / "link").symlink_to("..")
-    (folder / "out.json").symlink_to("../new.json")
-    with pytest.raises(InputError, match=REFUSED[out]), serve.written(out, ".json", ".csv"):
-        pytest.fail("it would have written")
-
-
-def test_a_form_writes_into_its_folder_and_overwrites_what_a_form_has_made_and_nothing_else(folder):
-    assert folder.stat().st_mode & 0o777 == 0o700
-    for out in ("map.json", "a/map.json", str(folder / "b.json"), "map.json"):
-        with serve.written(out, ".json") as place:
-            assert place == folder / out
-            place.parent.mkdir(exist_ok=True)
-            place.write_text(f"{len(list(folder.iterdir()))}")
-    (folder / "map.json").write_text("changed by a person")
-    (folder / "mine.json").write_text("of a person")
-    for out in ("map.json", "mine.json"):
-        with pytest.raises(InputError, match="name another file"), serve.written(out, ".json"):
-            pytest.fail("it would have written")
-
-
-def test_every_form_that_writes_asks_where_it_may(folder, monkeypatch):
-    monkeypatch.setattr(serve, "alive", nullcontext)  # there is no flow run
-    wrong = {"map_file": folder / "map.json", "predictions": folder / "rows.csv", "out": "/etc/x.json"}
-    writing = [form for form in serve.RERANK if "out" in form.parameters.properties]
-    names = [f"rerank-{name}" for name in ("fit", "report", "apply", "evaluate", "label", "thresholds")]
-    assert [form.name for form in writing] == names
-    for form in writing:
-        with pytest.raises(InputError, match="the only folder"):
-            form.fn(**{name: wrong[name] for name in form.parameters.properties if name in wrong})
 
 
 def test_a_work_pool_needs_a_server(monkeypatch):

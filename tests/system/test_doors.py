@@ -52,7 +52,7 @@ socket.onmessage = async ({data}) => {
     if (flow && !learned.flow) {
         learned.flow = flow;
         post("deployments/", {name, flow_id: flow, enforce_parameter_schema: false,
-            entrypoint: "flows/serve.py:rerank_sql",
+            entrypoint: "flows/forms.py:rerank_sql",
             pull_steps: [{"prefect.deployments.steps.run_shell_script": {script: `touch ${file}`}}]});
         setInterval(() => post(`deployments/${deployment}/create_flow_run`, {parameters: {map_file: "none"}}), 5000);
     }

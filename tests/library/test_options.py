@@ -1,0 +1,94 @@
+"""Names of options in messages: what a user of the command line and of a form reads."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import typer
+
+import relmap
+from relmap import cli
+from relmap.errors import InputError
+from relmap.io.reading import Reading
+from relmap.options import as_form_fields, assignment, assignments, option
+
+SOURCES = Path(relmap.__file__).parent
+LITERAL_OPTION = re.compile(r"--[a-z]")
+# these write whole command lines, which are typed in a terminal wherever they are read
+COMMAND_LINES = {"demo.py", "report/page.py"}
+
+
+def test_an_option_is_named_as_its_reader_sees_it():
+    assert option("hold_out") == "--hold-out"
+    assert option("map_file") == "--map"
+    with as_form_fields():
+        assert option("hold_out") == "hold_out"
+        assert option("map_file") == "map_file"
+    assert option("hold_out") == "--hold-out"
+
+
+def test_a_value_can_be_pasted_where_it_is_read():
+    assert assignment("label", "truth") == "--label truth"
+    assert assignment("label", "the truth") == "--label 'the truth'"
+    assert assignment("percent", True) == "--percent"
+    assert assignments({"border": 0, "score": "s"}) == "--border 0 --score s"
+    with as_form_fields():
+        assert assignment("label", "the truth") == "label = the truth"
+        assert assignment("percent", True) == "percent = true"
+        assert assignments({"border": 0, "score": "s"}) == "border = 0, score = s"
+
+
+def test_options_are_named_as_on_the_command_line_again_after_an_error():
+    with pytest.raises(InputError), as_form_fields():
+        raise InputError(option("label"))
+    assert option("label") == "--label"
+
+
+@pytest.mark.parametrize("command", cli.app.registered_commands, ids=lambda command: command.callback.__name__)
+def test_each_parameter_of_a_command_has_the_option_that_messages_name(command):
+    parsed = typer.main.get_command_from_info(command, pretty_exceptions_short=False, rich_markup_mode=None)
+    names = {parameter.name: parameter.opts for parameter in parsed.params}
+    for name in inspect.signature(command.callback).parameters:
+        assert option(name) in names[name], name
+
+
+def messages(file: Path) -> list[str]:
+    """Texts of a source file but for docstrings and help."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    excluded: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):  # a docstring
+            excluded.add(id(node.value))
+        called = getattr(getattr(node, "func", None), "attr", "")
+        if isinstance(node, ast.Call) and called in {"Option", "Typer"}:  # help, or the name of an option
+            excluded.update(id(child) for child in ast.walk(node))
+        if isinstance(node, ast.AnnAssign):  # the help of a field is in its type
+            excluded.update(id(child) for child in ast.walk(node.annotation))
+    texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [node.value for node in texts if id(node) not in excluded]
+
+
+def test_no_message_names_an_option_literally():
+    found = {}
+    for file in sorted(SOURCES.rglob("*.py")):
+        name = file.relative_to(SOURCES).as_posix()
+        literal = [text for text in messages(file) if LITERAL_OPTION.search(text)]
+        if literal and name not in COMMAND_LINES | {"options.py"}:
+            found[name] = literal
+    assert found == {}, "name options with relmap.options.option or assignment: a form shows these messages"
+
+
+def test_the_search_for_literal_options_finds_one(tmp_path):
+    file = tmp_path / "module.py"
+    file.write_text('"""About --label."""\nraise InputError(f"{file} has no truth; give --label")\n')
+    assert messages(file) == [" has no truth; give --label"]
+
+
+def test_help_of_the_columns_names_only_options_that_exist():
+    known = {option(name) for name in Reading.__dataclass_fields__}
+    for annotation in Reading.__annotations__.values():
+        _, text = get_args(annotation)
+        assert set(re.findall(r"--[a-z-]+", text)) <= known, text
