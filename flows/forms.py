@@ -52,7 +52,7 @@ CHOSEN = STATE / "served.json"  # runs are processes of their own, which read he
 MADE = STATE / "served"  # a record for each file that a form has made
 
 ON_SERVER = "A path on the server; a relative one starts at the project's folder."
-IN_SERVED_FOLDER = f"A path relative to the served folder ({FOLDER}, or what `flows.serve --out` names)."
+IN_SERVED_FOLDER = f"A path relative to the served folder ({FOLDER}, or what flows.serve --out names)."
 EXAMPLES = {  # of fields whose help has none
     "predictions": f"{FOLDER}/predictions.parquet",
     "map_file": f"{FOLDER}/map.json",

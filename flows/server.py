@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from flows import HOME
+from flows.pages import Pages, SecurityHeaders
 from relmap.errors import InputError, printable
 from relmap.io.atomic import write_json
 from tasks.provenance.lock import LOCKS, is_held, locked
@@ -38,8 +39,7 @@ HOST = "127.0.0.1"  # nobody else can reach it
 FOUND = STATE / "server.json"  # where the runs of other terminals find the server
 SECRET = STATE / "secret"  # what they need to be heard, and what its page asks for
 LOG = STATE / "server.log"
-# The page would ask Prefect's analytics, which no setting turns off: a browser now lets it ask this server alone.
-ONLY_US = [("content-security-policy", "connect-src 'self'; frame-ancestors 'none'")]
+HINT = f"Enter the secret: the content of the file {SECRET} in this project's folder."  # on the page of the login
 
 
 def answers(api_url: str, within: float = 5) -> bool:
@@ -278,6 +278,11 @@ def is_rejection(method: str, status: int) -> bool:
     return status >= 500 or status in {401, 403, 429} or (status >= 400 and not reads)
 
 
+def protected(app: ASGIApp, port: int) -> ASGIApp:
+    """Put the layers of this project around Prefect's application, which listens on `port`."""
+    return SecurityHeaders(LogRejections(Doors(Pages(app, HINT), port)))
+
+
 def main(door_number: int, temporary: bool) -> None:
     """Serve on a socket that our parent has opened; a temporary server has neither page nor schedules."""
     import uvicorn  # noqa: PLC0415 - the layer needs neither
@@ -287,8 +292,8 @@ def main(door_number: int, temporary: bool) -> None:
     with socket.socket(fileno=door_number) as door:
         queue_writers()
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
-        app = LogRejections(Doors(create_app(final=True, ephemeral=temporary), door.getsockname()[1]))
-        config = uvicorn.Config(app, headers=ONLY_US, log_level="warning", timeout_graceful_shutdown=5, lifespan="on")
+        app = protected(create_app(final=True, ephemeral=temporary), door.getsockname()[1])
+        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=5, lifespan="on")
         (server := uvicorn.Server(config)).run(sockets=[door])
     sys.exit(None if server.started else "the server did not start")
 
