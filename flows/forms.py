@@ -139,7 +139,9 @@ def form(
     run.__name__ = run.__qualname__ = key.replace("-", "_")  # under which the runner looks for it here
     run.__doc__ = command.__doc__
     offered = [parameter for name, parameter in inspect.signature(command).parameters.items() if name not in without]
-    run.__signature__ = inspect.Signature([_field(parameter) for parameter in offered])  # type: ignore[attr-defined]
+    fields = [_field(parameter) for parameter in offered]
+    fields.sort(key=lambda field: field.default is not field.empty)  # what a user has to fill comes first
+    run.__signature__ = inspect.Signature(fields)  # type: ignore[attr-defined]
     made = flow(name=key, flow_run_name=run_name, **HOOKS)(run)
     explain(made, offered, endings)
     return made

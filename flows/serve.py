@@ -53,7 +53,7 @@ def reliabilities(
     set fails, the others finish; RunFailed then holds every reason.
 
     Args:
-        datasets: Keys of `datasets` in params.yaml, one run each.
+        datasets: Names of data sets in params.yaml, one run each.
         seeds: Protocol seeds, 0 or more; those of params.yaml if left out.
         calibrators: Names of calibrators; those of params.yaml if left out.
     """

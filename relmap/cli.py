@@ -81,7 +81,7 @@ HoldOut = Annotated[
 Group = Annotated[
     str | None, typer.Option(help="A column, such as the query; rows with the same value stay in one fold.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Where to write the JSON; by default it is printed.")]
+Out = Annotated[Path | None, typer.Option(help="Where to write the JSON instead of printing it.")]
 of_columns = with_options(Reading, "reading", without=("label", "drop_unlabelled"))
 of_labelled_columns = with_options(Reading, "reading")
 
@@ -228,9 +228,15 @@ def thresholds(
         float | None, typer.Option(help="Or: cost of a wrong decision that is used; needs --cost-review.")
     ] = None,
     cost_review: Annotated[float | None, typer.Option(help="Cost of a review, in the unit of --cost-error.")] = None,
-    precision: Annotated[float | None, typer.Option(help="Without a map: guaranteed precision above.")] = None,
-    recall: Annotated[float | None, typer.Option(help="Without a map: guaranteed recall.")] = None,
-    npv: Annotated[float | None, typer.Option(help="Without a map: guaranteed share of negatives below.")] = None,
+    precision: Annotated[
+        float | None, typer.Option(help="Without a map: precision to guarantee above the threshold.")
+    ] = None,
+    recall: Annotated[
+        float | None, typer.Option(help="Without a map: recall to guarantee above the threshold.")
+    ] = None,
+    npv: Annotated[
+        float | None, typer.Option(help="Without a map: share of negatives to guarantee below the threshold.")
+    ] = None,
     figure: Annotated[
         Path | None, typer.Option(help="Without a map: where to draw the precision-recall curve, an .svg.")
     ] = None,

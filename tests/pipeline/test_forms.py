@@ -44,10 +44,13 @@ def test_each_field_says_what_the_help_of_the_command_says(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_form_has_every_parameter_of_its_command_but_the_figure_and_in_its_order(name):
+def test_a_form_has_every_parameter_of_its_command_but_the_figure_and_those_that_are_needed_come_first(name):
     parameters = list(inspect.signature(getattr(cli, name)).parameters)
     fields = described(COMMANDS[name])
-    assert list(fields) == [parameter for parameter in parameters if parameter != "figure"]
+    needed = set(COMMANDS[name].parameters.required)
+    assert {"predictions", "out"} & set(fields) <= needed
+    expected = sorted((parameter for parameter in parameters if parameter != "figure"), key=lambda p: p not in needed)
+    assert list(fields) == expected
     assert [schema["position"] for schema in fields.values()] == list(range(len(fields)))
 
 
