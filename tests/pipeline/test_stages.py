@@ -222,7 +222,7 @@ def test_a_stage_that_takes_longer_than_its_limit_is_ended_and_its_record_says_w
 
 def test_a_stage_without_a_limit_or_within_it_is_left_alone():
     running = Record(stage=NAME, process=1, started=datetime.now(UTC))
-    for minutes in (None, 1):
+    for minutes in (0, 1):
         with _time_limit(running, minutes):
             pass
     assert running.outcome == "running"
