@@ -36,6 +36,7 @@ OWNER = "MRP_REFRESH_OF"  # tells all that a refresh starts, by the project's fo
 
 CAPTURED: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 LANE = "--lane"
+ENDS_WITH_PARENT = "--ends-with-parent"
 RECORD = 256  # bytes of a target in the queue of the lanes, which read it whole
 
 Process = subprocess.Popen[bytes]
@@ -77,7 +78,7 @@ def start_repro(asked: list[str], variables: dict[str, str], **how: Any) -> Proc
     """
     tools = Path(sys.executable).parent  # holds the `python` that the stages call
     own = {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}", OWNER: str(Path.cwd())}
-    command = [*DVC, "repro", "--keep-going", *asked]
+    command = [*DVC, "repro", "--keep-going", *asked, ENDS_WITH_PARENT]
     options: dict[str, Any] = {"stdin": subprocess.PIPE, "start_new_session": True, **how}
     process: Process = subprocess.Popen(command, env=os.environ | own | variables, **options)  # noqa: S603 - our own
     return process
@@ -97,6 +98,8 @@ def end(processes: list[Process]) -> None:
     _end(lambda process: os.getpgid(process.pid) in groups)
     for process in processes:
         process.poll()
+        if process.stdin is not None:
+            process.stdin.close()
     processes.clear()  # their numbers may be those of others from now on
 
 
@@ -211,5 +214,8 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    Thread(target=end_with_parent, daemon=True).start()
-    sys.exit(main(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    if ENDS_WITH_PARENT in arguments:
+        arguments.remove(ENDS_WITH_PARENT)
+        Thread(target=end_with_parent, daemon=True).start()
+    sys.exit(main(arguments))

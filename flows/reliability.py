@@ -1,9 +1,10 @@
 """Prefect flow: one data set, every calibrator and protocol seed, gated, measured and written."""
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -150,18 +151,31 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         for sentence in said:
             print(f"{display_name(dataset, base.source)}: {sentence}")
         if params.dask.address is None:  # workers elsewhere store their fits where they are
-            warn_not_stored(dataset, [fit.state for fit in made["fits"].values()])
+            files = stored_files([fit.state for fit in made["fits"].values()])
+            warn_not_stored(dataset, files)
+            note_use(files)
 
 
-def warn_not_stored(dataset: str, states: list[State]) -> None:
-    """Print how many calibrator fits could not be stored, which Prefect only writes to its log.
+def stored_files(states: list[State]) -> list[Path]:
+    """Return where Prefect stores the results of tasks.
+
+    Args:
+        states: Final states of the tasks, all completed.
+
+    Returns:
+        A path for each. A file that could not be written is missing, which Prefect only writes to its log.
+    """
+    records: list[Any] = [state.data for state in states]  # Prefect's type of a stored result is private
+    return [Path(record.metadata.storage_key) for record in records]
+
+
+def warn_not_stored(dataset: str, files: list[Path]) -> None:
+    """Print how many calibrator fits could not be stored.
 
     Args:
         dataset: Data set of the run.
-        states: Final states of the fits, all completed.
+        files: Where its fits should be.
     """
-    records: list[Any] = [state.data for state in states]  # Prefect's type of a stored result is private
-    files = [Path(record.metadata.storage_key) for record in records]
     missing = [file for file in files if not file.exists()]
     if missing:
         print(
@@ -169,6 +183,16 @@ def warn_not_stored(dataset: str, states: list[State]) -> None:
             f"{missing[0].parent}. The results are complete, but the next run fits these calibrators again. Make sure "
             "that the folder can be written and that the disk has free space."
         )
+
+
+def note_use(files: list[Path]) -> None:
+    """Set the time of the last access of stored fits, by which `flows.prune` tells which are still in use.
+
+    Most systems do not keep that time by themselves. The time of the last change stays.
+    """
+    for file in files:
+        with suppress(OSError):  # it is missing, or another user's
+            os.utime(file, ns=(time.time_ns(), file.stat().st_mtime_ns))
 
 
 def main(

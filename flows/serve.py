@@ -25,6 +25,7 @@ from pydantic import Field
 from flows import ROOT
 from flows.engine import alive, mark_crashed, task_runner
 from flows.forms import FOLDER, RERANK, CalibratorName, Seed, choose, deployed, explain
+from flows.logs import output_logged
 from flows.notifications import HOOKS
 from flows.refresh import main as refresh_command
 from flows.refresh import refresh
@@ -32,8 +33,10 @@ from flows.server import SECRET, api_server, find_server, own_home
 from relmap.errors import InputError
 from tasks.provenance.stage import command
 from tasks.records.errors import RunFailed
+from tasks.records.store import STATE
 from tasks.settings.params import Params, load_params
 
+LOG = STATE / "serve.log"  # what runs printed
 OPEN = "Ask for no secret: every user of this machine can then start runs, which read and write as you do."
 
 
@@ -108,7 +111,7 @@ def serve(made: list[RunnerDeployment], port: int, open_to_all: bool) -> None:
     """Start what is asked for or due until a Ctrl-C or SIGTERM, with a UI in the browser."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that starts us in the background ignores it
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # so that either ends all we start
-    with api_server(port, open_to_all) as url:
+    with output_logged(LOG), api_server(port, open_to_all) as url:
         if lost := mark_crashed():
             print(f"runs that were left as running by a killed process, and are now marked as crashed: {lost}")
         print(f"Prefect UI: {url.removesuffix('/api')}, serving {', '.join(of.name for of in made)}; Ctrl-C ends it")

@@ -13,8 +13,8 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from subprocess import PIPE, Popen, TimeoutExpired
+from contextlib import ExitStack, contextmanager
+from subprocess import PIPE, STDOUT, Popen, TimeoutExpired
 from threading import Thread
 from typing import Any
 
@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from flows import HOME
+from flows.logs import SECONDS_FOR_LAST_LINES, log_lines
 from flows.pages import Pages, SecurityHeaders
 from relmap.errors import InputError, printable
 from relmap.io.atomic import write_json
@@ -138,13 +139,21 @@ def _own_server(
     """The address of a new server that this process asks; a `temporary` one has no page, and speaks in the terminal."""
     environment = {name: value for name, value in os.environ.items() if name != "PREFECT_SERVER_API_AUTH_STRING"}
     environment |= {"PREFECT_SERVER_API_AUTH_STRING": secret} if secret else {}  # other users can read command lines
-    with listening(port) as door, nullcontext() if temporary else LOG.open("wb") as log:
+    printed = None if temporary else PIPE
+    with listening(port) as door:
         url, number = f"http://{HOST}:{door.getsockname()[1]}/api", door.fileno()
         command = [sys.executable, "-m", "flows.server", str(number), *(["temporary"] if temporary else [])]
         # in a session of its own, so that a Ctrl-C reaches us first and the server last
         process = Popen(  # noqa: S603 - our own
-            command, stdin=PIPE, stdout=log, stderr=log, env=environment, pass_fds=[number], start_new_session=True
+            command,
+            stdin=PIPE,
+            stdout=printed,
+            stderr=None if temporary else STDOUT,
+            env=environment,
+            pass_fds=[number],
+            start_new_session=True,
         )
+    copying = None if process.stdout is None else log_lines(process.stdout, LOG)
     with process:  # its input stays open until it has ended
         try:
             with temporary_settings({PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: secret}):
@@ -157,6 +166,8 @@ def _own_server(
                 process.wait(10)  # seconds from SIGTERM to SIGKILL
             except TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
+            if copying is not None:
+                copying.join(SECONDS_FOR_LAST_LINES)
 
 
 def new_secret() -> str:

@@ -102,9 +102,9 @@ def stage_run(name: str) -> Iterator[Record]:
 
 
 @contextmanager
-def _time_limit(record: Record, minutes: float | None) -> Iterator[None]:
-    """End the process if what is inside takes longer than some minutes; None is no limit."""
-    if minutes is None:
+def _time_limit(record: Record, minutes: float) -> Iterator[None]:
+    """End the process if what is inside takes longer than some minutes; 0 is no limit."""
+    if not minutes:
         yield
         return
     timer = Timer(60 * minutes, _end_process, args=[record, minutes])

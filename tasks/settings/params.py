@@ -119,7 +119,7 @@ class Params(Section):
     calibrators: Annotated[tuple[str, ...], Field(min_length=1)]
     calibrator_settings: Mapping[Key, Mapping[str, Mapping[str, int]]]  # data set -> calibrator -> setting
     lanes: Count  # data sets that `flows.refresh` brings up to date at the same time
-    stage_minutes: Annotated[float, Field(gt=0)] | None = None  # longest time of one stage; None is no limit
+    stage_minutes: Annotated[float, Field(ge=0)] = 0  # longest time of one stage; 0 is no limit
     engine: Literal["thread", "dask"]  # what runs the tasks of a flow
     dask: DaskParams
     protocol: ProtocolParams

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -125,9 +126,21 @@ def test_every_task_run_is_recorded_as_finished(project):
     tasks, flows = (recorded(project, query.format(kind)) for kind in ("task", "flow"))
     # for each set a gate before, 4 fits, a projection, a gate after, a measurement, a comparison and alternatives for
     # each seed, intervals, a writing and a showing; then what the report gathers, its tables, the
-    # drawing of each set, and the writing of figures, of those for papers and of the page
-    assert tasks == [("COMPLETED", 2 * (1 + 2 * (4 + 5) + 4) + 1 + len(TABLES) + 2 + 3)]
+    # drawing of each set, and the writing of figures, of those for papers and of the page; and in the refresh one for
+    # each stage
+    stages = 2 * 3 + 1
+    assert tasks == [("COMPLETED", 2 * (1 + 2 * (4 + 5) + 4) + 1 + len(TABLES) + 2 + 3 + stages)]
     assert flows == [("COMPLETED", 4)]
+
+
+def test_each_stage_of_a_refresh_is_a_task_run_with_its_reason_and_output_in_the_log(project):
+    in_refresh = "flow_run_id = (select id from flow_run where name = 'refresh')"
+    shown = {name for (name,) in recorded(project, f"select name from task_run where {in_refresh}")}
+    stages = {f"{kind}@{name}" for kind in ("download", "train", "reliability") for name in ("wands", "mine")}
+    assert shown == {*stages, "report"}
+    log = [message for (message,) in recorded(project, f"select message from log where {in_refresh}")]
+    assert any("it had not finished on this machine before" in message for message in log)
+    assert "> python -m tasks.train wands" in "\n".join(log)
 
 
 def test_what_was_written_is_as_it_was_written(project):
@@ -286,3 +299,23 @@ def test_a_set_that_fails_is_a_marked_hole_and_the_others_finish(project):
     assert table["source"].to_list() == ["simulated", "simulated", "failed", "failed"]
     page = (project / "data/report/index.html").read_text()
     assert re.search(r"This data set did not finish.</strong> download@mine: .*superb", page)
+
+
+def test_old_runs_are_pruned_and_the_database_shrinks(project, tmp_path_factory):
+    copy = tmp_path_factory.mktemp("pruned")
+    copy_project(copy, lambda params: small(params, rows=6000))
+    shutil.copytree(project / ".prefect", copy / ".prefect", dirs_exist_ok=True)
+    with closing(sqlite3.connect(copy / ".prefect/prefect.db")) as database:
+        aged = "update flow_run set end_time = '2020-01-01 00:00:00' where name like 'reliability/%'"
+        old = database.execute(aged).rowcount
+        database.commit()
+    before = recorded(copy, "select name, count(*) from flow_run group by 1 order by 1")
+    assert f"{old} runs would be removed" in run(copy, "flows.prune", "--dry-run")
+    assert recorded(copy, "select name, count(*) from flow_run group by 1 order by 1") == before
+    printed = run(copy, "flows.prune")
+    assert f"Prefect's database: {old} runs were removed" in printed
+    assert "Stored calibrator fits: 0 were removed" in printed
+    kept = recorded(copy, "select name, count(*) from flow_run group by 1 order by 1")
+    assert kept == [row for row in before if not row[0].startswith("reliability/")]
+    orphans = "select count(*) from log where flow_run_id is not null and flow_run_id not in (select id from flow_run)"
+    assert recorded(copy, orphans) == [(0,)]

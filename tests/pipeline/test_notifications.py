@@ -1,7 +1,9 @@
 """Notifications of runs that fail, crash or are cancelled, sent to receivers on this machine."""
 
 import json
+import logging
 import shlex
+import socket
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -48,9 +50,10 @@ def mailbox() -> Iterator[tuple[str, list[str]]]:
             received.append(envelope.content.decode())
             return "250 OK"
 
-    controller = Controller(Receiver(), hostname="127.0.0.1", port=0)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    controller = Controller(Receiver(), hostname="127.0.0.1", port=port)
     controller.start()
-    port = controller.server.sockets[0].getsockname()[1]
     yield f"mailto://127.0.0.1:{port}?from=pipeline@example.org&to=team@example.org&mode=insecure", received
     controller.stop()
 
@@ -103,7 +106,7 @@ def test_the_hook_notifies_and_logs_how_the_run_ended(monkeypatch, caplog, state
     sent = []
     monkeypatch.setattr(notifications, "notify", lambda *message: sent.append(message) or ["a problem"])
     run = SimpleNamespace(id=uuid4(), name="refresh", flow_id=uuid4(), tags=[])
-    monkeypatch.setattr(notifications, "flow_run_logger", lambda *_: notifications.logger)
+    monkeypatch.setattr(notifications, "flow_run_logger", lambda *_: logging.getLogger("runs"))
     with caplog.at_level("INFO"):
         report_end(SimpleNamespace(name="refresh"), run, state)
     assert sent == [("refresh", ending, state.message or "")]

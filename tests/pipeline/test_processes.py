@@ -159,7 +159,7 @@ def test_what_is_ended_of_an_earlier_refresh_is_named(monkeypatch, capsys):
 
 @pytest.mark.parametrize("lanes", [1, 2, 9])
 def test_every_target_is_taken_by_one_lane_whole_and_in_order(monkeypatch, lanes):
-    program = "import os, sys\nwhile target := os.read(int(sys.argv[-1]), 256): os.write(1, target + b'\\n')"
+    program = "import os, sys\nwhile target := os.read(int(sys.argv[-2]), 256): os.write(1, target + b'\\n')"
     monkeypatch.setattr(processes, "DVC", (sys.executable, "-c", program))
     start_repro, names, run = processes.start_repro, [f"set_{number}" for number in range(300)], []
     with Path("output").open("wb") as output:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from relmap.io.atomic import write_whole
 from tasks.provenance.declared import declared
 from tasks.provenance.lock import is_held, locked
 from tasks.provenance.manifest import read_manifest
-from tasks.provenance.stage import RECORDS, as_stage, stage_run
+from tasks.provenance.stage import RECORDS, Record, _time_limit, as_stage, stage_run
 from tasks.records.errors import RunFailed
 from tasks.records.store import STATE, read_json
 from tests.tiny_project import ROOT, edit_params, lay_out, run, work
@@ -192,3 +193,36 @@ def test_what_is_our_fault_keeps_its_traceback(monkeypatch, error):
     monkeypatch.setattr(sys, "argv", ["train.py", "wands"])
     with pytest.raises(type(error)):
         as_stage("train", lambda _: ends(error))
+
+
+TOO_LONG = """
+import time
+from tasks.provenance import stage
+record = stage.Record(stage="train@wands", process=1, started=stage.datetime.now(stage.UTC), why="a reason")
+with stage._time_limit(record, 0.001):
+    time.sleep(600)
+"""
+
+
+def test_a_stage_that_takes_longer_than_its_limit_is_ended_and_its_record_says_why(tmp_path):
+    started = subprocess.run(
+        [sys.executable, "-c", TOO_LONG],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    reason = "it ran longer than 0.001 minutes, the limit that stage_minutes in params.yaml sets"
+    assert started.returncode == 1
+    assert f"train@wands: {reason}" in started.stderr
+    assert (record()["outcome"], record()["reason"]) == ("failed", reason)
+
+
+def test_a_stage_without_a_limit_or_within_it_is_left_alone():
+    running = Record(stage=NAME, process=1, started=datetime.now(UTC))
+    for minutes in (0, 1):
+        with _time_limit(running, minutes):
+            pass
+    assert running.outcome == "running"
