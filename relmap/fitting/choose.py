@@ -161,6 +161,7 @@ def choose_map(
 ) -> tuple[str, Trial, Choice]:
     """Fit what is asked for, or all that `auto` chooses from: the variant that is taken, what was tried, and why.
 
+    `auto` adds a monotone correction to the chosen score, unless it keeps the confidence.
     The gains of a choice are those of a fit to so many rows, the first ones of each fold; the last number is all.
     """
     names = offered(rows, n_labels) if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
@@ -178,15 +179,25 @@ def choose_map(
     else:
         taken = to_deploy(judged, losses, trial.rows)
         chosen, why = taken.variant, reason(taken, best_of(judged), len(trial.rows), calibrator)
+    corrected = variant == AUTO and source.protocol is None and can_be_corrected(chosen, rows)
+    if corrected:
+        trial = trial.with_correction(chosen)
+        judged = candidates(losses | {chosen: trial.losses(chosen)}, trial.rows)
     gains: list[Gain] = []
     if source.protocol is None and (shown := gains_shown(chosen, judged)):
         trainings = [rows.take(division.training(place)).correct for place in range(len(division.folds))]
         for step in row_counts(settings.learning_curve_rows, least := min(map(len, trainings))):
             if step <= least // 2 and all(0 < correct[:step].sum() < step for correct in trainings):
                 asked = division, n_labels, calibrator, ("confidence", shown), settings, source.seed
-                gains.append(_gain(step, shown, cross_fit(rows, *asked, most=step)))
+                fewer = cross_fit(rows, *asked, most=step)
+                gains.append(_gain(step, shown, fewer.with_correction(shown, step) if corrected else fewer))
         gains.append(_gain(len(trial.rows), shown, trial))
     return chosen, trial, Choice(asked=variant, reason=why, candidates=judged, gains=tuple(gains))
+
+
+def can_be_corrected(variant: str, rows: PredictedRows) -> bool:
+    """Return whether `auto` corrects the score of a variant; without a confidence, scores differ by label alone."""
+    return variant != "confidence" and rows.kind != "decision_only"
 
 
 def _gain(rows: int, variant: str, trial: Trial) -> Gain:

@@ -72,7 +72,7 @@ def learn_map(
     check_enough(rows, division, source.hold_out)
     chosen, trial, choice = choose_map(rows, division, n_labels, calibrator, variant, settings, source)
     assert rows.label is not None
-    decided, folds = np.bincount(trial.decided, minlength=n_labels), trial.folds if source.protocol is None else ()
+    decided = np.bincount(trial.decided, minlength=n_labels)
     try:
         document = MapDocument(
             input=rows.kind,
@@ -85,11 +85,12 @@ def learn_map(
                 rows_by_label=tuple(decided.tolist()),
                 fitted=trial.deployed.variants[chosen],
             ),
+            correction=trial.corrections[chosen].full if chosen in trial.corrections else None,
             signals=signals if chosen == "label_signals" else (),
             choice=choice,
             others=_others(trial, chosen),
             held_out=held_out(trial, chosen, n_labels, source.seed, settings.metrics),
-            folds=tuple(Fold(calibrator=fit.calibrator, projection=fit.variants[chosen]) for fit in folds),
+            folds=_folds(trial, chosen) if source.protocol is None else (),
             source=source,
         )
     except ValidationError as error:
@@ -122,6 +123,16 @@ def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: Metric
         quantiles=tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist()),
         halves=halves,
         cells=reference_cells,
+    )
+
+
+def _folds(trial: Trial, chosen: str) -> tuple[Fold, ...]:
+    """Return the fits without one fold each, with their corrections."""
+    corrected = trial.corrections.get(chosen)
+    corrections = [None] * len(trial.folds) if corrected is None else corrected.folds
+    return tuple(
+        Fold(calibrator=fit.calibrator, projection=fit.variants[chosen], correction=correction)
+        for fit, correction in zip(trial.folds, corrections, strict=True)
     )
 
 

@@ -1,0 +1,45 @@
+"""A monotone correction of the score of a map: it changes reliabilities, but not the order of the rows."""
+
+from typing import Annotated
+
+import numpy as np
+
+from relmap.projection.curves import Logit, between, place
+from relmap.serialization import Axes, Value
+
+
+class Correction(Value):
+    """A strictly increasing, piecewise linear function of the logit of the reliability.
+
+    It interpolates between its knots. Below the first knot and above the last one it adds a constant.
+    """
+
+    knots: Annotated[np.ndarray, Axes("J", of=Logit)]  # logits before the correction; increasing, at least two
+    values: Annotated[np.ndarray, Axes("J", of=Logit)]  # logits after the correction; increasing
+
+    def __call__(self, logit: np.ndarray) -> np.ndarray:
+        """Correct logits.
+
+        Args:
+            logit: Logits of reliabilities, shape (n,), float64; infinite ones stay infinite.
+
+        Returns:
+            Corrected logits, shape (n,), float64. Equal logits stay equal, and no rounding reverses an order.
+        """
+        logit = np.asarray(logit, dtype=np.float64)
+        first, last = self.knots[0], self.knots[-1]
+        inside = np.clip(logit, first, last)
+        interval, weight = place(inside, self.knots)
+        corrected = between(self.values[interval], self.values[interval + 1], weight)
+        corrected = np.where(logit < first, self.values[0] + (logit - first), corrected)
+        return np.asarray(np.where(logit > last, self.values[-1] + (logit - last), corrected))
+
+    def _contradictions(self) -> list[str]:
+        wrong = []
+        if len(self.knots) < 2:
+            wrong.append(f"a correction has {len(self.knots)} knots; it needs two")
+        for name in ("knots", "values"):
+            numbers = getattr(self, name)
+            if not (np.diff(numbers) > 0).all():
+                wrong.append(f"the {name} of a correction do not increase: {numbers.tolist()}")
+        return wrong
