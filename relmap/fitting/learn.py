@@ -1,15 +1,16 @@
 """Labelled predictions to a whole reliability map: fitted, chosen, and described for those who will rely on it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 from pydantic import ValidationError
 
 from relmap.errors import InputError, mistakes
-from relmap.evaluation.drift import reference
+from relmap.evaluation.drift import reference, top_reference
 from relmap.evaluation.evaluate import plain
+from relmap.evaluation.top import TOP_TENTHS
 from relmap.evaluation.verdict import OUT_OF_FOLD, of_candidates, of_leaning, of_recalibration, of_spread
 from relmap.fitting.choose import AUTO, Difference, check_names, choose_map, gains_shown
 from relmap.fitting.cross_fit import Trial
@@ -19,6 +20,7 @@ from relmap.io.rows import PredictedRows
 from relmap.io.signals import Signal
 from relmap.maps.document import Calibration, Fold, HeldOut, MapDocument, Others, Projection, Recalibrated, Source
 from relmap.maps.reliability_map import Scored
+from relmap.metrics.reliability import rows_kept
 from relmap.metrics.spread import LabelCells
 from relmap.projection.variants import VARIANTS
 from relmap.settings import MetricParams, Settings
@@ -33,6 +35,7 @@ class Learned:
     scored: Scored  # what the map's fits say of them
     accuracy: float  # of the decisions on all rows
     doubts: tuple[str, ...]  # on the labels, in sentences
+    correction: tuple[str, ...] = ()  # what the correction of the score changes, in a sentence; empty without one
 
     def in_words(self, target: float | None = None) -> list[str]:
         """The recommendation, how sure its gain is, what it was chosen from, and what to beware of.
@@ -41,7 +44,7 @@ class Learned:
         """
         choice, decided = self.document.choice, f"Of the decisions {100 * self.accuracy:.1f}% are correct."
         lines = [f"{'Recommended map' if choice.asked == AUTO else 'Map'}: {choice.reason}."]
-        lines += _of_the_gain(self.document, target)
+        lines += [*self.correction, *_of_the_gain(self.document, target)]
         judged = self.document.judged_out_of_fold
         if choice.asked == AUTO:
             lines += of_candidates(judged["candidates"], self.document, OUT_OF_FOLD)
@@ -108,7 +111,8 @@ def learn_map(
         doubts.append(f"Always deciding the commonest label would be correct in {100 * shares.max():.1f}%.")
     if float(np.prod(list(counts), axis=0, dtype=np.float64).sum()) > len(rows) * int(rows.correct.sum()):
         doubts.append("Are the labels numbered as they should be? Decisions agree with them less than by chance.")
-    return Learned(document, trial.rows, trial.scores(chosen), accuracy, tuple(doubts))
+    scored, correction = trial.scores(chosen), _of_correction(trial, chosen)
+    return Learned(document, trial.rows, scored, accuracy, tuple(doubts), correction)
 
 
 def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: MetricParams) -> HeldOut:
@@ -116,13 +120,33 @@ def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: Metric
     rows, scored = trial.rows, trial.scores(chosen)
     cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, params)
     halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, n_labels)
+    quantiles = tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist())
     return HeldOut(
         rows=len(rows),
         label_spread=plain(cells.spread()),
         label_spread_shuffled=plain(cells.null(seed)),
-        quantiles=tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist()),
+        quantiles=quantiles,
         halves=halves,
         cells=reference_cells,
+        top=top_reference(scored.reliability, rows.correct, rows.group, quantiles),
+    )
+
+
+def _of_correction(trial: Trial, chosen: str) -> tuple[str, ...]:
+    """Describe what the correction of the score changes on out-of-fold predictions."""
+    if chosen not in trial.corrections:
+        return ()
+    rows = trial.rows
+    before = replace(trial, corrections={})
+    top = np.argsort(-before.scores(chosen).logit, kind="stable")[: rows_kept(len(rows), TOP_TENTHS[0])]
+    weight = None if rows.weight is None else rows.weight[top]
+    log_loss = [np.average(each.losses(chosen), weights=rows.weight) for each in (before, trial)]
+    mean = [np.average(each.scores(chosen).reliability[top], weights=weight) for each in (before, trial)]
+    correct = np.average(rows.correct[top], weights=weight)
+    return (
+        "A monotone correction of this score, which keeps its ranking, changes the log loss out of fold from "
+        f"{log_loss[0]:.4f} to {log_loss[1]:.4f}, and the mean reliability of the most reliable "
+        f"{10 * TOP_TENTHS[0]}% from {mean[0]:.3f} to {mean[1]:.3f}; {correct:.3f} of them are correct.",
     )
 
 
