@@ -20,10 +20,12 @@ from relmap.io.rows import PredictedRows
 from relmap.io.signals import Signal
 from relmap.maps.document import Calibration, Fold, HeldOut, MapDocument, Others, Projection, Recalibrated, Source
 from relmap.maps.reliability_map import Scored
+from relmap.metrics.advice import Advice, change_in_words
 from relmap.metrics.reliability import rows_kept
+from relmap.metrics.resampling import SEED
 from relmap.metrics.spread import LabelCells
 from relmap.projection.variants import VARIANTS
-from relmap.settings import MetricParams, Settings
+from relmap.settings import METRIC_DEFAULTS, MetricParams, Settings
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,15 +37,16 @@ class Learned:
     scored: Scored  # what the map's fits say of them
     accuracy: float  # of the decisions on all rows
     doubts: tuple[str, ...]  # on the labels, in sentences
+    advice: Advice  # the headline
     correction: tuple[str, ...] = ()  # what the correction of the score changes, in a sentence; empty without one
 
     def in_words(self, target: float | None = None) -> list[str]:
-        """The recommendation, how sure its gain is, what it was chosen from, and what to beware of.
+        """What the map contains, how sure its gain is, what it was chosen from, and what to beware of.
 
         `target` is how far at most the interval of the gain is to reach to either side, in nats.
         """
         choice, decided = self.document.choice, f"Of the decisions {100 * self.accuracy:.1f}% are correct."
-        lines = [f"{'Recommended map' if choice.asked == AUTO else 'Map'}: {choice.reason}."]
+        lines = [f"The map contains {choice.reason}."]
         lines += [*self.correction, *_of_the_gain(self.document, target)]
         judged = self.document.judged_out_of_fold
         if choice.asked == AUTO:
@@ -73,7 +76,8 @@ def learn_map(
     check_names(calibrator, variant, rows, n_labels)
     division = divide(len(rows), rows.group, source.seed, hold_out=source.hold_out)
     check_enough(rows, division, source.hold_out)
-    chosen, trial, choice = choose_map(rows, division, n_labels, calibrator, variant, settings, source)
+    taken = choose_map(rows, division, n_labels, calibrator, variant, settings, source)
+    chosen, trial, choice = taken.variant, taken.trial, taken.choice
     assert rows.label is not None
     decided = np.bincount(trial.decided, minlength=n_labels)
     try:
@@ -92,7 +96,7 @@ def learn_map(
             signals=signals if chosen == "label_signals" else (),
             choice=choice,
             others=_others(trial, chosen),
-            held_out=held_out(trial, chosen, n_labels, source.seed, settings.metrics),
+            held_out=held_out(trial, chosen, n_labels, settings.metrics),
             folds=_folds(trial, chosen) if source.protocol is None else (),
             source=source,
         )
@@ -112,10 +116,10 @@ def learn_map(
     if float(np.prod(list(counts), axis=0, dtype=np.float64).sum()) > len(rows) * int(rows.correct.sum()):
         doubts.append("Are the labels numbered as they should be? Decisions agree with them less than by chance.")
     scored, correction = trial.scores(chosen), _of_correction(trial, chosen)
-    return Learned(document, trial.rows, scored, accuracy, tuple(doubts), correction)
+    return Learned(document, trial.rows, scored, accuracy, tuple(doubts), taken.advice, correction)
 
 
-def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: MetricParams) -> HeldOut:
+def held_out(trial: Trial, chosen: str, n_labels: int, params: MetricParams) -> HeldOut:
     """What was said of rows that the fits had not seen: what drift and thresholds start from."""
     rows, scored = trial.rows, trial.scores(chosen)
     cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, params)
@@ -124,7 +128,7 @@ def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: Metric
     return HeldOut(
         rows=len(rows),
         label_spread=plain(cells.spread()),
-        label_spread_shuffled=plain(cells.null(seed)),
+        label_spread_shuffled=plain(cells.null(SEED)),
         quantiles=quantiles,
         halves=halves,
         cells=reference_cells,
@@ -180,12 +184,13 @@ def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
     rows = document.held_out.rows
     if chosen.variant == "confidence":
         return []
-    interval = f"{-chosen.high:+z.4f} to {-chosen.low:+z.4f}"
+    interval = f" (95% interval, made wider for the choice: {chosen.low:+z.4f} to {chosen.high:+z.4f})"
     half = (chosen.high - chosen.low) / 2
     beside = "the confidence" if document.input != "decision_only" else "one reliability for all"
+    smallest = METRIC_DEFAULTS.smallest_relevant_change
     lines = [
-        f"It lowers the log loss by {-chosen.change:.4f} beside {beside} (95% interval, made wider for the choice: "
-        f"{interval}); {3 * rows:,} labelled rows more would halve that interval."
+        change_in_words(f"the log loss beside {beside}", chosen.change, interval, smallest)
+        + f" With {3 * rows:,} more labelled rows, that interval would be half as wide."
     ]
     if target is not None:
         more = max(ceil(rows * (half / target) ** 2) - rows, 0)

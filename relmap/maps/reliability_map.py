@@ -31,6 +31,10 @@ class Scored:
         """The probability that the decision is correct, `(n,)` float64 in [0, 1]."""
         return np.asarray(scipy.special.expit(self.logit))
 
+    def take(self, rows: np.ndarray) -> "Scored":
+        """Return the rows of these numbers `(m,)`, in this order."""
+        return Scored(self.confidence[rows], self.logit[rows])
+
 
 @dataclass(frozen=True, eq=False)
 class FittedMap:
