@@ -4,7 +4,7 @@ from typing import Any
 
 from relmap.io.columns import listed
 from relmap.maps.document import MapDocument
-from relmap.metrics.advice import KEEP, UNKNOWN, USE_MAP, Advice, advise_map, behind, rarer_of, too_few
+from relmap.metrics.advice import KEEP, UNKNOWN, USE, Advice, advise_map, behind, rarer_of, too_few
 from relmap.metrics.intervals import BETTER, sign_of
 from relmap.metrics.registry import METRICS
 
@@ -25,7 +25,7 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
         if found[0] is not None:
             why.append(f"1,000 reviews of the least sure 30% find {found[0]:.0f} errors; {by_chance}.")
         return [str(advice), *why, *rests]
-    reasons = [] if advice.answer in (USE_MAP, UNKNOWN) else _reasons(evaluation, document)
+    reasons = [] if advice.answer in (USE, UNKNOWN) else _reasons(evaluation, document)
     return [str(advice), *advice.then, *behind(found, evaluation["metrics"]), *reasons, *rests]
 
 

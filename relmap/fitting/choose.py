@@ -21,7 +21,7 @@ from relmap.fitting.cross_fit import CONSTANT, Trial, as_in_the_paper, cross_fit
 from relmap.fitting.labelled import Division
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate, Choice, Gain, Source
-from relmap.metrics.advice import KEEP, SAFE, USE_MAP, Advice, advise_map, too_few_errors
+from relmap.metrics.advice import KEEP, SAFE, USE, Advice, advise_map, too_few_errors
 from relmap.metrics.reliability import ranking_metrics, tie_groups
 from relmap.projection.variants import AUTOMATIC, DEPLOYABLE, PROJECTED, VARIANTS
 from relmap.projection.whole_vector import MOST_LABELS
@@ -216,7 +216,7 @@ def choose_map(
     else:
         unsorted = division.fitted if source.protocol is None else np.arange(len(trial.rows))
         advice = advise_on(chosen, trial, judged, np.argsort(unsorted), settings.metrics)
-    if variant == AUTO and advice.answer not in (USE_MAP, SAFE):
+    if variant == AUTO and advice.answer not in (USE, SAFE):
         if chosen != "confidence":
             advice = Advice(KEEP, advice.because)
             why = f"{kept(calibrator)}, in place of {VARIANTS[chosen].in_words}: {advice.because}"

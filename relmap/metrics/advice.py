@@ -4,15 +4,15 @@ The stage of one data set, the report of all, and the commands on one's own pred
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil, floor, log10
 
 from relmap.metrics.intervals import BETTER, BOTH, NO_DIFFERENCE, WORSE, behind_number, relevant_sign, together
 from relmap.metrics.registry import COMPARED, METRICS
 from relmap.settings import METRIC_DEFAULTS
 
-USE, MIXED, KEEP, UNKNOWN = "Use the reliability", "Mixed", "Keep your confidence", "Too little to tell"
-USE_MAP, SAFE = "Use the map", "The map is safe to use, its gain is not yet certain"
+USE, MIXED, KEEP, UNKNOWN = "Use the map", "Mixed", "Keep your confidence", "Too little to tell"
+SAFE = "The map is safe to use, its gain is not yet certain"
 WORSENS = "Worse, so keep your confidence"
 KEEPING = (KEEP, WORSENS)  # answers after which the confidence stays
 RANKS = ("aupr_error", "aurc")
@@ -29,7 +29,7 @@ Changes = Mapping[str, Mapping[str, float | None]]  # by metric: `change`, `low`
 class Advice:
     """What to do with the fixed decisions of a data set."""
 
-    answer: str  # USE, MIXED, WORSENS, KEEP or UNKNOWN; of a map USE_MAP or SAFE too
+    answer: str  # USE, MIXED, WORSENS, KEEP or UNKNOWN; of a map SAFE too
     because: str
     then: tuple[str, ...] = ()  # what else to do, in sentences
     undecided: bool = False  # whether more labels could change a KEEP
@@ -100,11 +100,9 @@ def advise_map(
         smallest: Smallest relevant change.
 
     Returns:
-        USE_MAP, SAFE, MIXED, KEEP, WORSENS or UNKNOWN, with the reason. SAFE says how many more labels would decide.
+        As `advise`, or SAFE, which says how many more labels would decide.
     """
     advice = advise(changes, rows=rows, errors=errors, groups=groups, smallest=smallest)
-    if advice.answer == USE:
-        return replace(advice, answer=USE_MAP)
     if not advice.undecided:
         return advice
     log_loss = changes["nll_correct"]
@@ -189,7 +187,8 @@ def behind(
     """
     before, after, low, high = found
     if before is not None and after is not None:
-        if f"{before:.0f}" == f"{after:.0f}":
+        more = round(after) - round(before)  # of the numbers that are shown
+        if more == 0:
             yield (
                 f"1,000 reviews of the least reliable 30% find {after:.0f} errors, as many as where the confidence "
                 f"chooses{behind_number(low, high, '+z.0f')}."
@@ -197,7 +196,7 @@ def behind(
         else:
             yield (
                 f"1,000 reviews of the least reliable 30% find {after:.0f} errors, and {before:.0f} where the "
-                f"confidence chooses, a change of {after - before:+z.0f}{behind_number(low, high, '+z.0f')}."
+                f"confidence chooses, a change of {more:+d}{behind_number(low, high, '+z.0f')}."
             )
     names = {metric: METRICS[metric].title for metric in COMPARED} | {"nll_correct": "the log loss of being right"}
     known = {names[metric]: changes[metric] for metric in COMPARED if changes[metric]["change"] is not None}
