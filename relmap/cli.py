@@ -139,8 +139,12 @@ def apply(
     map_file: MapFile,
     predictions: Predictions,
     out: Annotated[Path, typer.Option(help="Where to write the scored rows: parquet, csv or jsonl.")],
-    coverage: Annotated[str | None, typer.Option(help="Share of rows to use as they are; 0.7 without a cut.")] = None,
-    cut: Annotated[float | None, typer.Option(help="The least reliability of these; 0.5 without a coverage.")] = None,
+    coverage: Annotated[
+        str | None, typer.Option(help="Share of the rows of this file to use as they are, for large files.")
+    ] = None,
+    cut: Annotated[
+        float | None, typer.Option(help="Least reliability of these; by default the threshold of the map.")
+    ] = None,
     cuts: Annotated[Path | None, typer.Option(help="Or what thresholds wrote: a cut by label, or of all.")] = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:

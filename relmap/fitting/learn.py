@@ -19,13 +19,16 @@ from relmap.io.columns import listed
 from relmap.io.rows import PredictedRows
 from relmap.io.signals import Signal
 from relmap.maps.document import Calibration, Fold, HeldOut, MapDocument, Others, Projection, Recalibrated, Source
-from relmap.maps.reliability_map import Scored
+from relmap.maps.reliability_map import FittedMap, Scored
 from relmap.metrics.advice import Advice, change_in_words
 from relmap.metrics.reliability import rows_kept
 from relmap.metrics.resampling import SEED
 from relmap.metrics.spread import LabelCells
 from relmap.projection.variants import VARIANTS
 from relmap.settings import METRIC_DEFAULTS, MetricParams, Settings
+
+DEFAULT_COVERAGE = 0.7  # of the rows, out of fold, whose decisions are used by default
+LEAST_THRESHOLD = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,9 @@ class Learned:
         """
         choice, decided = self.document.choice, f"Of the decisions {100 * self.accuracy:.1f}% are correct."
         lines = [f"The map contains {choice.reason}."]
+        lines.append(
+            f"By default, `apply` uses decisions with a reliability of {self.document.default_threshold:.4g} or more."
+        )
         lines += [*self.correction, *_of_the_gain(self.document, target)]
         judged = self.document.judged_out_of_fold
         if choice.asked == AUTO:
@@ -97,6 +103,7 @@ def learn_map(
             choice=choice,
             others=_others(trial, chosen),
             held_out=held_out(trial, chosen, n_labels, settings.metrics),
+            default_threshold=default_threshold(trial, chosen),
             folds=_folds(trial, chosen) if source.protocol is None else (),
             source=source,
         )
@@ -134,6 +141,20 @@ def held_out(trial: Trial, chosen: str, n_labels: int, params: MetricParams) -> 
         cells=reference_cells,
         top=top_reference(scored.reliability, rows.correct, rows.group, quantiles),
     )
+
+
+def default_threshold(trial: Trial, chosen: str) -> float:
+    """Return the reliability that 70% of the rows reach out of fold, at least 0.5.
+
+    Below 0.5 a decision is more likely wrong than right, so it is never used by default.
+    """
+    rows = trial.rows
+    reliability = trial.scores(chosen).reliability
+    if rows.kind == "decision_only":
+        # few distinct values, which differ a little between the folds and the map: take those of the map
+        reliability = FittedMap(trial.deployed.calibrator, trial.deployed.variants[chosen])(rows).reliability
+    reached = np.quantile(reliability, 1 - DEFAULT_COVERAGE, weights=rows.weight, method="inverted_cdf")
+    return max(float(reached), LEAST_THRESHOLD)
 
 
 def _of_correction(trial: Trial, chosen: str) -> tuple[str, ...]:

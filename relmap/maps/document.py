@@ -208,6 +208,8 @@ class MapDocument(Part):
     choice: Choice
     others: Others | None = None  # maps of before do not know them
     held_out: HeldOut
+    # from which reliability on `apply` uses a decision; maps written by earlier versions have none
+    default_threshold: Annotated[float, Field(ge=0.5, le=1)] | None = None
     folds: tuple[Fold, ...] = ()  # the fits behind what was held out; none under the paper's protocol
     source: Source
 
