@@ -1,14 +1,15 @@
 """Fit a monotone correction to the out-of-fold logits of a score.
 
-A score with few parameters can be wrong where users act on it: with label noise the accuracy levels off, but the logit
-of a linear score goes on rising, and the most reliable rows are overstated. The correction g of the logit t is piecewise
-linear in t, with knots at quantiles of the out-of-fold logits:
+A score with few parameters can be wrong where users act on it. With label noise the accuracy levels off, but the logit
+of a linear score goes on rising, and the most reliable rows are overstated. The correction g of the logit t is
+piecewise linear, with knots at quantiles of the out-of-fold logits:
 
     g(t) = t + level + sum_j slope_j (r_j(t) - mean of r_j),   level ~ N(0, 0.1²),   slope_j ~ N(0, deviation²),
 
 where r_j(t) is the distance that t has covered of interval j, the first and the last of which have no outer end, and
-1 + slope_j >= 0.05. So g increases strictly, and the ranking of the rows stays. The deviation is averaged over a grid, weighted by the marginal likelihood (Laplace's
-approximation: MacKay, 1992): few rows, or rows without a gap, leave the score nearly as it is.
+1 + slope_j >= 0.05. So g increases strictly, and the ranking of the rows stays. The coefficients are averaged over a
+grid of deviations, weighted by the marginal likelihood (Laplace's approximation: MacKay, 1992): few rows, or rows
+without a gap, leave the score nearly as it is.
 """
 
 from dataclasses import dataclass

@@ -84,9 +84,7 @@ def test_a_ceiling_of_the_accuracy_is_learned(n, left):
     fresh, correct = drawn(10**6, 50_000, ceiling=0.8)
     top = np.argsort(-fresh)[:5000]
     before = (expit(fresh) - correct)[top].mean()
-    gaps = [
-        (expit(fit_correction(*drawn(seed, n, ceiling=0.8))(fresh)) - correct)[top].mean() for seed in range(12)
-    ]
+    gaps = [(expit(fit_correction(*drawn(seed, n, ceiling=0.8))(fresh)) - correct)[top].mean() for seed in range(12)]
     assert before > 0.12
     assert abs(np.mean(gaps)) < left * before
 
