@@ -177,7 +177,9 @@ def document(
     )
 
 
-CORRECTION = Correction(np.array([-2.0, -0.5, 0.1, 1.0, 2.5]), np.array([-2.6, -0.4, 0.2, 0.3, 0.6]))
+CORRECTION = Correction(
+    np.array([-2.0, -0.5, 0.1, 1.0]), np.array([-2.6, -0.4, 0.2, 0.3]), first_slope=1.7, last_slope=0.05
+)
 
 
 def with_correction(made: MapDocument, correction: Correction = CORRECTION) -> MapDocument:
@@ -208,7 +210,8 @@ def documents_for_sql(thresholds: int) -> dict[str, MapDocument]:
     shared = SharedCurve(Curves(KNOTS, np.zeros((1, 8)), behind[:1], none[:1]))
     for name, own in label_wise.items():
         made[name] = document(name.partition(",")[0], WithFallbacks(own, shared, none, behind), n_labels=2)
-    far_out = Correction(np.array([-39.0, 1e-9, 2e-9, 40.0]), np.array([-990.0, -980.0, 980.0, 1000.0]))
+    leaps = np.array([-39.0, 1e-9, 2e-9, 40.0]), np.array([-990.0, -980.0, 980.0, 1000.0])
+    far_out = Correction(*leaps, first_slope=1000.0, last_slope=1e-6)
     steep = Lines(np.array([30.0, 0.0]), np.array([-20.0, 3.0]))
     for n_labels in (2, 5):
         mixed = variants(n_labels, seed=n_labels)

@@ -4,8 +4,8 @@ Rows fall into cells: the decided label, and whether the reliability lies below 
 each, the mean residual (correct - reliability) of the new rows is compared with that of the held-out rows, and not
 with 0: a map fitted to finitely many rows is a little wrong from its first day, and many new rows would find that out
 though nothing has changed. The most reliable 10% and 30% of the held-out rows are two more cells, of all labels
-together; new rows belong to them where their reliability reaches the same limit. What is noticed is a change of how often decisions are correct at a reliability; another mix
-of labels is no such change.
+together; new rows belong to them where their reliability reaches the same limit. What is noticed is a change of how
+often decisions are correct at a reliability; another mix of labels is no such change.
 """
 
 from collections.abc import Sequence

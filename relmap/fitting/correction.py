@@ -1,14 +1,15 @@
 """Fit a monotone correction to the out-of-fold logits of a score.
 
-A score with few parameters can be wrong where users act on it: with label noise the accuracy levels off, but the logit
-of a linear score goes on rising, and the most reliable rows are overstated. The correction g of the logit t is piecewise
-linear in t, with knots at quantiles of the out-of-fold logits:
+A score with few parameters can be wrong where users act on it. With label noise the accuracy levels off, but the logit
+of a linear score goes on rising, and the most reliable rows are overstated. The correction g of the logit t is
+piecewise linear, with knots at quantiles of the out-of-fold logits:
 
     g(t) = t + level + sum_j slope_j (r_j(t) - mean of r_j),   level ~ N(0, 0.1²),   slope_j ~ N(0, deviation²),
 
-where r_j(t) is the distance that t has covered of interval j, and 1 + slope_j >= 0.05. So g increases strictly, and the
-ranking of the rows stays. The deviation is averaged over a grid, weighted by the marginal likelihood (Laplace's
-approximation: MacKay, 1992): few rows, or rows without a gap, leave the score nearly as it is.
+where r_j(t) is the distance that t has covered of interval j, the first and the last of which have no outer end, and
+1 + slope_j >= 0.05. So g increases strictly, and the ranking of the rows stays. The coefficients are averaged over a
+grid of deviations, weighted by the marginal likelihood (Laplace's approximation: MacKay, 1992): few rows, or rows
+without a gap, leave the score nearly as it is.
 """
 
 from dataclasses import dataclass
@@ -18,12 +19,12 @@ import scipy
 
 from relmap.maps.correction import Correction
 
-KNOT_QUANTILES = (0.02, 0.2, 0.4, 0.6, 0.8, 0.98)  # of the out-of-fold logits
-SLOPE_DEVIATIONS = (0.25, 0.5, 1.0, 2.0)  # standard deviations of the prior of a slope
+KNOT_QUANTILES = (0.25, 0.5, 0.75, 0.95)  # of the out-of-fold logits
+SLOPE_DEVIATIONS = (0.2, 0.5, 1.0)  # standard deviations of the prior of a slope
 LEVEL_DEVIATION = 0.1  # of the prior of the level, in logits: a score that was fitted is right on average
 MIN_SLOPE = 0.05  # of the corrected logit; a slope of 0 would tie rows
 MAX_LOGIT = 40.0  # a float64 reliability is 1 from 37 on
-MIN_KNOTS = 3
+MIN_KNOTS = 2
 MAX_NEWTON_STEPS = 100
 MAX_HALVINGS = 40
 TOLERANCE = 1e-10  # of the objective, in nats
@@ -43,29 +44,35 @@ def fit_correction(logit: np.ndarray, correct: np.ndarray, weight: np.ndarray | 
     Returns:
         The correction, or None where the logits have too few distinct values.
     """
-    weight = np.ones(len(logit)) if weight is None else weight * weight.sum() / (weight**2).sum()
+    weight = np.ones(len(logit)) if weight is None else weight
     logit = np.clip(logit, -MAX_LOGIT, MAX_LOGIT)
     order = np.lexsort((weight, correct, logit))  # sums depend on the order of their terms
-    logit = logit[order]
+    logit, weight = logit[order], weight[order]
+    weight = weight * weight.sum() / (weight**2).sum()
     knots = np.unique(np.quantile(logit, KNOT_QUANTILES))
     if len(knots) < MIN_KNOTS:
         return None
     progress = _progress(logit, knots)
-    middle = np.average(progress, axis=0, weights=weight[order])
+    middle = np.average(progress, axis=0, weights=weight)
     features = np.column_stack([np.ones(len(logit)), progress - middle])
-    rows = _Rows(logit, features, np.asarray(correct, dtype=bool)[order], weight[order])
+    rows = _Rows(logit, features, np.asarray(correct, dtype=bool)[order], weight)
     fits: list[_Fit] = []
     for deviation in SLOPE_DEVIATIONS:
         fits.append(rows.fit(deviation, start=fits[-1].coefficients if fits else np.zeros(features.shape[1])))
     shares = scipy.special.softmax([fit.log_evidence for fit in fits])
-    coefficients = np.average([fit.coefficients for fit in fits], axis=0, weights=shares)
-    at_knots = np.column_stack([np.ones(len(knots)), _progress(knots, knots) - middle])
-    return Correction(knots, knots + (at_knots * coefficients).sum(axis=1))
+    level, *slopes = np.average([fit.coefficients for fit in fits], axis=0, weights=shares)
+    values = knots + level + ((_progress(knots, knots) - middle) * slopes).sum(axis=1)
+    return Correction(knots, values, first_slope=1 + float(slopes[0]), last_slope=1 + float(slopes[-1]))
 
 
 def _progress(logit: np.ndarray, knots: np.ndarray) -> np.ndarray:
-    """Return the distance that each logit has covered of each interval between knots, shape (n, J - 1)."""
-    return np.clip(logit[:, None] - knots[:-1], 0, np.diff(knots))
+    """Return the distance that each logit has covered of each of the J + 1 intervals, shape (n, J + 1).
+
+    The first interval ends at the first knot, where the distance is 0, and has no beginning.
+    """
+    begins = np.r_[-np.inf, knots]
+    ends = np.r_[knots, np.inf]
+    return np.clip(logit[:, None], begins, ends) - np.r_[knots[0], knots]
 
 
 @dataclass(frozen=True, eq=False)

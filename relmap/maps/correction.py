@@ -3,19 +3,24 @@
 from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from relmap.projection.curves import Logit, between, place
 from relmap.serialization import Axes, Value
+
+Slope = Annotated[float, Field(ge=1e-6, le=1000)]
 
 
 class Correction(Value):
     """A strictly increasing, piecewise linear function of the logit of the reliability.
 
-    It interpolates between its knots. Below the first knot and above the last one it adds a constant.
+    It interpolates between its knots, and continues with a slope of its own at either end.
     """
 
     knots: Annotated[np.ndarray, Axes("J", of=Logit)]  # logits before the correction; increasing, at least two
     values: Annotated[np.ndarray, Axes("J", of=Logit)]  # logits after the correction; increasing
+    first_slope: Slope  # below the first knot
+    last_slope: Slope  # above the last knot
 
     def __call__(self, logit: np.ndarray) -> np.ndarray:
         """Correct logits.
@@ -28,11 +33,11 @@ class Correction(Value):
         """
         logit = np.asarray(logit, dtype=np.float64)
         first, last = self.knots[0], self.knots[-1]
-        inside = np.clip(logit, first, last)
-        interval, weight = place(inside, self.knots)
+        interval, weight = place(np.clip(logit, first, last), self.knots)
         corrected = between(self.values[interval], self.values[interval + 1], weight)
-        corrected = np.where(logit < first, self.values[0] + (logit - first), corrected)
-        return np.asarray(np.where(logit > last, self.values[-1] + (logit - last), corrected))
+        below = np.minimum(logit - first, 0)
+        above = np.maximum(logit - last, 0)
+        return np.asarray(corrected + self.first_slope * below + self.last_slope * above)
 
     def _contradictions(self) -> list[str]:
         wrong = []

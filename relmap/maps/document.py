@@ -256,13 +256,7 @@ class MapDocument(Part):
         weights = {len(value.weights) if isinstance(value, WithSignals) else 0 for _, value in fits}
         if weights != {width}:
             wrong.append(f"the signals are {width} columns, and there are weights for {sorted(weights)}")
-        corrections = [self.correction, *(fold.correction for fold in self.folds)]
-        for correction in corrections:
-            wrong += [] if correction is None else correction.violations()
-        if len({correction is None for correction in corrections}) > 1:
-            wrong.append("the map and its folds must all have a correction, or none of them")
-        if self.correction is not None and not isinstance(self.projection.fitted, CORRECTABLE):
-            wrong.append(f"a correction does not apply to the variant {self.projection.name}")
+        wrong += self._wrong_corrections()
         if len(self.projection.rows_by_label) != self.n_labels:
             wrong.append(f"projection.rows_by_label has {len(self.projection.rows_by_label)} numbers")
         if len(self.held_out.halves) != self.n_labels or any(c.label >= self.n_labels for c in self.held_out.cells):
@@ -272,3 +266,13 @@ class MapDocument(Part):
         if wrong:
             raise ValueError("; ".join(wrong))
         return self
+
+    def _wrong_corrections(self) -> list[str]:
+        """Return what is wrong with the corrections of the map and of its folds, a sentence each."""
+        corrections = [self.correction, *(fold.correction for fold in self.folds)]
+        wrong = [what for correction in corrections if correction is not None for what in correction.violations()]
+        if len({correction is None for correction in corrections}) > 1:
+            wrong.append("the map and its folds must all have a correction, or none of them")
+        if self.correction is not None and not isinstance(self.projection.fitted, CORRECTABLE):
+            wrong.append(f"a correction does not apply to the variant {self.projection.name}")
+        return wrong

@@ -114,8 +114,9 @@ def _curves(projection: Variant | Labelwise, n_labels: int) -> list[Curve]:
 def _corrected_curves(correction: Correction, curves: list[Curve]) -> list[Curve]:
     """The curve of each label with the correction of its logit; `MapDocument` allows no other curves than these."""
     writers = {_line: _line_logit, _shrunk: _shrunk_logit, _score: _score_logit}
-    numbers = tuple(correction.knots.tolist()), tuple(correction.values.tolist())
-    return [(_corrected, *numbers, writers[write], *rest) for write, *rest in curves]
+    points = tuple(zip(correction.knots.tolist(), correction.values.tolist(), strict=True))
+    slopes = correction.first_slope, correction.last_slope
+    return [(_corrected, points, slopes, writers[write], *rest) for write, *rest in curves]
 
 
 def _decides(labels: list[int], n_labels: int) -> exp.Expr:
@@ -169,20 +170,28 @@ def _shrunk_logit(share: float, line: tuple[float, ...], curve: tuple[Sequence[f
 
 
 def _corrected(
-    knots: Sequence[float], values: Sequence[float], write_logit: Callable[..., exp.Expr], *numbers: Any
+    points: Sequence[tuple[float, float]],
+    slopes: tuple[float, float],
+    write_logit: Callable[..., exp.Expr],
+    *numbers: Any,
 ) -> exp.Expr:
-    """The reliability of a corrected logit.
+    """The reliability of a corrected logit: the value at the first knot, and what each interval adds to it.
 
-    The logit plus what each interval between knots adds to it: (slope - 1) times the distance covered of the interval.
+    An interval adds its slope times the distance that the logit has covered of it.
     """
     logit = exp.paren(write_logit(*numbers))
-    total: exp.Expr = exp.Add(this=logit, expression=_number(values[0] - knots[0]))
-    for (left, low), (right, high) in pairwise(zip(knots, values, strict=True)):
-        within = exp.Least(this=_at_least(logit.copy(), left), expressions=[_number(right)], ignore_nulls=True)
-        distance = exp.paren(exp.Sub(this=within, expression=_number(left)))
-        slope = (high - low) / (right - left)
-        total = exp.Add(this=total, expression=_number(slope - 1) * distance)
-    return _expit(total, np.inf)
+    (first, value), (last, _) = points[0], points[-1]
+    total = _sum_of_distance(_number(value), slopes[0], _lesser(logit.copy(), first), first)
+    for (left, low), (right, high) in pairwise(points):
+        within = _lesser(_at_least(logit.copy(), left), right)
+        total = _sum_of_distance(total, (high - low) / (right - left), within, left)
+    return _expit(_sum_of_distance(total, slopes[1], _at_least(logit.copy(), last), last), np.inf)
+
+
+def _sum_of_distance(total: exp.Expr, slope: float, place: exp.Expr, begin: float) -> exp.Expr:
+    """The total plus the slope times the distance of a place from the begin of its interval."""
+    distance = exp.paren(exp.Sub(this=place, expression=_number(begin)))
+    return exp.Add(this=total, expression=_number(slope) * distance)
 
 
 def _scores(projection: WholeVector) -> list[Curve]:
@@ -254,7 +263,11 @@ def _at_least(value: exp.Expr, least: float) -> exp.Expr:
 def _at_most(value: exp.Expr, most: float) -> exp.Expr:
     if most == 1:  # to which the float64 nearest it rounds
         return value
-    return exp.Least(this=value, expressions=[_number(most)], ignore_nulls=True)
+    return _lesser(value, most)
+
+
+def _lesser(value: exp.Expr, other: float) -> exp.Expr:
+    return exp.Least(this=value, expressions=[_number(other)], ignore_nulls=True)
 
 
 def _over(dividend: exp.Expr, divisor: exp.Expr) -> exp.Expr:
