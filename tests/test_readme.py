@@ -109,7 +109,7 @@ def test_the_lines_of_numpy_give_what_apply_gives(folder, corrected):
     rerank.fit(Path("val.parquet"), Path("map.json"), variant="mrp")
     if corrected:
         save_map(maps.with_correction(load_map(Path("map.json"))), Path("map.json"))
-    rerank.apply(Path("map.json"), Path("val.parquet"), Path("routed.parquet"))
+    rerank.apply(Path("map.json"), Path("val.parquet"), Path("routed.parquet"), coverage="0.7")
     scored = routed(folder)
     names = {name: scored[name].to_numpy() for name in ("decision", "confidence")}
     exec(block("np.interp"), names)
