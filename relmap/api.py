@@ -14,7 +14,8 @@ from relmap import __version__
 from relmap.errors import InputError, printable
 from relmap.evaluation.agreement import AllRows, agreement, in_words
 from relmap.evaluation.drift import drift
-from relmap.evaluation.evaluate import JudgedDecisions, compared, evaluate, others_judged
+from relmap.evaluation.evaluate import JudgedDecisions, evaluate, others_judged
+from relmap.evaluation.top import calibration_at_top, top_as_json, top_in_words
 from relmap.evaluation.verdict import OUT_OF_FOLD, advice_of, limits, of_others, verdict
 from relmap.fitting.labelled import Seen, fingerprint, read_to_fit, read_to_judge, sha256_of
 from relmap.io.files import Predictions
@@ -134,9 +135,10 @@ def fit_map(
         signals=known,
     )
     document = learned.document
-    evaluation = _where_chosen(compared(JudgedDecisions.of(learned.rows, learned.scored, settings.metrics)), document)
-    advice = advice_of(evaluation, document)
-    lines = [str(advice), *advice.then, *limits(evaluation, document), *learned.in_words(target)]
+    advice = learned.advice
+    judged = learned.rows
+    rests = {"rows": len(judged), "grouped": judged.group is not None, "weighted": judged.weight is not None}
+    lines = [str(advice), *advice.then, *limits(rests, document), *learned.in_words(target)]
     numbers = {
         "advice": advice.answer,
         "variant": document.projection.name,
@@ -193,14 +195,15 @@ class Judged:
         if self._of_choice:
             evaluation = _where_chosen(evaluation, document)
         agreed = agreement(document, judged, everything)
+        top = calibration_at_top(judged)
         drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if seen else "on these rows"
         if self.seen == "new":
             drifted = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
             lines = drifted.in_words(document.shown_names)
         lines += [*of_others(evaluation, document, where), *in_words(agreed, len(rows))]
         numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
-        numbers |= {"advice": advice_of(evaluation, document).answer}
-        lines = [*verdict(evaluation, document), *lines]
+        numbers |= {"advice": advice_of(evaluation, document).answer, "top": top_as_json(top)}
+        lines = [*verdict(evaluation, document), *top_in_words(top), *lines]
         return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
 
     def cuts(

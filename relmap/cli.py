@@ -153,11 +153,11 @@ def apply(
     predictions: Predictions,
     out: Annotated[Path, typer.Option(help="Where to write the scored rows: parquet, csv or jsonl.")],
     coverage: Annotated[
-        str | None, typer.Option(help="Share of rows that are automatic (default: 0.7 unless --cut is given).")
+        str | None, typer.Option(help="Share of the rows of this file that is automatic, for large files.")
     ] = None,
     cut: Annotated[
         float | None,
-        typer.Option(help="Minimum reliability of automatic rows (default: 0.5 unless --coverage is given)."),
+        typer.Option(help="Minimum reliability of automatic rows (default: the threshold of the map)."),
     ] = None,
     cuts: Annotated[
         Path | None,

@@ -40,7 +40,7 @@ def run_demo(folder: Path) -> None:
         InputError: A command failed; it has printed why.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for seed, (name, rows) in enumerate(ROWS.items()):
+    for seed, (name, rows) in enumerate(ROWS.items(), start=4):
         frame = simulate_predictions(rows, seed=seed)
         if name == "new":
             frame = frame.drop("label")

@@ -132,9 +132,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
         Args:
             X: predictions; an array gives a structured array.
-            coverage: share of the rows whose route is `automatic`, in [0, 1]; without it and a cut at most 0.7, and
-                none whose reliability is below 0.5.
-            cut: or the least reliability of those.
+            coverage: share of these rows whose route is `automatic`, in [0, 1]; for large batches.
+            cut: or the least reliability of those; by default the threshold of the map.
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
         refuse_other_than_numbers({"cut": cut})

@@ -56,6 +56,9 @@ class MetricParams(Section):
     spread_groups: Count = 10
     spread_minimum_cell: Count = 30
     spread_permutations: Count = 200
+    # a change that is smaller is reported as no relevant difference; in nats for the log loss, and for the metrics of
+    # ranking in their unit
+    smallest_relevant_change: Annotated[float, Field(ge=1e-4)] = 1e-3
     resamples: Annotated[int, Field(ge=300)] = 1000  # fewer could never tell six data sets apart from chance
 
 

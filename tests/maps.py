@@ -15,6 +15,7 @@ from relmap.io import files
 from relmap.io.columns import FileRows
 from relmap.io.reading import find_layout
 from relmap.io.rows import PredictedRows, checked_rows
+from relmap.maps.correction import Correction
 from relmap.maps.document import Calibration, Choice, HeldOut, MapDocument, Projection, Source
 from relmap.projection.curves import Confidence, Curves, SharedCurve
 from relmap.projection.decisions import Decisions
@@ -176,6 +177,17 @@ def document(
     )
 
 
+CORRECTION = Correction(
+    np.array([-2.0, -0.5, 0.1, 1.0]), np.array([-2.6, -0.4, 0.2, 0.3]), first_slope=1.7, last_slope=0.05
+)
+
+
+def with_correction(made: MapDocument, correction: Correction = CORRECTION) -> MapDocument:
+    """The same map, and the fits of its folds, with a correction of the logit."""
+    folds = [fold.model_copy(update={"correction": correction}) for fold in made.folds]
+    return MapDocument(**dict(made) | {"correction": correction, "folds": tuple(folds)})
+
+
 def documents_for_sql(thresholds: int) -> dict[str, MapDocument]:
     """A map of each form for K = 2 and 5, maps at the ends of what the format allows, and one of many thresholds."""
     made = {
@@ -198,6 +210,16 @@ def documents_for_sql(thresholds: int) -> dict[str, MapDocument]:
     shared = SharedCurve(Curves(KNOTS, np.zeros((1, 8)), behind[:1], none[:1]))
     for name, own in label_wise.items():
         made[name] = document(name.partition(",")[0], WithFallbacks(own, shared, none, behind), n_labels=2)
+    leaps = np.array([-39.0, 1e-9, 2e-9, 40.0]), np.array([-990.0, -980.0, 980.0, 1000.0])
+    far_out = Correction(*leaps, first_slope=1000.0, last_slope=1e-6)
+    steep = Lines(np.array([30.0, 0.0]), np.array([-20.0, 3.0]))
+    for n_labels in (2, 5):
+        mixed = variants(n_labels, seed=n_labels)
+        mixed["label_platt"] = Lines(np.linspace(0, 2, n_labels), np.linspace(-1, 1, n_labels))
+        for name in ("label_platt", "mrp, shrunk", "label_vector"):
+            own = document(name, mixed[name], n_labels=n_labels)
+            made[f"{name}, corrected, K = {n_labels}"] = with_correction(own)
+    made["label_platt, corrected, far out"] = with_correction(document("label_platt", steep, n_labels=2), far_out)
     return made
 
 
@@ -215,7 +237,8 @@ def rows_for_sql(made: MapDocument, n: int = 3000) -> tuple[pl.DataFrame, np.nda
     scale = 10.0 ** generator.integers(-1, 3, (len(decision), 1))
     logits = generator.normal(size=(len(decision), made.n_labels)) * scale
     with np.errstate(divide="ignore"):
-        reliability = expit(made.projection.fitted(Decisions(logit(confidence), decision, None, logits)))
+        score = made.projection.fitted(Decisions(logit(confidence), decision, None, logits))
+        reliability = expit(score if made.correction is None else made.correction(score))
     schema = {"decision": pl.Int32, "confidence": pl.Float64}
     frame = pl.DataFrame([decision.astype(np.int32), confidence], schema=schema)
     frame = frame.with_columns(**{f"logits_{label}": column for label, column in enumerate(logits.T)})

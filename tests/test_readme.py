@@ -18,6 +18,7 @@ from sklearn.linear_model import LogisticRegression
 
 from relmap import cli as rerank
 from relmap import demo
+from relmap.maps.map_file import load_map, save_map
 from tasks.datasets import dataset_named
 from tasks.settings.dataset_params import DatasetParams
 
@@ -102,10 +103,13 @@ def test_a_judge_of_labels_alone_is_routed_with_its_criteria(folder):
     assert routed(folder)["reliability"].n_unique() > 10
 
 
-def test_the_lines_of_numpy_give_what_apply_gives(folder):
+@pytest.mark.parametrize("corrected", [False, True])
+def test_the_lines_of_numpy_give_what_apply_gives(folder, corrected):
     maps.predictions(900).write_parquet("val.parquet")
     rerank.fit(Path("val.parquet"), Path("map.json"), variant="mrp")
-    rerank.apply(Path("map.json"), Path("val.parquet"), Path("routed.parquet"))
+    if corrected:
+        save_map(maps.with_correction(load_map(Path("map.json"))), Path("map.json"))
+    rerank.apply(Path("map.json"), Path("val.parquet"), Path("routed.parquet"), coverage="0.7")
     scored = routed(folder)
     names = {name: scored[name].to_numpy() for name in ("decision", "confidence")}
     exec(block("np.interp"), names)

@@ -3,8 +3,9 @@
 Rows fall into cells: the decided label, and whether the reliability lies below the median of that label or not. In
 each, the mean residual (correct - reliability) of the new rows is compared with that of the held-out rows, and not
 with 0: a map fitted to finitely many rows is a little wrong from its first day, and many new rows would find that out
-though nothing has changed. What is noticed is a change of how often decisions are correct at a reliability; another mix
-of labels is no such change.
+though nothing has changed. The most reliable 10% and 30% of the held-out rows are two more cells, of all labels
+together; new rows belong to them where their reliability reaches the same limit. What is noticed is a change of how
+often decisions are correct at a reliability; another mix of labels is no such change.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import numpy as np
 import scipy
 
 from relmap.errors import InputError
-from relmap.maps.document import Cell, Half, MapDocument
+from relmap.maps.document import Cell, Half, MapDocument, TopCell
 from relmap.metrics.intervals import holm
 from relmap.metrics.probability import reject_nan
 from relmap.metrics.resampling import FEWEST_GROUPS
@@ -24,6 +25,7 @@ FEWEST_ROWS = 20  # of a cell, on either side, for a test
 ROUNDING = 1e-12  # a difference of mean residuals that is none
 SHOWN = 5  # cells in words
 HALVES: tuple[Half, Half] = ("lower", "upper")
+TOP_SHARES = (0.1, 0.3)  # of the held-out rows, the most reliable ones
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,49 @@ class CellDrift:
 
 
 @dataclass(frozen=True)
+class TopDrift:
+    """New rows as reliable as the most reliable held-out rows.
+
+    Attributes:
+        share: Share of the held-out rows that reach the limit.
+        limit: Minimum reliability.
+        rows: Number of new rows that reach it.
+        says: Their mean reliability.
+        correct: Share of correct decisions among them.
+        expected: That share if their mean residual were that of the held-out rows.
+        p: P-value of no change, adjusted for all cells that are tested; None where rows are too few for a test.
+    """
+
+    share: float
+    limit: float
+    rows: int
+    says: float
+    correct: float
+    expected: float
+    p: float | None
+
+    def in_words(self, _names: Sequence[str] | None) -> str:
+        """Describe the rows."""
+        return f"the most reliable {100 * self.share:.0f}%, at reliability {self.limit:.3g} and above"
+
+
+@dataclass(frozen=True)
 class Drift:
     """Each cell with new rows, by label and half, and the chance `level` of an alarm where nothing has changed."""
 
     level: float
     cells: tuple[CellDrift, ...]
+    top: tuple[TopDrift, ...] = ()  # empty for maps without a reference
 
     @property
-    def changed(self) -> tuple[CellDrift, ...]:
+    def changed(self) -> tuple[CellDrift | TopDrift, ...]:
         """The cells in which the map no longer holds, the clearest first."""
-        clear = [(cell.p, cell) for cell in self.cells if cell.p is not None and cell.p <= self.level]
+        clear = [(cell.p, cell) for cell in self._all if cell.p is not None and cell.p <= self.level]
         return tuple(cell for _, cell in sorted(clear, key=lambda pair: pair[0]))
+
+    @property
+    def _all(self) -> tuple[CellDrift | TopDrift, ...]:
+        return (*self.cells, *self.top)
 
     @property
     def holds(self) -> bool:
@@ -65,12 +99,17 @@ class Drift:
 
     def as_json(self) -> dict[str, Any]:
         """Plain numbers; p is null where a cell could not be tested."""
-        return {"holds": self.holds, "level": self.level, "cells": [asdict(cell) for cell in self.cells]}
+        return {
+            "holds": self.holds,
+            "level": self.level,
+            "cells": [asdict(cell) for cell in self.cells],
+            "top": [asdict(cell) for cell in self.top],
+        }
 
     def in_words(self, names: Sequence[str] | None = None) -> list[str]:
         """Ten lines or fewer; `names` are those of the labels 0..K-1, or None."""
-        changed, untested = self.changed, [cell for cell in self.cells if cell.p is None]
-        tested = len(untested) < len(self.cells)
+        changed, untested = self.changed, [cell for cell in self._all if cell.p is None]
+        tested = len(untested) < len(self._all)
         lines = [
             f"The map no longer holds for {cell.in_words(names)}: says {cell.says:.2f}, correct {cell.correct:.2f} "
             f"({cell.rows:,} rows, {cell.expected:.2f} expected, p {cell.p:.2g})."
@@ -114,6 +153,45 @@ def reference(
     return tuple(halves.tolist()), tuple(cell for cell, groups in cells if group is None or groups >= FEWEST_GROUPS)
 
 
+def top_reference(
+    reliability: np.ndarray, correct: np.ndarray, group: np.ndarray | None, quantiles: Sequence[float]
+) -> tuple[TopCell, ...]:
+    """Summarize the most reliable held-out rows, which `drift` compares new rows with.
+
+    Args:
+        reliability: Out-of-fold reliability, shape (n,).
+        correct: Whether each decision is correct, shape (n,), bool.
+        group: Group of each row, shape (n,), or None.
+        quantiles: The 101 quantiles of the reliability that the map stores.
+
+    Returns:
+        A summary for each share of the rows; those of fewer than ten groups are omitted.
+    """
+    summaries = []
+    for share in TOP_SHARES:
+        found = _top_cell(_limit(quantiles, share), reliability, correct, group)
+        if found is None or (group is not None and found[1] < FEWEST_GROUPS):
+            continue
+        facts = found[0].model_dump(include={"rows", "mean_reliability", "mean_residual", "variance"})
+        summaries.append(TopCell(share=share, **facts))
+    return tuple(summaries)
+
+
+def _limit(quantiles: Sequence[float], share: float) -> float:
+    """Return the minimum reliability of the most reliable share of the held-out rows."""
+    return quantiles[round(100 * (1 - share))]
+
+
+def _top_cell(
+    limit: float, reliability: np.ndarray, correct: np.ndarray, group: np.ndarray | None
+) -> tuple[Cell, int] | None:
+    """Return the cell of the rows that reach the limit, and how many groups (or rows) they are; None without any."""
+    at = reliability >= limit
+    one_label = np.zeros(int(at.sum()), dtype=np.int64)
+    cells = _cells(np.array([limit]), reliability[at], one_label, correct[at], None if group is None else group[at])
+    return cells[0] if cells else None
+
+
 def drift(
     document: MapDocument,
     reliability: np.ndarray,
@@ -142,8 +220,12 @@ def drift(
     before = {(cell.label, cell.half): cell for cell in document.held_out.cells}
     new = _cells(np.array(borders), reliability, decision, correct, group)
     pairs = [(before.get((now.label, now.half)), now) for now, _ in new]
-    testable = [groups if group is None or groups >= FEWEST_GROUPS else 0 for _, groups in new]
-    p_values = holm(np.array([_p_value(*pair, groups) for pair, groups in zip(pairs, testable, strict=True)]))
+    top = [(then, _top_cell(_limit_of(document, then), reliability, correct, group)) for then in document.held_out.top]
+    tested_top = [(then, found) for then, found in top if found is not None]
+    numbers = [groups for _, groups in new] + [found[1] for _, found in tested_top]
+    testable = [groups if group is None or groups >= FEWEST_GROUPS else 0 for groups in numbers]
+    compared = [*pairs, *((then, found[0]) for then, found in tested_top)]
+    p_values = holm(np.array([_p_value(*pair, groups) for pair, groups in zip(compared, testable, strict=True)]))
     cells = [
         CellDrift(
             label=now.label,
@@ -155,12 +237,28 @@ def drift(
             expected=None if then is None else now.mean_reliability + then.mean_residual,
             p=None if np.isnan(p) else p,
         )
-        for (then, now), p in zip(pairs, p_values.tolist(), strict=True)
+        for (then, now), p in zip(pairs, p_values.tolist()[: len(pairs)], strict=True)
     ]
-    return Drift(level, tuple(cells))
+    top_cells = [
+        TopDrift(
+            share=then.share,
+            limit=_limit_of(document, then),
+            rows=now.rows,
+            says=now.mean_reliability,
+            correct=now.mean_reliability + now.mean_residual,
+            expected=now.mean_reliability + then.mean_residual,
+            p=None if np.isnan(p) else p,
+        )
+        for (then, (now, _)), p in zip(tested_top, p_values.tolist()[len(pairs) :], strict=True)
+    ]
+    return Drift(level, tuple(cells), tuple(top_cells))
 
 
-def _p_value(then: Cell | None, now: Cell, groups: int) -> float:
+def _limit_of(document: MapDocument, top: TopCell) -> float:
+    return _limit(document.held_out.quantiles, top.share)
+
+
+def _p_value(then: Cell | TopCell | None, now: Cell, groups: int) -> float:
     """Of an unchanged mean residual, two-sided; 0 where it changed though no row differs; NaN where it is no test."""
     if then is None or groups == 0 or min(then.rows, now.rows) < FEWEST_ROWS:
         return np.nan

@@ -4,7 +4,7 @@ from typing import Any
 
 from relmap.io.columns import listed
 from relmap.maps.document import MapDocument
-from relmap.metrics.advice import KEEP, UNKNOWN, USE, Advice, advise, behind, rarer_of, too_few
+from relmap.metrics.advice import KEEP, UNKNOWN, USE, Advice, advise_map, behind, rarer_of, too_few
 from relmap.metrics.intervals import BETTER, sign_of
 from relmap.metrics.registry import METRICS
 
@@ -21,7 +21,7 @@ def verdict(evaluation: dict[str, Any], document: MapDocument) -> list[str]:
     found = [budget[name] for name in ("confidence", "reliability", "low", "high")]
     if document.projection.fitted.kind == "confidence":
         by_chance = f"reviewing at random, {budget['at_random']:.0f}"
-        why = [f"Why, at the fit: {document.choice.reason}"]
+        why = [f"At the fit, the map was given {document.choice.reason}."]
         if found[0] is not None:
             why.append(f"1,000 reviews of the least sure 30% find {found[0]:.0f} errors; {by_chance}.")
         return [str(advice), *why, *rests]
@@ -33,7 +33,7 @@ def advice_of(evaluation: dict[str, Any], document: MapDocument) -> Advice:
     """What to do, by what `compared` found of the map of `document`."""
     if document.projection.fitted.kind == "confidence":
         return Advice(KEEP, "the map keeps it by choice")
-    return advise(evaluation["metrics"], **{name: evaluation[name] for name in ("rows", "errors", "groups")})
+    return advise_map(evaluation["metrics"], **{name: evaluation[name] for name in ("rows", "errors", "groups")})
 
 
 def of_others(evaluation: dict[str, Any], document: MapDocument, where: str) -> list[str]:

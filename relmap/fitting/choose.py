@@ -16,15 +16,16 @@ import scipy
 
 from relmap.calibrators.registry import CALIBRATORS, calibrators_for
 from relmap.errors import InputError
+from relmap.evaluation.evaluate import JudgedDecisions, compared
 from relmap.fitting.cross_fit import CONSTANT, Trial, as_in_the_paper, cross_fit
 from relmap.fitting.labelled import Division
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate, Choice, Gain, Source
-from relmap.metrics.advice import too_few_errors
+from relmap.metrics.advice import KEEP, SAFE, USE, Advice, advise_map, too_few_errors
 from relmap.metrics.reliability import ranking_metrics, tie_groups
 from relmap.projection.variants import AUTOMATIC, DEPLOYABLE, PROJECTED, VARIANTS
 from relmap.projection.whole_vector import MOST_LABELS
-from relmap.settings import Settings, row_counts
+from relmap.settings import MetricParams, Settings, row_counts
 
 AUTO = "auto"
 WHOLE_VECTOR = "label_vector"
@@ -132,22 +133,49 @@ def gains_shown(chosen: str, judged: Sequence[Candidate]) -> str | None:
 
 
 def reason(chosen: Candidate, best: Candidate, rows: int, calibrator: str) -> str:
-    """Why `chosen` was chosen on so many rows under `calibrator`, in a sentence."""
+    """Say what the map contains by the lowest loss on so many rows, and why."""
     lowest = "has the lowest log loss"
     if chosen is not best:
         lowest = f"is within {CLEARLY} standard errors of the lowest log loss ({VARIANTS[best.variant].title})"
-    own = VARIANTS[chosen.variant].in_words
-    why = f"{own} {lowest} on {rows:,} rows that the fit had not seen ({chosen.nll_correct:.4f})"
-    if chosen.variant != "confidence":
-        return why
-    return f"{kept(calibrator)}: {why}"
+    what = kept(calibrator) if chosen.variant == "confidence" else VARIANTS[chosen.variant].in_words
+    return f"{what}, which {lowest} on {rows:,} rows that the fit had not seen ({chosen.nll_correct:.4f})"
 
 
 def kept(calibrator: str) -> str:
-    """The advice to keep the confidence."""
+    """Say what a map contains that keeps the confidence."""
     if calibrator == CONSTANT:
-        return "take the same reliability for every decision"
-    return "keep your confidence" if calibrator == "uncal" else f"keep your confidence, calibrated by {calibrator}"
+        return "the same reliability for every decision"
+    return "your confidence" if calibrator == "uncal" else f"your confidence, calibrated by {calibrator}"
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The variant that a map contains, and what that rests on."""
+
+    variant: str
+    advice: Advice  # the headline of the fit
+    choice: Choice
+    trial: Trial
+
+
+def advise_on(name: str, trial: Trial, judged: Sequence[Candidate], order: np.ndarray, params: MetricParams) -> Advice:
+    """Return what to do with a variant by its out-of-fold predictions.
+
+    Args:
+        name: Key of the variant.
+        trial: Out-of-fold predictions.
+        judged: Log losses of the variants, with intervals made wider for the choice among them.
+        order: Row numbers that sort the rows as in their file, shape (n,), so that an evaluation of the same file
+            draws the same resamples.
+        params: Settings of the metrics.
+    """
+    rows, scored = trial.rows.take(order), trial.scores(name).take(order)
+    evaluation = compared(JudgedDecisions.of(rows, scored, params))
+    log_loss = next(each for each in judged if each.variant == name)
+    changes = evaluation["metrics"]
+    changes["nll_correct"] |= {"low": log_loss.low, "high": log_loss.high}
+    sizes = {size: evaluation[size] for size in ("rows", "errors", "groups")}
+    return advise_map(changes, **sizes, smallest=params.smallest_relevant_change)
 
 
 def choose_map(
@@ -158,10 +186,12 @@ def choose_map(
     variant: str,
     settings: Settings,
     source: Source,
-) -> tuple[str, Trial, Choice]:
-    """Fit what is asked for, or all that `auto` chooses from: the variant that is taken, what was tried, and why.
+) -> Chosen:
+    """Fit what is asked for, or all that `auto` chooses from, and choose what the map contains.
 
-    The gains of a choice are those of a fit to so many rows, the first ones of each fold; the last number is all.
+    `auto` adds a monotone correction to the chosen score. It keeps the confidence unless the advice on that score is to
+    use it, so that the headline and the map always agree. The gains of a choice are those of a fit to so many rows, the
+    first ones of each fold; the last number is all.
     """
     names = offered(rows, n_labels) if variant == AUTO else tuple(dict.fromkeys(("confidence", variant)))
     if source.protocol is not None:
@@ -171,22 +201,45 @@ def choose_map(
         trial = cross_fit(rows, division, n_labels, calibrator, names, settings, source.seed)
     losses = {name: trial.losses(name) for name in names}
     judged = candidates(losses, trial.rows)
+    lacking = too_few_errors(len(trial.rows), int((~trial.rows.correct).sum()))
+    taken = to_deploy(judged, losses, trial.rows)
+    chosen = variant if variant != AUTO else "confidence" if lacking else taken.variant
+    corrected = variant == AUTO and source.protocol is None and can_be_corrected(chosen, rows)
+    if corrected:
+        trial = trial.with_correction(chosen)
+        judged = candidates(losses | {chosen: trial.losses(chosen)}, trial.rows)
+    why = reason(taken, best_of(judged), len(trial.rows), calibrator)
     if variant != AUTO:
-        chosen, why = variant, f"{VARIANTS[variant].in_words}, as asked for"
-    elif lacking := too_few_errors(len(trial.rows), int((~trial.rows.correct).sum())):
-        chosen, why = "confidence", f"{kept(calibrator)}: {lacking}"
+        why = f"{VARIANTS[variant].in_words}, as asked for"
+    if chosen == "confidence":
+        advice = Advice(KEEP, lacking or ("as asked for" if variant != AUTO else "it has the lowest log loss"))
     else:
-        taken = to_deploy(judged, losses, trial.rows)
-        chosen, why = taken.variant, reason(taken, best_of(judged), len(trial.rows), calibrator)
+        unsorted = division.fitted if source.protocol is None else np.arange(len(trial.rows))
+        advice = advise_on(chosen, trial, judged, np.argsort(unsorted), settings.metrics)
+    if variant == AUTO and advice.answer not in (USE, SAFE):
+        if chosen != "confidence":
+            advice = Advice(KEEP, advice.because)
+            why = f"{kept(calibrator)}, in place of {VARIANTS[chosen].in_words}: {advice.because}"
+        elif lacking:
+            why = f"{kept(calibrator)}: {lacking}"
+        chosen = "confidence"
     gains: list[Gain] = []
     if source.protocol is None and (shown := gains_shown(chosen, judged)):
+        corrects = corrected and shown == chosen
         trainings = [rows.take(division.training(place)).correct for place in range(len(division.folds))]
         for step in row_counts(settings.learning_curve_rows, least := min(map(len, trainings))):
             if step <= least // 2 and all(0 < correct[:step].sum() < step for correct in trainings):
                 asked = division, n_labels, calibrator, ("confidence", shown), settings, source.seed
-                gains.append(_gain(step, shown, cross_fit(rows, *asked, most=step)))
+                fewer = cross_fit(rows, *asked, most=step)
+                gains.append(_gain(step, shown, fewer.with_correction(shown, step) if corrects else fewer))
         gains.append(_gain(len(trial.rows), shown, trial))
-    return chosen, trial, Choice(asked=variant, reason=why, candidates=judged, gains=tuple(gains))
+    choice = Choice(asked=variant, reason=why, candidates=judged, gains=tuple(gains))
+    return Chosen(chosen, advice, choice, trial)
+
+
+def can_be_corrected(variant: str, rows: PredictedRows) -> bool:
+    """Return whether `auto` corrects the score of a variant; without a confidence, scores differ by label alone."""
+    return variant != "confidence" and rows.kind != "decision_only"
 
 
 def _gain(rows: int, variant: str, trial: Trial) -> Gain:

@@ -1,7 +1,7 @@
 """The calibrator and the variants of a map on labelled rows, each row judged by fits on the folds that it is not in."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -9,9 +9,11 @@ from relmap.calibrators.identity import Identity
 from relmap.calibrators.registry import calibrators_for, fit_on_first
 from relmap.calibrators.spline import fit_spline_of_confidence
 from relmap.errors import InputError
+from relmap.fitting.correction import fit_correction
 from relmap.fitting.labelled import Division
 from relmap.io.rows import PredictedRows
 from relmap.maps.constant import fit_constant
+from relmap.maps.correction import Correction
 from relmap.maps.document import Calibrator, Source, Variant
 from relmap.maps.reliability_map import FittedMap, Scored, calibrated_logit, scored_in_parts
 from relmap.metrics.reliability import nll_correct_of_rows
@@ -35,6 +37,19 @@ class Fit:
 
 
 @dataclass(frozen=True, eq=False)
+class CrossFitCorrections:
+    """Corrections of one variant, fitted on its out-of-fold logits.
+
+    Attributes:
+        full: Fitted on the logits of all rows; the one that is deployed.
+        folds: Fitted without the logits of one fold each.
+    """
+
+    full: Correction
+    folds: tuple[Correction, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Trial:
     """What is to be deployed, and what candidates say of rows that the fits behind it have not seen."""
 
@@ -45,6 +60,7 @@ class Trial:
     calibrated_on: int  # rows behind the calibrator of what is deployed
     decided: np.ndarray  # decisions of the rows behind its variants
     smallest: float  # reliability that a loss tells from 0
+    corrections: Mapping[str, CrossFitCorrections] = field(default_factory=dict)  # by variant
 
     def losses(self, name: str) -> np.ndarray:
         """The log loss of the reliability of each row `(n,)` by the variant `name`, in nats."""
@@ -52,7 +68,38 @@ class Trial:
 
     def scores(self, name: str) -> Scored:
         """What the variant `name` says of each row."""
-        return self._read(FittedMap(fit.calibrator, fit.variants[name]) for fit in self.folds)
+        corrected = self.corrections.get(name)
+        corrections = [None] * len(self.folds) if corrected is None else corrected.folds
+        return self._read(
+            FittedMap(fit.calibrator, fit.variants[name], correction)
+            for fit, correction in zip(self.folds, corrections, strict=True)
+        )
+
+    def with_correction(self, name: str, max_rows: int | None = None) -> "Trial":
+        """Fit a correction of a variant, and use it wherever the variant is scored.
+
+        Each row is scored with a correction that has not seen the row's fold, so the scores stay out of fold.
+
+        Args:
+            name: Key of the variant, which has no correction yet.
+            max_rows: Maximum number of rows to fit on, evenly spread over the folds; None for all rows.
+
+        Returns:
+            The result with the correction; unchanged where the logits of the variant have too few distinct values.
+        """
+        logit = self.scores(name).logit
+        used = np.unique(np.linspace(0, len(logit) - 1, max_rows or len(logit)).astype(np.int64))
+
+        def fit(rows: np.ndarray) -> Correction | None:
+            weight = None if self.rows.weight is None else self.rows.weight[rows]
+            return fit_correction(logit[rows], self.rows.correct[rows], weight)
+
+        full = fit(used)
+        folds = [fit(used[self.fold[used] != k]) for k in range(len(self.folds))]
+        fitted = tuple(correction for correction in folds if correction is not None)
+        if full is None or len(fitted) < len(folds):
+            return self
+        return replace(self, corrections={**self.corrections, name: CrossFitCorrections(full, fitted)})
 
     def recalibrated(self) -> tuple[np.ndarray, float] | None:
         """The log loss of matrix scaling of the same decisions `(n,)`, and the share that it would decide otherwise."""

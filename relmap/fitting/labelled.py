@@ -217,7 +217,8 @@ def division_of(document: MapDocument, rows: PredictedRows) -> Division:
 
 def out_of_fold(document: MapDocument, rows: PredictedRows, division: Division) -> Scored:
     """What the fits of a map say of rows they have not seen: of each fold its own, of what is kept aside the map."""
-    maps = [*(FittedMap(fold.calibrator, fold.projection) for fold in document.folds), FittedMap.of(document)]
+    fold_maps = [FittedMap(fold.calibrator, fold.projection, fold.correction) for fold in document.folds]
+    maps = [*fold_maps, FittedMap.of(document)]
     return scored_in_parts(rows, zip(maps, (*division.folds, division.kept_aside), strict=True))
 
 

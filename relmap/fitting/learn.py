@@ -1,15 +1,16 @@
 """Labelled predictions to a whole reliability map: fitted, chosen, and described for those who will rely on it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
 from pydantic import ValidationError
 
 from relmap.errors import InputError, mistakes
-from relmap.evaluation.drift import reference
+from relmap.evaluation.drift import reference, top_reference
 from relmap.evaluation.evaluate import plain
+from relmap.evaluation.top import TOP_TENTHS
 from relmap.evaluation.verdict import OUT_OF_FOLD, of_candidates, of_leaning, of_recalibration, of_spread
 from relmap.fitting.choose import AUTO, Difference, check_names, choose_map, gains_shown
 from relmap.fitting.cross_fit import Trial
@@ -18,10 +19,16 @@ from relmap.io.columns import listed
 from relmap.io.rows import PredictedRows
 from relmap.io.signals import Signal
 from relmap.maps.document import Calibration, Fold, HeldOut, MapDocument, Others, Projection, Recalibrated, Source
-from relmap.maps.reliability_map import Scored
+from relmap.maps.reliability_map import FittedMap, Scored
+from relmap.metrics.advice import Advice, change_in_words
+from relmap.metrics.reliability import rows_kept
+from relmap.metrics.resampling import SEED
 from relmap.metrics.spread import LabelCells
 from relmap.projection.variants import VARIANTS
-from relmap.settings import MetricParams, Settings
+from relmap.settings import METRIC_DEFAULTS, MetricParams, Settings
+
+DEFAULT_COVERAGE = 0.7  # of the rows, out of fold, whose decisions are used by default
+LEAST_THRESHOLD = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +40,20 @@ class Learned:
     scored: Scored  # what the map's fits say of them
     accuracy: float  # of the decisions on all rows
     doubts: tuple[str, ...]  # on the labels, in sentences
+    advice: Advice  # the headline
+    correction: tuple[str, ...] = ()  # what the correction of the score changes, in a sentence; empty without one
 
     def in_words(self, target: float | None = None) -> list[str]:
-        """The recommendation, how sure its gain is, what it was chosen from, and what to beware of.
+        """What the map contains, how sure its gain is, what it was chosen from, and what to beware of.
 
         `target` is how far at most the interval of the gain is to reach to either side, in nats.
         """
         choice, decided = self.document.choice, f"Of the decisions {100 * self.accuracy:.1f}% are correct."
-        lines = [f"{'Recommended map' if choice.asked == AUTO else 'Map'}: {choice.reason}."]
-        lines += _of_the_gain(self.document, target)
+        lines = [f"The map contains {choice.reason}."]
+        lines.append(
+            f"By default, `apply` uses decisions with a reliability of {self.document.default_threshold:.4g} or more."
+        )
+        lines += [*self.correction, *_of_the_gain(self.document, target)]
         judged = self.document.judged_out_of_fold
         if choice.asked == AUTO:
             lines += of_candidates(judged["candidates"], self.document, OUT_OF_FOLD)
@@ -70,9 +82,10 @@ def learn_map(
     check_names(calibrator, variant, rows, n_labels)
     division = divide(len(rows), rows.group, source.seed, hold_out=source.hold_out)
     check_enough(rows, division, source.hold_out)
-    chosen, trial, choice = choose_map(rows, division, n_labels, calibrator, variant, settings, source)
+    taken = choose_map(rows, division, n_labels, calibrator, variant, settings, source)
+    chosen, trial, choice = taken.variant, taken.trial, taken.choice
     assert rows.label is not None
-    decided, folds = np.bincount(trial.decided, minlength=n_labels), trial.folds if source.protocol is None else ()
+    decided = np.bincount(trial.decided, minlength=n_labels)
     try:
         document = MapDocument(
             input=rows.kind,
@@ -85,11 +98,13 @@ def learn_map(
                 rows_by_label=tuple(decided.tolist()),
                 fitted=trial.deployed.variants[chosen],
             ),
+            correction=trial.corrections[chosen].full if chosen in trial.corrections else None,
             signals=signals if chosen == "label_signals" else (),
             choice=choice,
             others=_others(trial, chosen),
-            held_out=held_out(trial, chosen, n_labels, source.seed, settings.metrics),
-            folds=tuple(Fold(calibrator=fit.calibrator, projection=fit.variants[chosen]) for fit in folds),
+            held_out=held_out(trial, chosen, n_labels, settings.metrics),
+            default_threshold=default_threshold(trial, chosen),
+            folds=_folds(trial, chosen) if source.protocol is None else (),
             source=source,
         )
     except ValidationError as error:
@@ -107,21 +122,66 @@ def learn_map(
         doubts.append(f"Always deciding the commonest label would be correct in {100 * shares.max():.1f}%.")
     if float(np.prod(list(counts), axis=0, dtype=np.float64).sum()) > len(rows) * int(rows.correct.sum()):
         doubts.append("Are the labels numbered as they should be? Decisions agree with them less than by chance.")
-    return Learned(document, trial.rows, trial.scores(chosen), accuracy, tuple(doubts))
+    scored, correction = trial.scores(chosen), _of_correction(trial, chosen)
+    return Learned(document, trial.rows, scored, accuracy, tuple(doubts), taken.advice, correction)
 
 
-def held_out(trial: Trial, chosen: str, n_labels: int, seed: int, params: MetricParams) -> HeldOut:
+def held_out(trial: Trial, chosen: str, n_labels: int, params: MetricParams) -> HeldOut:
     """What was said of rows that the fits had not seen: what drift and thresholds start from."""
     rows, scored = trial.rows, trial.scores(chosen)
     cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, params)
     halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, n_labels)
+    quantiles = tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist())
     return HeldOut(
         rows=len(rows),
         label_spread=plain(cells.spread()),
-        label_spread_shuffled=plain(cells.null(seed)),
-        quantiles=tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist()),
+        label_spread_shuffled=plain(cells.null(SEED)),
+        quantiles=quantiles,
         halves=halves,
         cells=reference_cells,
+        top=top_reference(scored.reliability, rows.correct, rows.group, quantiles),
+    )
+
+
+def default_threshold(trial: Trial, chosen: str) -> float:
+    """Return the reliability that 70% of the rows reach out of fold, at least 0.5.
+
+    Below 0.5 a decision is more likely wrong than right, so it is never used by default.
+    """
+    rows = trial.rows
+    reliability = trial.scores(chosen).reliability
+    if rows.kind == "decision_only":
+        # few distinct values, which differ a little between the folds and the map: take those of the map
+        reliability = FittedMap(trial.deployed.calibrator, trial.deployed.variants[chosen])(rows).reliability
+    reached = np.quantile(reliability, 1 - DEFAULT_COVERAGE, weights=rows.weight, method="inverted_cdf")
+    return max(float(reached), LEAST_THRESHOLD)
+
+
+def _of_correction(trial: Trial, chosen: str) -> tuple[str, ...]:
+    """Describe what the correction of the score changes on out-of-fold predictions."""
+    if chosen not in trial.corrections:
+        return ()
+    rows = trial.rows
+    before = replace(trial, corrections={})
+    top = np.argsort(-before.scores(chosen).logit, kind="stable")[: rows_kept(len(rows), TOP_TENTHS[0])]
+    weight = None if rows.weight is None else rows.weight[top]
+    log_loss = [np.average(each.losses(chosen), weights=rows.weight) for each in (before, trial)]
+    mean = [np.average(each.scores(chosen).reliability[top], weights=weight) for each in (before, trial)]
+    correct = np.average(rows.correct[top], weights=weight)
+    return (
+        "A monotone correction of this score, which keeps its ranking, changes the log loss out of fold from "
+        f"{log_loss[0]:.4f} to {log_loss[1]:.4f}, and the mean reliability of the most reliable "
+        f"{10 * TOP_TENTHS[0]}% from {mean[0]:.3f} to {mean[1]:.3f}; {correct:.3f} of them are correct.",
+    )
+
+
+def _folds(trial: Trial, chosen: str) -> tuple[Fold, ...]:
+    """Return the fits without one fold each, with their corrections."""
+    corrected = trial.corrections.get(chosen)
+    corrections = [None] * len(trial.folds) if corrected is None else corrected.folds
+    return tuple(
+        Fold(calibrator=fit.calibrator, projection=fit.variants[chosen], correction=correction)
+        for fit, correction in zip(trial.folds, corrections, strict=True)
     )
 
 
@@ -145,12 +205,13 @@ def _of_the_gain(document: MapDocument, target: float | None) -> list[str]:
     rows = document.held_out.rows
     if chosen.variant == "confidence":
         return []
-    interval = f"{-chosen.high:+z.4f} to {-chosen.low:+z.4f}"
+    interval = f" (95% interval, made wider for the choice: {chosen.low:+z.4f} to {chosen.high:+z.4f})"
     half = (chosen.high - chosen.low) / 2
     beside = "the confidence" if document.input != "decision_only" else "one reliability for all"
+    smallest = METRIC_DEFAULTS.smallest_relevant_change
     lines = [
-        f"It lowers the log loss by {-chosen.change:.4f} beside {beside} (95% interval, made wider for the choice: "
-        f"{interval}); {3 * rows:,} labelled rows more would halve that interval."
+        change_in_words(f"the log loss beside {beside}", chosen.change, interval, smallest)
+        + f" With {3 * rows:,} more labelled rows, that interval would be half as wide."
     ]
     if target is not None:
         more = max(ceil(rows * (half / target) ** 2) - rows, 0)

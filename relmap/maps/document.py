@@ -16,6 +16,7 @@ from relmap.calibrators.matrix import Matrix
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.io.signals import Signal
 from relmap.maps.constant import Constant
+from relmap.maps.correction import Correction
 from relmap.projection.curves import Fallback
 from relmap.projection.labelwise import Lines
 from relmap.projection.pooling import ShrunkCurves, WithSignals
@@ -35,6 +36,8 @@ PROJECTIONS = sorted({value for name in DEPLOYABLE for value in VARIANTS[name].v
 # of what the registries hold, which the type checker cannot know
 Calibrator: TypeAlias = Union[tuple(CALIBRATIONS)]  # type: ignore[valid-type]  # noqa: UP007
 Variant: TypeAlias = Union[tuple(PROJECTIONS)]  # type: ignore[valid-type]  # noqa: UP007
+
+CORRECTABLE = (Lines, ShrunkCurves, WholeVector, WithSignals)  # what `auto` can choose, except the confidence itself
 
 
 class Part(BaseModel):
@@ -84,6 +87,7 @@ class Fold(Part):
 
     calibrator: Annotated[Calibrator, Field(discriminator="kind")]
     projection: Annotated[Variant, Field(discriminator="kind")]
+    correction: Correction | None = None  # fitted without the out-of-fold logits of this fold
 
 
 class Candidate(Part):
@@ -143,6 +147,16 @@ class Cell(Part):
     variance: Annotated[float, Field(ge=0)]  # of the residual, for one row; rows of a group that err together raise it
 
 
+class TopCell(Part):
+    """The most reliable rows that the fit had not seen: the reference of the drift test for the top of the ranking."""
+
+    share: Share  # of all rows, such as 0.1; the limit is the quantile of the reliability at 1 - share
+    rows: Count
+    mean_reliability: Share
+    mean_residual: Annotated[float, Field(ge=-1, le=1)]  # of correct - reliability
+    variance: Annotated[float, Field(ge=0)]  # of the residual of one row; correlated rows of a group increase it
+
+
 class HeldOut(Part):
     """What was said of rows that the fit had not seen: out of fold, or the paper's projection-selection rows."""
 
@@ -152,6 +166,7 @@ class HeldOut(Part):
     quantiles: Annotated[tuple[Share, ...], Field(min_length=101, max_length=101)]  # of the reliability, 0% to 100%
     halves: tuple[Share, ...]  # for each label the reliability from which a row is in its upper half
     cells: tuple[Cell, ...]
+    top: tuple[TopCell, ...] = ()  # empty in maps written by earlier versions
 
 
 class Fingerprint(Part):
@@ -188,10 +203,13 @@ class MapDocument(Part):
     label_names: tuple[str, ...] | None
     calibrator: Calibration
     projection: Projection
+    correction: Correction | None = None  # of the logit of the projection; only `auto` fits one
     signals: tuple[Signal, ...] = ()  # what else is read of each row, in the order of the values
     choice: Choice
     others: Others | None = None  # maps of before do not know them
     held_out: HeldOut
+    # from which reliability on `apply` uses a decision; maps written by earlier versions have none
+    default_threshold: Annotated[float, Field(ge=0.5, le=1)] | None = None
     folds: tuple[Fold, ...] = ()  # the fits behind what was held out; none under the paper's protocol
     source: Source
 
@@ -204,6 +222,8 @@ class MapDocument(Part):
     def fingerprint(self) -> str:
         """Hex SHA-256 of all that decides what the map says of a row, wherever it lies and whenever it was made."""
         parts = {"input", "n_labels", "label_names", "calibrator", "projection", "signals"}
+        if self.correction is not None:  # maps without one keep the fingerprint that earlier versions gave them
+            parts.add("correction")
         return hashlib.sha256(self.model_dump_json(include=parts).encode()).hexdigest()
 
     @property
@@ -236,6 +256,7 @@ class MapDocument(Part):
         weights = {len(value.weights) if isinstance(value, WithSignals) else 0 for _, value in fits}
         if weights != {width}:
             wrong.append(f"the signals are {width} columns, and there are weights for {sorted(weights)}")
+        wrong += self._wrong_corrections()
         if len(self.projection.rows_by_label) != self.n_labels:
             wrong.append(f"projection.rows_by_label has {len(self.projection.rows_by_label)} numbers")
         if len(self.held_out.halves) != self.n_labels or any(c.label >= self.n_labels for c in self.held_out.cells):
@@ -245,3 +266,13 @@ class MapDocument(Part):
         if wrong:
             raise ValueError("; ".join(wrong))
         return self
+
+    def _wrong_corrections(self) -> list[str]:
+        """Return what is wrong with the corrections of the map and of its folds, a sentence each."""
+        corrections = [self.correction, *(fold.correction for fold in self.folds)]
+        wrong = [what for correction in corrections if correction is not None for what in correction.violations()]
+        if len({correction is None for correction in corrections}) > 1:
+            wrong.append("the map and its folds must all have a correction, or none of them")
+        if self.correction is not None and not isinstance(self.projection.fitted, CORRECTABLE):
+            wrong.append(f"a correction does not apply to the variant {self.projection.name}")
+        return wrong

@@ -11,6 +11,7 @@ from relmap.calibrators.spline import Spline
 from relmap.decisions import confidence_logit
 from relmap.io.rows import PredictedRows
 from relmap.maps.constant import Constant
+from relmap.maps.correction import Correction
 from relmap.maps.document import Calibrator, MapDocument, Variant
 from relmap.projection.curves import Confidence
 from relmap.projection.decisions import Decisions
@@ -30,18 +31,23 @@ class Scored:
         """The probability that the decision is correct, `(n,)` float64 in [0, 1]."""
         return np.asarray(scipy.special.expit(self.logit))
 
+    def take(self, rows: np.ndarray) -> "Scored":
+        """Return the rows of these numbers `(m,)`, in this order."""
+        return Scored(self.confidence[rows], self.logit[rows])
+
 
 @dataclass(frozen=True, eq=False)
 class FittedMap:
-    """A fitted calibrator and a fitted variant."""
+    """A fitted calibrator and a fitted variant, and the correction of its score, if it has one."""
 
     calibrator: Calibrator
     projection: Variant = field(default_factory=Confidence)
+    correction: Correction | None = None
 
     @classmethod
     def of(cls, document: MapDocument) -> "FittedMap":
         """The map that `map.json` describes."""
-        return cls(document.calibrator.fitted, document.projection.fitted)
+        return cls(document.calibrator.fitted, document.projection.fitted, document.correction)
 
     def __call__(self, rows: PredictedRows) -> Scored:
         """Confidence and reliability of checked rows.
@@ -54,7 +60,8 @@ class FittedMap:
             piece = rows.take(slice(first, first + AT_ONCE))
             confidences.append(calibrated_confidence(self.calibrator, piece))
             seen = Decisions(scipy.special.logit(confidences[-1]), piece.decision, None, piece.logits, piece.signals)
-            logits.append(np.asarray(self.projection(seen)))
+            logit = np.asarray(self.projection(seen))
+            logits.append(logit if self.correction is None else self.correction(logit))
         return Scored(np.concatenate(confidences), np.concatenate(logits))
 
 

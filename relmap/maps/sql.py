@@ -1,6 +1,7 @@
 """A reliability map as one SQL expression, for tables that no single machine holds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import pairwise
 from math import exp as e_to_the
 from typing import Any
@@ -11,6 +12,7 @@ from sqlglot import parse_one
 
 from relmap.errors import InputError
 from relmap.maps.constant import Constant
+from relmap.maps.correction import Correction
 from relmap.maps.document import MapDocument, Variant
 from relmap.projection.curves import Curves, SharedCurve
 from relmap.projection.labelwise import Intercepts, Isotonic, Labelwise, Lines, WithFallbacks
@@ -39,7 +41,8 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     It agrees with `FittedMap` to 1e-12 unless a map is so steep that rounding the confidence moves its
     reliability by more. No part of it overflows or divides by zero. The same map gives the same text.
 
-    Its size grows with the number of knots or thresholds over all labels; labels of one curve share its text. Spark
+    Its size grows with the number of knots or thresholds over all labels; labels of one curve share its text. A
+    correction repeats the text of the score once per knot. Spark
     compiles a few hundred of them in seconds, a few thousand not within a gigabyte of driver memory.
     `dialect` is duckdb, postgres (or postgresql), bigquery or spark. Raises InputError for any other, and for a map
     that reads signals.
@@ -50,6 +53,8 @@ def sql_expression(document: MapDocument, dialect: str) -> str:
     if isinstance(fitted, WithSignals):
         raise InputError("this map reads signals, which SQL does not get from us; use apply, or fit without signals")
     curves = _scores(fitted) if isinstance(fitted, WholeVector) else _curves(fitted, document.n_labels)
+    if document.correction is not None:
+        curves = _corrected_curves(document.correction, curves)
     for label, curve in enumerate(curves):
         labels_of.setdefault(curve, []).append(label)
     arms = [
@@ -106,6 +111,14 @@ def _curves(projection: Variant | Labelwise, n_labels: int) -> list[Curve]:
     return curves
 
 
+def _corrected_curves(correction: Correction, curves: list[Curve]) -> list[Curve]:
+    """The curve of each label with the correction of its logit; `MapDocument` allows no other curves than these."""
+    writers = {_line: _line_logit, _shrunk: _shrunk_logit, _score: _score_logit}
+    points = tuple(zip(correction.knots.tolist(), correction.values.tolist(), strict=True))
+    slopes = correction.first_slope, correction.last_slope
+    return [(_corrected, points, slopes, writers[write], *rest) for write, *rest in curves]
+
+
 def _decides(labels: list[int], n_labels: int) -> exp.Expr:
     """That the decision is one of `labels`."""
     decision = exp.column("decision")
@@ -147,9 +160,38 @@ def _line_logit(slope: float, intercept: float, farthest: float) -> exp.Expr:
 def _shrunk(share: float, line: tuple[float, ...], curve: tuple[Sequence[float], Sequence[float]]) -> exp.Expr:
     """A curve that leans on a line, on the logit scale."""
     slope, intercept, farthest = line
-    parts = _number(1 - share) * exp.paren(_line_logit(*line)), _number(share) * exp.paren(_interpolated(*curve))
     reach = max(slope * farthest + abs(intercept), *map(abs, curve[1]))
-    return _expit(exp.Add(this=parts[0], expression=parts[1]), reach)
+    return _expit(_shrunk_logit(share, line, curve), reach)
+
+
+def _shrunk_logit(share: float, line: tuple[float, ...], curve: tuple[Sequence[float], Sequence[float]]) -> exp.Expr:
+    parts = _number(1 - share) * exp.paren(_line_logit(*line)), _number(share) * exp.paren(_interpolated(*curve))
+    return exp.Add(this=parts[0], expression=parts[1])
+
+
+def _corrected(
+    points: Sequence[tuple[float, float]],
+    slopes: tuple[float, float],
+    write_logit: Callable[..., exp.Expr],
+    *numbers: Any,
+) -> exp.Expr:
+    """The reliability of a corrected logit: the value at the first knot, and what each interval adds to it.
+
+    An interval adds its slope times the distance that the logit has covered of it.
+    """
+    logit = exp.paren(write_logit(*numbers))
+    (first, value), (last, _) = points[0], points[-1]
+    total = _sum_of_distance(_number(value), slopes[0], _lesser(logit.copy(), first), first)
+    for (left, low), (right, high) in pairwise(points):
+        within = _lesser(_at_least(logit.copy(), left), right)
+        total = _sum_of_distance(total, (high - low) / (right - left), within, left)
+    return _expit(_sum_of_distance(total, slopes[1], _at_least(logit.copy(), last), last), np.inf)
+
+
+def _sum_of_distance(total: exp.Expr, slope: float, place: exp.Expr, begin: float) -> exp.Expr:
+    """The total plus the slope times the distance of a place from the begin of its interval."""
+    distance = exp.paren(exp.Sub(this=place, expression=_number(begin)))
+    return exp.Add(this=total, expression=_number(slope) * distance)
 
 
 def _scores(projection: WholeVector) -> list[Curve]:
@@ -161,8 +203,18 @@ def _scores(projection: WholeVector) -> list[Curve]:
 
 
 def _score(others: Sequence[Sequence[float]]) -> exp.Expr:
-    """1 / (1 + sum of exp): of each other label, how far its new logit lies above."""
-    total: exp.Expr = exp.Literal.number(1)
+    """1 / (1 + odds)."""
+    odds = exp.Add(this=exp.Literal.number(1), expression=_score_odds(others))
+    return _over(exp.Literal.number(1), exp.Paren(this=odds))
+
+
+def _score_logit(others: Sequence[Sequence[float]]) -> exp.Expr:
+    return exp.Neg(this=exp.Ln(this=_score_odds(others)))
+
+
+def _score_odds(others: Sequence[Sequence[float]]) -> exp.Expr:
+    """The odds of a wrong decision: the sum of exp, of each other label, how far its new logit lies above."""
+    powers: list[exp.Expr] = []
     logits = [exp.column(f"logits_{place}") for place in range(len(others[0]) - 1)]
     largest = exp.Greatest(this=logits[0], expressions=logits[1:], ignore_nulls=True)
     for *weights, bias in others:
@@ -173,8 +225,8 @@ def _score(others: Sequence[Sequence[float]]) -> exp.Expr:
         near = exp.Least(
             this=_at_least(above, -FARTHEST_POWER), expressions=[_number(FARTHEST_POWER)], ignore_nulls=False
         )
-        total = exp.Add(this=total, expression=exp.Exp(this=near))
-    return _over(exp.Literal.number(1), exp.Paren(this=total))
+        powers.append(exp.Exp(this=near))
+    return reduce(lambda odds, power: exp.Add(this=odds, expression=power), powers)
 
 
 def _interpolated(knots: Sequence[float], heights: Sequence[float]) -> exp.Expr:
@@ -211,7 +263,11 @@ def _at_least(value: exp.Expr, least: float) -> exp.Expr:
 def _at_most(value: exp.Expr, most: float) -> exp.Expr:
     if most == 1:  # to which the float64 nearest it rounds
         return value
-    return exp.Least(this=value, expressions=[_number(most)], ignore_nulls=True)
+    return _lesser(value, most)
+
+
+def _lesser(value: exp.Expr, other: float) -> exp.Expr:
+    return exp.Least(this=value, expressions=[_number(other)], ignore_nulls=True)
 
 
 def _over(dividend: exp.Expr, divisor: exp.Expr) -> exp.Expr:

@@ -14,8 +14,14 @@ import scipy
 MOST_UNDEFINED = 0.05  # share of replicates that may be NaN
 OUTSIDE = (1 - 0.95) / 2  # of an interval, at either end
 LEVEL = 0.05  # of a claim, held over all that are tested together
-Sign = Literal["better", "worse", "not certainly better", "better by one metric and worse by another"]
-BETTER, WORSE, NOT_CERTAIN, BOTH = get_args(Sign)
+Sign = Literal[
+    "better",
+    "worse",
+    "not certainly better",
+    "better by one metric and worse by another",
+    "with no relevant difference",
+]
+BETTER, WORSE, NOT_CERTAIN, BOTH, NO_DIFFERENCE = get_args(Sign)
 
 
 class Interval(NamedTuple):
@@ -121,11 +127,42 @@ def sign_of(direction: int, low: float | None, high: float | None, p: float | No
     return BETTER if (low > 0) == (direction > 0) else WORSE
 
 
+def relevant_sign(
+    direction: int,
+    change: float | None,
+    low: float | None,
+    high: float | None,
+    p: float | None,
+    smallest: float,
+) -> Sign:
+    """Return what may be said of a change when a change below `smallest` is too small to matter.
+
+    Args:
+        direction: Sign of an improvement, 1 or -1.
+        change: The change; None if it is unknown.
+        low: Lower end of its 95% interval; None or NaN if it is unknown.
+        high: Upper end.
+        p: Corrected p-value of no change; None or NaN if it is unknown.
+        smallest: Smallest relevant change, 0 or more, in the unit of the change.
+
+    Returns:
+        Better or worse if that is certain and the change is relevant. No relevant difference if the change is certain
+        but smaller, or if the interval holds no relevant change.
+    """
+    sign = sign_of(direction, low, high, p)
+    if sign == NOT_CERTAIN:
+        within = low is not None and high is not None and -smallest < low <= high < smallest
+        return NO_DIFFERENCE if within else NOT_CERTAIN
+    return sign if change is None or abs(change) >= smallest else NO_DIFFERENCE
+
+
 def together(signs: Iterable[Sign]) -> Sign:
     """Return what several signs of the same question say of it together."""
     seen = set(signs)
     if {BETTER, WORSE} <= seen:
         return BOTH
+    if seen == {NO_DIFFERENCE}:
+        return NO_DIFFERENCE
     return BETTER if BETTER in seen else WORSE if WORSE in seen else NOT_CERTAIN
 
 

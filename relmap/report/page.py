@@ -51,6 +51,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
     of_groups = f" in {numbers['groups']:,} groups" if numbers["grouped"] else ""
     tables = [
         Table("Cuts", " ".join([CUTS, *beware]), *_of_cuts(cuts)),
+        Table("The most reliable rows", TOP, *_of_top(numbers["top"])),
         Table("Label by label", LABELS, *_of_labels(numbers["labels"], numbers["agreement"]["labels"])),
         Table("What was chosen from", CANDIDATES, *_of_candidates(recommended.to_dict())),
     ]
@@ -78,6 +79,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
 
 
 CUTS = "Each is looked for by itself. The command above takes one with --cut."
+TOP = "Difference: mean reliability minus the share that is correct. Positive: the map overstates these rows."
 LABELS = "How often each decision is right, and how often it is said to be, on the mean; of the true ones, how many."
 CANDIDATES = "Log loss of the probability of a correct decision, on rows that the fit had not seen."
 
@@ -143,6 +145,16 @@ def _of_cuts(cuts: dict[float, Any]) -> tuple[tuple[str, ...], list[list[str]]]:
 
     columns = "accuracy that is wanted", "least reliability", "automatic", "of them correct here", "seen on"
     return columns, [row(target, cut.numbers["overall"]) for target, cut in cuts.items()]
+
+
+def _of_top(top: list[Numbers]) -> tuple[tuple[str, ...], list[list[str]]]:
+    def row(found: Numbers) -> list[str]:
+        interval = "" if found["low"] is None else f"{found['low']:+z.3f} to {found['high']:+z.3f}"
+        means = f"{found['predicted']:.3f}", f"{found['correct']:.3f}", f"{found['gap']:+z.3f}"
+        return [f"{found['share']:.0%}", f"{found['rows']:,}", *means, interval, "yes" if found["off"] else "no"]
+
+    columns = "most reliable", "rows", "mean reliability", "correct", "difference", "95% interval", "more than chance"
+    return columns, [row(found) for found in top]
 
 
 def _of_labels(labels: list[Numbers], agreed: list[Numbers]) -> tuple[tuple[str, ...], list[list[str]]]:

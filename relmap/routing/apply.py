@@ -27,10 +27,31 @@ from relmap.maps.document import MapDocument
 from relmap.maps.scoring import Progress, layout_of, scores_of, unwatched
 from relmap.routing.cuts import cuts_by_label
 
-COVERAGE = "0.7"
+COVERAGE = "0.7"  # an example
+SMALL_BATCH = 100  # rows
+NO_THRESHOLD = "This map was written by an earlier version and has no threshold of its own, so 0.5 is used."
 UNVERIFIED = "The predictions have no page checksums, or not everywhere: a flipped bit in them goes unseen."
 EVEN = 0.5  # below it another label may be likelier
 DECIMAL = re.compile(r"(\d+\.?\d*|\.\d+)(e[+-]?\d{1,2})?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class RoutingRule:
+    """Which decisions are automatic: those that are in the share and reach the cut of their label."""
+
+    share: Fraction  # of the rows that are given together, the most reliable ones
+    cuts: np.ndarray  # (K,) least reliability of each label; infinite where all of its rows go to review
+    notes: tuple[str, ...] = ()
+
+    def notes_on(self, rows: int) -> tuple[str, ...]:
+        """Return what a person should know about the rule for so many rows."""
+        if self.share == 1 or not 0 < rows < SMALL_BATCH:
+            return self.notes
+        few = (
+            f"A coverage is a share of the rows that are given together, and here are only {rows}: the route of a row "
+            "depends on the others. For single rows or small batches, use the threshold of the map or a cut."
+        )
+        return (*self.notes, few)
 
 
 @dataclass(frozen=True)
@@ -90,36 +111,35 @@ def apply_map(
     has a confidence), `reliability` (float64), `review_rank` (int64; 1 = lowest reliability, review it first; ties by
     row order) and `route`, `automatic` or `review`.
     Of n rows the floor(coverage * n) most reliable ones are automatic, `coverage` being a decimal number in [0, 1],
-    taken exactly; or those whose reliability is at least `cut`; or what both allow, as 0.7 and 0.5 do if neither is
-    given. Or they are those whose reliability reaches the cut of their label, or of all, in the file `cuts` that
-    `thresholds` wrote.
+    taken exactly; or those whose reliability is at least `cut`; or what both allow. Or they are those whose reliability
+    reaches the cut of their label, or of all, in the file `cuts` that `thresholds` wrote. If nothing is asked for, the
+    threshold that the map has from its fit decides row by row: the route of a row does not depend on the others.
     Beyond `in_memory` rows memory does not grow; temporary files beside `out` then take about 50 bytes a row.
     `progress` is told of each piece: the stage, and its rows.
 
     Raises:
         InputError: a file, column or row that cannot be read, or scored before; `out` then is as it was.
     """
-    asked, file = _asked(document, coverage, cut, cuts), opened(predictions, reading)
+    rule, file = routing_rule(document, coverage, cut, cuts), opened(predictions, reading)
     check_output(file, out)
-    return _applied(document, file, *asked, out, in_memory, progress, lambda added: write_beside(file, added, out))
+    return _applied(document, file, rule, out, in_memory, progress, lambda added: write_beside(file, added, out))
 
 
 def apply_to_frame(document: MapDocument, rows: FramePredictions, **given: Any) -> tuple[pl.DataFrame, Applied]:
     """The columns that `apply_map` adds to rows in memory, `given` its coverage, cut or cuts; it raises the same."""
-    made, n_rows, asked = [], len(rows.frame), _asked(document, **given)
+    made, n_rows, rule = [], len(rows.frame), routing_rule(document, **given)
 
     def keep(added: Added) -> None:
         made.append(as_frame(added(0, n_rows), rows.path))
 
-    applied = _applied(document, rows, *asked, rows.path, n_rows, unwatched, keep)
+    applied = _applied(document, rows, rule, rows.path, n_rows, unwatched, keep)
     return made[0], applied
 
 
 def _applied(
     document: MapDocument,
     file: Predictions,
-    share: Fraction,
-    cuts: np.ndarray,
+    rule: RoutingRule,
     beside: Path,
     in_memory: int,
     progress: Progress,
@@ -131,13 +151,13 @@ def _applied(
     automatic, lowest, rows_by_label = 0, inf, np.zeros(document.n_labels, dtype=np.int64)
     expected, doubtful = 0.0, 0
     with ranked(scores_of(document, file, layout, progress), beside, in_memory=in_memory) as ranking:
-        last_reviewed = ranking.n_rows - floor(share * ranking.n_rows)
+        last_reviewed = ranking.n_rows - floor(rule.share * ranking.n_rows)
 
         def added(first: int, count: int) -> pa.RecordBatch:
             nonlocal automatic, lowest, rows_by_label, expected, doubtful
             rows = ranking.rows(first, count)
             decision, reliability = rows["decision"].to_numpy(), scipy.special.expit(rows["logit"].to_numpy())
-            used = (rows["rank"].to_numpy() > last_reviewed) & (reliability >= cuts[decision])
+            used = (rows["rank"].to_numpy() > last_reviewed) & (reliability >= rule.cuts[decision])
             automatic += int(used.sum())
             expected += float(reliability[used].sum())
             doubtful += int((reliability[used] < EVEN).sum())
@@ -164,34 +184,49 @@ def _applied(
         expected=expected / automatic if automatic else None,
         doubtful=doubtful,
         leaning={k: int(rows_by_label[k]) for k, kind in enumerate(document.projection.fallback) if kind != "none"},
-        uncut={k: int(rows_by_label[k]) for k in np.flatnonzero(np.isinf(cuts)).tolist()},
-        notes=(*notes_on(file), *([UNVERIFIED] if bare else [])),
+        uncut={k: int(rows_by_label[k]) for k in np.flatnonzero(np.isinf(rule.cuts)).tolist()},
+        notes=(*notes_on(file), *([UNVERIFIED] if bare else []), *rule.notes_on(ranking.n_rows)),
     )
 
 
-def _asked(
+def default_threshold(document: MapDocument) -> float:
+    """Return the reliability from which a decision is used where nobody asks for another: that of the fit, or 0.5."""
+    return EVEN if document.default_threshold is None else document.default_threshold
+
+
+def routing_rule(
     document: MapDocument,
     coverage: str | None = None,
     cut: float | None = None,
     cuts: Path | Mapping[str, Any] | None = None,
-) -> tuple[Fraction, np.ndarray]:
-    """The coverage as an exact number, all where there is a cut alone, and the cut of each label `(K,)`.
+) -> RoutingRule:
+    """Return which decisions are automatic.
 
-    Where nothing is asked for, no decision is used that is less likely right than wrong.
+    Args:
+        document: The map.
+        coverage: Share of the rows in [0, 1], as it is typed; None if none is asked for.
+        cut: Least reliability, in [0, 1]; None if none is asked for.
+        cuts: What `thresholds` found; None if that is not asked for. If nothing is asked for, the rule is the map's
+            own threshold.
+
+    Raises:
+        InputError: If one of them is out of range, or `cuts` is given beside another.
     """
     if cuts is not None:
         if coverage is not None or cut is not None:
             raise InputError("give the cuts that `thresholds` found, or a cut or a coverage of your own, not both")
-        return Fraction(1), cuts_by_label(document, cuts)
+        return RoutingRule(Fraction(1), cuts_by_label(document, cuts))
     if cut is not None and not 0 <= cut <= 1:
         raise InputError(f"the cut is {cut}; it must be a reliability in [0, 1]")
     if coverage is None:
-        coverage, cut = (COVERAGE, EVEN) if cut is None else ("1", cut)
+        notes = () if cut is not None or document.default_threshold is not None else (NO_THRESHOLD,)
+        threshold = default_threshold(document) if cut is None else cut
+        return RoutingRule(Fraction(1), np.full(document.n_labels, threshold), notes)
     text = coverage.strip()
     share = Fraction(text) if len(text) < 50 and DECIMAL.fullmatch(text) else None
     if share is None or share > 1:
         raise InputError(f"the coverage is {text!r}; it must be a number in [0, 1] such as {COVERAGE}")
-    return share, np.full(document.n_labels, cut or 0.0)
+    return RoutingRule(share, np.full(document.n_labels, cut or 0.0))
 
 
 def _added_names(document: MapDocument, file: Predictions, layout: Layout) -> dict[str, str]:

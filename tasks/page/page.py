@@ -100,7 +100,7 @@ def finding(finished: pl.DataFrame) -> str:
     of_sources = f"{counted} ({', '.join(sources)})"
     if not better:
         return f"The reliability is not certain to be better than the confidence on any of {of_sources}."
-    return f"The reliability predicts and ranks errors better than the confidence on {better} of {of_sources}."
+    return f"The reliability is better than the confidence on {better} of {of_sources}."
 
 
 def _gains(finished: pl.DataFrame) -> list[str]:

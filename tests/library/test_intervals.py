@@ -13,14 +13,24 @@ from scipy.special import log_softmax
 from scipy.stats import binomtest, norm
 
 from relmap.metrics import resampling
-from relmap.metrics.intervals import Estimate, Sign, holm, interval, interval_of_share, sign_of, two_sided_p
+from relmap.metrics.intervals import (
+    Estimate,
+    Sign,
+    holm,
+    interval,
+    interval_of_share,
+    relevant_sign,
+    sign_of,
+    together,
+    two_sided_p,
+)
 from relmap.metrics.registry import METRICS, ByLabel, Probabilities, Reliability, View, of_reliability
 from relmap.metrics.reliability import errors_retained, order_by_risk, ranking_metrics, tie_groups
 from relmap.metrics.resampling import Resamples, resample
 from relmap.metrics.spread import confidence_groups
 from relmap.settings import METRIC_DEFAULTS
 
-BETTER, WORSE, NOT_CERTAIN, BOTH = get_args(Sign)
+BETTER, WORSE, NOT_CERTAIN, BOTH, NO_DIFFERENCE = get_args(Sign)
 
 SCORES = st.sampled_from([-np.inf, -1.0, 0.0, 2.0, np.inf])
 COVERAGE = np.arange(1, 101) / 100
@@ -209,6 +219,31 @@ def test_holm_is_the_closed_test_of_bonferroni(p_values):
 def test_a_claim_takes_an_interval_and_a_corrected_p(low, high, p, sign):
     assert sign_of(1, low, high, p) == sign
     assert sign_of(-1, low, high, p) == {BETTER: WORSE, WORSE: BETTER}.get(sign, sign)
+
+
+@pytest.mark.parametrize(
+    ("change", "low", "high", "sign"),
+    [
+        (0.15, 0.1, 0.2, BETTER),
+        (0.0000035, 0.000001, 0.000006, NO_DIFFERENCE),  # certain, and too small to matter
+        (0.0, -0.0005, 0.0005, NO_DIFFERENCE),
+        (0.0, -0.0005, 0.002, NOT_CERTAIN),
+        (0.0002, -0.1, 0.1, NOT_CERTAIN),  # too few rows to know that it is small
+        (-0.15, -0.2, -0.1, WORSE),
+        (0.15, None, None, NOT_CERTAIN),
+        (0.15, np.nan, np.nan, NOT_CERTAIN),
+    ],
+)
+def test_a_change_below_the_smallest_relevant_one_is_neither_better_nor_worse(change, low, high, sign):
+    p = 0.01 if low is not None and low * high > 0 else 0.5
+    assert relevant_sign(1, change, low, high, p, 0.001) == sign
+
+
+def test_rankings_differ_in_no_relevant_way_only_where_neither_does():
+    assert together([NO_DIFFERENCE, NO_DIFFERENCE]) == NO_DIFFERENCE
+    assert together([NO_DIFFERENCE, NOT_CERTAIN]) == NOT_CERTAIN
+    assert together([NO_DIFFERENCE, BETTER]) == BETTER
+    assert together([BETTER, WORSE]) == BOTH
 
 
 def test_a_comparison_is_paired():

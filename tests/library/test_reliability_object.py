@@ -170,7 +170,7 @@ def test_an_answer_is_text_and_html_with_what_a_name_holds_escaped():
     answer = named.evaluate(NEW)
     assert "<b>bad</b>" in str(answer)
     assert "<b>bad</b>" not in answer._repr_html_()
-    assert "\nMap: a monotone curve for each label (MRP)" in str(named.recommendation_)
+    assert "\nThe map contains a monotone curve for each label (MRP)" in str(named.recommendation_)
     assert named.recommendation_.to_dict()["variant"] == "mrp"
     answer.to_dict()["metrics"].clear()
     assert answer.to_dict()["metrics"]

@@ -78,8 +78,8 @@ def test_fit_says_what_to_deploy_and_why_and_a_certain_confidence_counts_as_a_li
     """1.0 has an infinite logit, which no shift or line could move."""
     written = fit(maps.confidence_only(3000, shift=2.0), tmp_path, "--labels", "bad,fair,good", name="p.csv")
     words = capsys.readouterr().err
-    assert words.startswith("Use the reliability: ")
-    assert "\nRecommended map: " in words
+    assert words.startswith("Use the map: ")
+    assert "\nThe map contains " in words
     assert "95% interval" in words
     assert "100 rows" in words
     assert written["label_names"] == ["bad", "fair", "good"]
@@ -175,7 +175,7 @@ def test_a_judge_without_a_confidence_is_trusted_by_label_and_better_with_signal
     files = "--map", tmp_path / "map.json", "--predictions"
     capsys.readouterr()
     run("evaluate", *files, maps.write(maps.judged_with_signals(1500, seed=1), tmp_path / "new.csv"))
-    assert "Use the reliability: " in capsys.readouterr().err
+    assert "Use the map: " in capsys.readouterr().err
     run("apply", *files, tmp_path / "new.csv", "--out", tmp_path / "scored.csv")
     assert pl.read_csv(tmp_path / "scored.csv")["reliability"].n_unique() > 100
     for wrong, column in ((made.drop("agreement"), "agreement"), (made.drop("group"), "group")):
@@ -292,4 +292,4 @@ def test_any_small_file_of_predictions_is_refused_in_words_or_scored_right(folde
 def test_where_too_few_decisions_are_wrong_to_choose_by_the_confidence_is_kept(tmp_path, capsys):
     sure = maps.predictions(900).with_columns(label=pl.col("logits").list.arg_max())
     assert fit(sure, tmp_path)["projection"]["name"] == "confidence"
-    assert "keep your confidence, calibrated by ts: 0 of 900" in capsys.readouterr().err
+    assert "The map contains your confidence, calibrated by ts: 0 of 900" in capsys.readouterr().err

@@ -33,7 +33,7 @@ def test_a_csv_of_pandas_with_arrays_as_text_labels_as_words_and_semicolons_take
     run("fit", "--predictions", "val.csv", "--labels", ",".join(NAMES), "--group", "group", "--out", "map.json")
     said, document = capsys.readouterr().err, ReliabilityMap.load("map.json").document_
     assert said.startswith("val.csv is read as columns parted by semicolons.\n")
-    assert "Recommended map: " in said
+    assert "\nThe map contains " in said
     assert (document.input, document.label_names) == ("logits", NAMES)
 
 
@@ -83,8 +83,8 @@ def test_one_command_writes_the_page_of_ones_own_predictions_and_the_map_beside_
     asked = "--predictions", "judged.parquet", "--labels", ",".join(NAMES), "--group", "group", "--logits", "raw"
     run("report", *asked, "--out", "report.html")
     said, page = capsys.readouterr().err, Path("report.html").read_text()
-    assert said.startswith("Use the reliability: ")
-    assert page.index("Use the reliability: ") < page.index("Recommended map: ") < page.index("no fit has seen")
+    assert said.startswith("Use the map: ")
+    assert page.index("Use the map: ") < page.index("The map contains ") < page.index("no fit has seen")
     assert "<b>bad" not in page.split("<script>")[0]
     assert page.count("<figure") == 3
     assert not re.search('(src|href)="http', page)

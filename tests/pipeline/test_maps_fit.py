@@ -234,7 +234,7 @@ def test_matrix_scaling_is_recommended_where_it_does_as_well():
     assert recalibrated.change == pytest.approx((loss - ours).mean())
     assert recalibrated.decisions_changed == moved.mean()
     said = "\n".join(result.in_words(target=0.001))
-    assert "labelled rows more would halve" in said
+    assert "more labelled rows, that interval would be half as wide" in said
     assert "For 0.001 to either side" in said
     assert "they are correct, more than shuffled labels show" in said
 

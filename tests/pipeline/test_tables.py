@@ -499,9 +499,9 @@ def words(*sets: Made, missing: tuple[str, ...] = ()) -> list[str]:
 def test_the_verdict_answers_first_and_counts_every_finished_set_once():
     kinds = {"a": BETTER, "b": BETTER, "c": PREDICTS, "d": WORSE, "e": UNKNOWABLE}
     text = words(*(made(name, changes=changes, rows=100) for name, changes in kinds.items()), missing=("f",))
-    assert text[0].endswith("better than the confidence on 2 of 5 data sets (simulated).")
-    assert text[1].endswith("a and b (2 of 5).")
-    assert [sentence[-len("c (1 of 5).") :] for sentence in text[2:5]] == [f"{name} (1 of 5)." for name in "cde"]
+    assert text[0].endswith("better than the confidence on 3 of 5 data sets (simulated).")
+    assert text[1].endswith("a, b and c (3 of 5).")
+    assert [sentence[-len("d (1 of 5).") :] for sentence in text[2:4]] == [f"{name} (1 of 5)." for name in "de"]
     assert "What is said here is said without f." in text
 
 

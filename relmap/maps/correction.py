@@ -1,0 +1,50 @@
+"""A monotone correction of the score of a map: it changes reliabilities, but not the order of the rows."""
+
+from typing import Annotated
+
+import numpy as np
+from pydantic import Field
+
+from relmap.projection.curves import Logit, between, place
+from relmap.serialization import Axes, Value
+
+Slope = Annotated[float, Field(ge=1e-6, le=1000)]
+
+
+class Correction(Value):
+    """A strictly increasing, piecewise linear function of the logit of the reliability.
+
+    It interpolates between its knots, and continues with a slope of its own at either end.
+    """
+
+    knots: Annotated[np.ndarray, Axes("J", of=Logit)]  # logits before the correction; increasing, at least two
+    values: Annotated[np.ndarray, Axes("J", of=Logit)]  # logits after the correction; increasing
+    first_slope: Slope  # below the first knot
+    last_slope: Slope  # above the last knot
+
+    def __call__(self, logit: np.ndarray) -> np.ndarray:
+        """Correct logits.
+
+        Args:
+            logit: Logits of reliabilities, shape (n,), float64; infinite ones stay infinite.
+
+        Returns:
+            Corrected logits, shape (n,), float64. Equal logits stay equal, and no rounding reverses an order.
+        """
+        logit = np.asarray(logit, dtype=np.float64)
+        first, last = self.knots[0], self.knots[-1]
+        interval, weight = place(np.clip(logit, first, last), self.knots)
+        corrected = between(self.values[interval], self.values[interval + 1], weight)
+        below = np.minimum(logit - first, 0)
+        above = np.maximum(logit - last, 0)
+        return np.asarray(corrected + self.first_slope * below + self.last_slope * above)
+
+    def _contradictions(self) -> list[str]:
+        wrong = []
+        if len(self.knots) < 2:
+            wrong.append(f"a correction has {len(self.knots)} knots; it needs two")
+        for name in ("knots", "values"):
+            numbers = getattr(self, name)
+            if not (np.diff(numbers) > 0).all():
+                wrong.append(f"the {name} of a correction do not increase: {numbers.tolist()}")
+        return wrong

@@ -1,0 +1,115 @@
+"""What people read about a map agrees with its numbers, whatever these are, and with what the map contains."""
+
+import re
+
+import maps
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relmap.metrics.advice import (
+    FEW_GROUPS,
+    FEWEST_ERRORS,
+    KEEP,
+    MIXED,
+    SAFE,
+    UNKNOWN,
+    USE,
+    WORSENS,
+    advise_map,
+    behind,
+    change_in_words,
+    labels_in_words,
+    more_labels,
+)
+from relmap.metrics.registry import COMPARED, METRICS
+
+SMALLEST = 0.001
+SIZES = st.sampled_from([0.0, 3.5e-6, 4e-5, 6e-5, 9e-4, 1.1e-3, 0.0029, 0.05, 0.7])
+SIGNS = st.sampled_from([-1, 1])
+
+
+@st.composite
+def changes(draw):
+    """A change with an interval around it, and a p-value that agrees with the interval; or one that is not known."""
+    change = draw(SIGNS) * draw(SIZES)
+    if draw(st.integers(0, 9)) == 0:
+        return {"change": change, "low": None, "high": None, "p": None}
+    half = draw(SIZES)
+    low, high = change - half, change + half
+    return {"change": change, "low": low, "high": high, "p": 0.01 if low > 0 or high < 0 else 0.5}
+
+
+MEASURED = st.fixed_dictionaries({metric: changes() for metric in {*COMPARED, "nll_correct", "aupr_error", "aurc"}})
+COUNTS = st.tuples(st.integers(60, 100_000), st.integers(0, 60), st.integers(1, 100))
+
+
+def better(metric: str, of: dict) -> bool:
+    """Whether a change is certain, relevant and an improvement."""
+    up = METRICS[metric].direction
+    certain = of["low"] is not None and of["p"] < 0.05 and (of["low"] > 0 or of["high"] < 0)
+    return certain and up * of["change"] >= SMALLEST
+
+
+@settings(max_examples=400, deadline=None)
+@given(MEASURED, COUNTS)
+def test_the_headline_claims_what_the_intervals_bear_out(measured, counts):
+    rows, errors, groups = counts
+    advice = advise_map(measured, rows=rows, errors=errors, groups=groups, smallest=SMALLEST)
+    improves = any(better(metric, measured[metric]) for metric in ("nll_correct", "aupr_error", "aurc"))
+    enough = groups >= FEW_GROUPS and FEWEST_ERRORS <= errors <= rows - FEWEST_ERRORS
+    assert (advice.answer == UNKNOWN) == (not enough)
+    if advice.answer in (USE, MIXED):
+        assert improves
+    if advice.answer in (SAFE, KEEP, WORSENS):
+        assert not improves
+    if advice.answer == SAFE:
+        assert measured["nll_correct"]["change"] < SMALLEST
+        assert "more labels" in advice.because
+    assert not re.search(r"[+-]0(\.0+)?\b|nan|inf|None", str(advice))
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.floats(-1, 1), st.just("") | st.just(" (95% interval -0.1 to +0.1)"))
+def test_a_change_is_lowered_or_raised_by_a_number_above_zero_or_no_relevant_difference(change, interval):
+    said = change_in_words("the log loss", change, interval, SMALLEST)
+    assert ("No relevant difference" in said) == (abs(change) < SMALLEST)
+    assert ("lowers" in said) == (change <= -SMALLEST)
+    assert ("raises" in said) == (change >= SMALLEST)
+    assert "by -" not in said
+    assert "by 0.0000" not in said
+    assert interval in said
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.tuples(*[st.floats(0, 1000)] * 2, *[st.floats(-500, 500)] * 2), MEASURED)
+def test_no_sentence_shows_a_change_of_zero_or_a_minus_zero(found, measured):
+    for sentence in behind(found, measured, SMALLEST):
+        assert not re.search(r"-0(\.0+)?\b(?!\.)|by \+0\.0000|change of \+0\b", sentence), sentence
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.integers(60, 20_000), st.sampled_from([0.0, 1e-5, 0.002, -0.03]), st.floats(1e-6, 1))
+def test_with_so_many_more_labels_the_interval_is_as_narrow_as_the_change(rows, change, half):
+    more = more_labels(rows, change, half, SMALLEST)
+    assert more >= 1
+    if more > 1:
+        narrower = half * np.sqrt(rows / (rows + more))
+        assert narrower <= max(abs(change), SMALLEST) * (1 + 1e-9)
+    assert re.fullmatch(
+        r"about [\d,]+ more labels would decide|even 1,000,000 more labels might not decide", labels_in_words(more)
+    )
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("n", [150, 900])
+def test_the_headline_of_a_fit_agrees_with_what_the_map_contains(n, shift):
+    for seed in range(3):
+        learned = maps.learned(maps.checked(maps.predictions(n, seed=seed, shift=shift)))
+        assert learned.advice.answer in (USE, SAFE, KEEP)
+        assert (learned.advice.answer == KEEP) == (learned.document.projection.name == "confidence")
+        words = "\n".join(learned.in_words())
+        assert ("The map contains your confidence" in words) == (learned.advice.answer == KEEP)
+        assert "Keep" not in words
+        assert not re.search(r"by -|by 0\.0000", words)
