@@ -72,9 +72,9 @@ def test_the_target_is_missed_in_at_most_5_percent_of_draws(deviation):
             found[name] += 1
             covered[name] += float((score >= threshold).mean())
             missed[name] += precision(*population, threshold) < TARGET
-    for name in missed:
+    for name, misses in missed.items():
         print(
-            f"{name}: missed {missed[name] / DRAWS:.1%}, found {found[name] / DRAWS:.1%}, "
+            f"{name}: missed {misses / DRAWS:.1%}, found {found[name] / DRAWS:.1%}, "
             f"covers {covered[name] / max(found[name], 1):.1%} of the rows where found"
         )
     noise = 2 * np.sqrt(0.05 * 0.95 / DRAWS)
