@@ -88,6 +88,7 @@ def fit_map(
     hold_out: float = 0,
     protocol: Protocol = "own",
     target: float | None = None,
+    accept_label_order: bool = False,
 ) -> tuple[MapDocument, Recommendation]:
     """The reliability map of labelled predictions, and what it recommends, as `fit` of `relmap.cli` has it.
 
@@ -99,8 +100,14 @@ def fit_map(
         raise InputError(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
     if not (group or "").isprintable():
         raise InputError(f"the column of groups is {group!r}, which holds what cannot be shown; rename it")
-    rows, n_labels, known, notes = read_to_fit(
-        file, group=group, names=names, signals=signals, seed=seed, hold_out=hold_out
+    rows, n_labels, known, notes, names = read_to_fit(
+        file,
+        group=group,
+        names=names,
+        signals=signals,
+        seed=seed,
+        hold_out=hold_out,
+        accept_label_order=accept_label_order,
     )
     if protocol == "paper" and (signals or hold_out):
         raise InputError("the protocol of the paper has parts of its own: leave signals and hold-out away")

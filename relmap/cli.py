@@ -61,6 +61,12 @@ Variant = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Protocol seed, under which the rows are dealt in folds.")]
 Labels = Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")]
+AcceptLabelOrder = Annotated[
+    bool,
+    typer.Option(
+        "--accept-label-order", help="Fit even if the labels in another order match the predictions clearly better."
+    ),
+]
 Signals = Annotated[
     str | None, typer.Option(help="Columns that may say how sure a decision is; group_rank, group_gap with --group.")
 ]
@@ -91,12 +97,13 @@ def fit(
     target: Annotated[
         float | None, typer.Option(help="Say how many rows it takes to know the gain to this much log loss.")
     ] = None,
+    accept_label_order: AcceptLabelOrder = False,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
     check_place(out, predictions)
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
-    asked |= {"protocol": protocol, "target": target}
+    asked |= {"protocol": protocol, "target": target, "accept_label_order": accept_label_order}
     document, recommended = _fitted(opened(predictions, reading), labels, signals, **asked)
     save_map(document, out)
     return say([*recommended.notes, *recommended.lines, f"{out}: {described(document)}."])
@@ -114,6 +121,7 @@ def report(
     labels: Labels = None,
     signals: Signals = None,
     hold_out: HoldOut = 0.0,
+    accept_label_order: AcceptLabelOrder = False,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Fit a map, judge it on rows that its fit has not seen, and write one page of that, with the map beside it."""
@@ -123,6 +131,7 @@ def report(
     if out.suffix != ".html":
         raise InputError(f"{out} is to be a page; name it so that it ends in .html")
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
+    asked |= {"accept_label_order": accept_label_order}
     document, recommended = _fitted(file := opened(predictions, reading), labels, signals, **asked)
     with needs_extra("report"):
         from relmap.report.page import page

@@ -25,7 +25,7 @@ LIBRARIES = {file: {name.split(".")[0] for name in names} for file, names in IMP
 GROUND = {"provenance", "settings", "records", "sources"}
 ABOVE = {"page": {"tables", "figures"}}  # rooms that may import others beside the ground
 LAYERS = (  # of the library, from the bottom to the top: a part imports itself and what is below it
-    {"errors", "decisions", "settings", "optimizers", "serialization", "hashing", "timestamps", "splits"},
+    {"errors", "options", "decisions", "settings", "optimizers", "serialization", "hashing", "timestamps", "splits"},
     {"metrics"},
     {"io", "calibrators", "simulation"},
     {"projection"},

@@ -8,18 +8,19 @@ its parts instead, with its parted queries and its leaking temperature.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from relmap.calibrators.identity import Identity
 from relmap.errors import InputError
+from relmap.fitting.label_order import check_label_order
 from relmap.hashing import sha256_of_arrays, sha256_of_file
 from relmap.io.columns import FileRows, labels_in, unlabelled
 from relmap.io.files import Predictions, columns_of, notes_on, rows_of
 from relmap.io.reading import Layout, find_layout
-from relmap.io.rows import PredictedRows, checked_rows, questions
+from relmap.io.rows import PredictedRows, checked_rows, names_of_two_labels, questions
 from relmap.io.signals import COMPUTED, Signal, group_signals, read_signals, relevance
 from relmap.maps.document import Fingerprint, MapDocument
 from relmap.maps.reliability_map import FittedMap, Scored, scored_in_parts
@@ -48,6 +49,24 @@ class Division:
     def training(self, fold: int) -> np.ndarray:
         """The rows of all folds but one."""
         return np.concatenate([rows for place, rows in enumerate(self.folds) if place != fold])
+
+
+class RowsToFit(NamedTuple):
+    """Labelled rows to fit a map on.
+
+    Attributes:
+        rows: The rows.
+        n_labels: K.
+        signals: How each signal is read.
+        notes: How the file was read, a sentence each.
+        names: Names of the labels, in their order; None for 0..K-1.
+    """
+
+    rows: PredictedRows
+    n_labels: int
+    signals: tuple[Signal, ...]
+    notes: list[str]
+    names: tuple[str, ...] | None
 
 
 def divide(
@@ -97,11 +116,24 @@ def read_to_fit(
     signals: tuple[str, ...] = (),
     seed: int = 1,
     hold_out: float = 0,
-) -> tuple[PredictedRows, int, tuple[Signal, ...], list[str]]:
-    """Labelled rows, K, how each signal is read, and notes in words.
+    accept_label_order: bool = False,
+) -> RowsToFit:
+    """Read labelled rows to fit a map on.
 
-    Signals are learned on the rows that a fit under `seed` does not keep aside. InputError names the file, the row and
-    the column of a mistake.
+    Args:
+        file: The predictions.
+        group: Column of the groups; None without.
+        names: Names of the labels in their order; None for 0..K-1, or for two names of which one is given as positive.
+        signals: Names of columns to use as signals. How they are read is learned on the rows that are not held out.
+        seed: Seed of the folds.
+        hold_out: Share of the rows to hold out.
+        accept_label_order: Accept names in an order that matches the labels worse than another one.
+
+    Returns:
+        The rows, and what is known of their labels and signals.
+
+    Raises:
+        InputError: The message names the file, the row and the column of a mistake.
     """
     predictions = file.path
     layout = find_layout(file.schema.names, str(predictions), labelled=True, group=group, reading=file.reading)
@@ -113,15 +145,19 @@ def read_to_fit(
         there = ", ".join(file.schema.names)
         raise InputError(f"{predictions} has no column {min(unknown)}, which signals names; it has {there}")
     frame, at, notes = _read(file, layout, [name for name in signals if name in file.schema.names])
+    if names is None and layout.kind in ("probability", "score"):
+        names = names_of_two_labels(frame, layout, at)
     n_labels = len(names) if names else None
     if n_labels is None and layout.kind in ("confidence_only", "decision_only"):
         n_labels = labels_in(frame, [str(layout.decision), str(layout.label)], at)
     rows = checked_rows(frame, layout, at, names=names, n_labels=n_labels)
     n_labels = n_labels or rows.n_labels
+    if not accept_label_order:
+        check_label_order(rows, frame, layout, names, n_labels, str(predictions))
     _refuse_parts_of_groups(rows, signals, at)
     fitted = divide(len(rows), rows.group, seed, hold_out=hold_out).fitted if signals else None
     known, rows = read_signals(signals, frame, rows, n_labels, at, learn_on=fitted)
-    return rows, n_labels, known, notes + questions(rows, layout, names, n_labels)
+    return RowsToFit(rows, n_labels, known, notes + questions(rows, layout, names, n_labels), names)
 
 
 def read_to_judge(

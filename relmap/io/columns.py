@@ -1,7 +1,6 @@
 """One column of a file as labels, numbers, shares or lists of numbers; what is none is refused by its row or line."""
 
 import re
-import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -12,13 +11,13 @@ import polars as pl
 from relmap.errors import InputError
 from relmap.io.reading import Reading
 from relmap.io.text import SeparatedText
+from relmap.options import STYLE, assignment, option
 
 SHOWN = 10  # names in a message
 LARGEST = 2**31
 MOST_UNNAMED = 1000  # labels that are numbers; more are ids of something
 MOST_PASTED = 50  # names of labels in an option
 TRUTH = {"false": "0", "true": "1"}
-BY_NAME = "; fit takes names of labels by --labels"
 
 
 class FileRows(NamedTuple):
@@ -67,7 +66,7 @@ def label_codes(
     if column.dtype in (pl.String, pl.Categorical, pl.Enum) or (are_numbers(names) and column.dtype.is_numeric()):
         text = column.cast(pl.String)
         code_of = {value: label_of(value, names) for value in text.unique()}
-        known = f"; the labels are {listed(names)}" if names else advice() or BY_NAME
+        known = f"; the labels are {listed(names)}" if names else advice() or _by_name()
         by_row = text.replace_strict(code_of, return_dtype=pl.Int64)
         rows.refuse(by_row.is_null(), lambda row: f"{column.name} is {text[row]!r}{known}")
         codes = by_row.to_numpy()
@@ -75,13 +74,13 @@ def label_codes(
         given = column.to_numpy()
         with np.errstate(invalid="ignore"):
             codes = given.astype(np.int64)
-        rows.refuse(codes != given, lambda row: f"{column.name} is {given[row]}, not one of {within}{BY_NAME}")
+        rows.refuse(codes != given, lambda row: f"{column.name} is {given[row]}, not one of {within}{_by_name()}")
     else:
         raise InputError(
             f"{rows.file}: the column {column.name} is {column.dtype}; it must hold numbers 0..K-1 or names"
         )
     outside = (codes < 0) | (codes >= n_labels)
-    rows.refuse(outside, lambda row: f"{column.name} is {codes[row]}, not one of {within}{advice() or BY_NAME}")
+    rows.refuse(outside, lambda row: f"{column.name} is {codes[row]}, not one of {within}{advice() or _by_name()}")
     return np.asarray(codes)
 
 
@@ -101,20 +100,72 @@ def _plain(name: str) -> str:
     return re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", name.strip().casefold())
 
 
-def names_to_paste(frame: pl.DataFrame, columns: Sequence[str | None], n_labels: int) -> str:
-    """The end of a message: the option that takes what `columns` hold as the names of `n_labels` labels, if it can."""
+def _by_name() -> str:
+    return f"; fit takes names of labels by {option('labels')}"
+
+
+def names_in(frame: pl.DataFrame, columns: Sequence[str | None]) -> list[str]:
+    """Return the names of labels that occur in columns.
+
+    Args:
+        frame: The rows.
+        columns: Names of columns; None, and a column of lists, are left out.
+
+    Returns:
+        Each name once, whatever its case and the spaces around it: whole numbers in their order, else alphabetically.
+    """
     series = [frame[name] for name in columns if name is not None and not frame[name].dtype.is_nested()]
+    if not series:
+        return []
     texts = pl.concat([column.cast(pl.String, strict=False).drop_nulls() for column in series]).unique().sort()
-    spelt = {_plain(text): text.strip() for text in texts}
-    names = sorted(spelt.values())
-    if all(re.fullmatch(r"-?[0-9]{1,9}", name) for name in spelt):
-        whole = sorted(map(int, spelt))
-        from_1 = (whole[0], whole[-1]) == (1, n_labels)
-        names = [str(number) for number in (range(1, n_labels + 1) if from_1 else whole)]
+    spelling = {_plain(text): text.strip() for text in texts}
+    if are_whole_numbers([*spelling]):
+        return [str(number) for number in sorted(map(int, spelling))]
+    return sorted(spelling.values())
+
+
+def are_whole_numbers(names: Sequence[str]) -> bool:
+    """Whether every name is a whole number, so that the order of the names is known."""
+    return all(re.fullmatch(r"-?[0-9]{1,9}", name) for name in names)
+
+
+def advise_names(
+    frame: pl.DataFrame, columns: Sequence[str | None], n_labels: int, by_position: Sequence[str] = ()
+) -> str:
+    """Return the end of a message that says how to name the labels.
+
+    An order is suggested only if it is known, as that of numbers, or does not matter, as where decision and label are
+    both given by name.
+
+    Args:
+        frame: The rows.
+        columns: The columns with labels.
+        n_labels: K; `LARGEST` if it is not known.
+        by_position: Columns of numbers that get their label from their position.
+
+    Returns:
+        Advice with an option, or "" if the columns do not hold so many names.
+    """
+    names = names_in(frame, columns)
+    whole = are_whole_numbers(names)
+    if whole and names and (int(names[0]), int(names[-1])) == (1, n_labels):
+        names = [str(number) for number in range(1, n_labels + 1)]
     many = len(names) == n_labels or (n_labels == LARGEST and 2 <= len(names) <= MOST_PASTED)
     if not many or re.search(r'[,"]', "".join(names)):
         return ""
-    return f"; name the labels to fit, in their order: --labels {shlex.quote(','.join(names))}"
+    if whole:
+        return f"; name the labels to fit, in their order: {labels_to_paste(names)}"
+    if not by_position:
+        return f"; name the labels to fit: {labels_to_paste(names)} (the order matters only for signals of groups)"
+    order = f"of the numbers in {by_position[0]}" if len(by_position) == 1 else f"of {listed(by_position)}"
+    return f"; name the labels with {option('labels')} in the order {order}; the file has the labels {listed(names)}"
+
+
+def labels_to_paste(names: Sequence[str]) -> str:
+    """Return the option that names the labels in this order."""
+    if STYLE.get() == "python":
+        return f"labels={[*names]!r}"
+    return assignment("labels", ",".join(names))
 
 
 def unlabelled(label: pl.Series) -> np.ndarray:
@@ -126,12 +177,12 @@ def unlabelled(label: pl.Series) -> np.ndarray:
 
 def labels_in(frame: pl.DataFrame, columns: Sequence[str], rows: FileRows) -> int:
     """The number of labels that whole numbers in `columns` speak of, at least 2: the largest of them plus one."""
-    advice = partial(names_to_paste, frame, columns, LARGEST)
+    advice = partial(advise_names, frame, columns, LARGEST)
     codes = [label_codes(frame[name], rows, names=None, n_labels=LARGEST, advice=advice) for name in columns]
     most = int(np.concatenate(codes).max(initial=0))
     if most >= MOST_UNNAMED:
         raise InputError(
-            f"{rows.file}: a label is {most}; labels are 0..K-1, or names that --labels gives in their order"
+            f"{rows.file}: a label is {most}; labels are 0..K-1, or names that {option('labels')} gives in their order"
         )
     return max(2, most + 1)
 
@@ -170,13 +221,14 @@ def shares(column: pl.Series, rows: FileRows, reading: Reading) -> np.ndarray:
         in_percent = (in_percent | said.str.ends_with("%").to_numpy()) & ~known
         column = said.str.strip_chars_end("% ").replace({word: repr(share) for word, share in words.items()})
         if unknown := sorted(word for word in said.filter(~known).unique() if re.fullmatch(r"[^\W\d][^,=]*", word)):
-            words_found = shlex.quote(",".join(f"{word}=?" for word in unknown[:SHOWN]))
-            advice = f"; say what each word counts as, in [0, 1]: --confidence-words {words_found}"
+            words_found = ",".join(f"{word}=?" for word in unknown[:SHOWN])
+            advice = f"; say what each word counts as, in [0, 1]: {assignment('confidence_words', words_found)}"
     values = numbers(column, rows, advice)
     values = np.where(in_percent, values / 100, values)
 
     def what(row: int) -> str:
-        hint = "; if it is in percent, say so with --percent" if 1 < values[row] <= 100 and not in_percent[row] else ""
+        percent = 1 < values[row] <= 100 and not in_percent[row]
+        hint = f"; if it is in percent, say so with {option('percent')}" if percent else ""
         return f"{column.name} is {values[row]}; it must lie in [0, 1]{hint}"
 
     rows.refuse(~((values >= 0) & (values <= 1)), what)

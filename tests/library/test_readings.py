@@ -111,7 +111,11 @@ SOFTMAX = ["softmax_0", "softmax_1", "softmax_2"]
 ONE, OTHER, FIRST = pl.col("p"), 1 - pl.col("p"), {"probability": "p", "positive": "0"}
 AS_OURS = {  # a file of our own; one that says the same, and how it is read
     "of the second": (OF_ONE.select("label", probabilities_0=OTHER, probabilities_1=ONE), OF_ONE, {"probability": "p"}),
-    "of the first": (OF_ONE.select("label", probabilities_0=ONE, probabilities_1=OTHER), OF_ONE, FIRST),
+    "of the first": (
+        OF_ONE.select("label", probabilities_0=OTHER, probabilities_1=ONE),
+        OF_ONE.with_columns(p=OTHER),
+        FIRST,
+    ),
     "a score": (
         SCORES.select("label", logits_0=0.0, logits_1=pl.col("s") - 0.5),
         SCORES,
