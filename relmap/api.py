@@ -10,6 +10,8 @@ from html import escape
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
 from relmap import __version__
 from relmap.errors import InputError, printable
 from relmap.evaluation.agreement import AllRows, agreement, in_words
@@ -21,6 +23,7 @@ from relmap.io.files import Predictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument, Source
 from relmap.maps.reliability_map import Scored
+from relmap.options import option
 from relmap.routing.costs import expected_costs
 from relmap.routing.costs import in_words as costs_in_words
 from relmap.routing.thresholds import cut_at_coverage, find_cuts, independent_rows
@@ -31,8 +34,9 @@ LIBRARIES = ("numpy", "scipy")  # that a fit computes with; the protocol of the 
 BY_DEFAULT = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}  # calibrators
 LEAST_TARGET = 1e-5
 NO_DRIFT = "Whether the map still holds, later rows can tell: these are among those that it was made of."
+OUT_OF_FOLD_ROWS = ("out_of_fold", "partly")
 ESTIMATE = (
-    "So what follows is an estimate and no guarantee: the map was chosen and fitted on these rows. For a guarantee, "
+    "So what follows is an estimate and no guarantee: the map was chosen and fitted on rows of these. For a guarantee, "
     "give labelled rows of another file, or fit with a hold-out of 0.3."
 )
 
@@ -97,10 +101,10 @@ def fit_map(
     InputError says what is wrong with the rows, or with what is asked.
     """
     if target is not None and not target >= LEAST_TARGET:
-        raise InputError(f"--target is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
+        raise InputError(f"{option('target')} is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
     if not (group or "").isprintable():
         raise InputError(f"the column of groups is {group!r}, which holds what cannot be shown; rename it")
-    rows, n_labels, known, notes, names = read_to_fit(
+    read = read_to_fit(
         file,
         group=group,
         names=names,
@@ -109,6 +113,7 @@ def fit_map(
         hold_out=hold_out,
         accept_label_order=accept_label_order,
     )
+    rows = read.rows
     if protocol == "paper" and (signals or hold_out):
         raise InputError("the protocol of the paper has parts of its own: leave signals and hold-out away")
     from relmap.fitting.learn import learn_map  # noqa: PLC0415 - what is wrong with the rows is said before it is there
@@ -133,9 +138,11 @@ def fit_map(
         settings,
         calibrator=calibrator or BY_DEFAULT[rows.kind],
         variant=variant,
-        n_labels=n_labels,
-        names=names,
-        signals=known,
+        n_labels=read.n_labels,
+        names=read.names,
+        signals=read.signals,
+        ids=read.ids,
+        id_column=read.id_column,
     )
     document = learned.document
     evaluation = _where_chosen(compared(JudgedDecisions.of(learned.rows, learned.scored, settings.metrics)), document)
@@ -147,7 +154,7 @@ def fit_map(
         "calibrator": document.calibrator.name,
         "accuracy": learned.accuracy,
     }
-    return document, Recommendation(tuple(lines), tuple(notes), numbers | document.choice.model_dump())
+    return document, Recommendation(tuple(lines), tuple(read.notes), numbers | document.choice.model_dump())
 
 
 def _where_chosen(evaluation: dict[str, Any], document: MapDocument) -> dict[str, Any]:
@@ -166,6 +173,7 @@ class Judged:
     scored: Scored
     seen: Seen
     notes: list[str]
+    fitted: np.ndarray  # (n,) bool, whether a row was used for the fit
 
     @classmethod
     def read(cls, document: MapDocument, file: Predictions, group: str | None = None) -> "Judged":
@@ -179,7 +187,7 @@ class Judged:
     @property
     def _of_choice(self) -> bool:
         """Whether just these rows chose the variant: not where some were kept aside, or lay beyond the cap of a fit."""
-        known = self.seen != "new" and not self.document.source.hold_out
+        known = self.seen in ("kept_aside", "out_of_fold") and not self.document.source.hold_out
         return known and len(self.rows) == self.document.held_out.rows
 
     def _decisions(self) -> JudgedDecisions:
@@ -191,19 +199,20 @@ class Judged:
         `everything` are the rows that these were drawn from. InputError where there are none of these.
         """
         document, rows, scored, judged = self.document, self.rows, self.scored, self._decisions()
-        seen = self.seen == "out_of_fold"
+        seen = self.seen in OUT_OF_FOLD_ROWS
         evaluation = evaluate(document, judged)
         evaluation |= document.judged_out_of_fold if seen or self._of_choice else others_judged(document, judged)
         if self._of_choice:
             evaluation = _where_chosen(evaluation, document)
         agreed = agreement(document, judged, everything)
         drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if seen else "on these rows"
-        if self.seen == "new":
-            drifted = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
+        if self.seen in ("new", "partly"):
+            new, reliability = rows.take(~self.fitted), scored.reliability[~self.fitted]
+            drifted = drift(document, reliability, new.decision, new.correct, new.group)
             lines = drifted.in_words(document.shown_names)
         lines += [*of_others(evaluation, document, where), *in_words(agreed, len(rows))]
         numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
-        numbers |= {"advice": advice_of(evaluation, document).answer}
+        numbers |= {"advice": advice_of(evaluation, document).answer, "fitted_rows": int(self.fitted.sum())}
         lines = [*verdict(evaluation, document), *lines]
         return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
 
@@ -231,11 +240,12 @@ class Judged:
             return Cuts(tuple(costs_in_words(expected, cut)), tuple(self.notes), identity | expected)
         kept, why = independent_rows(self.rows, self.document.source.seed)
         judged = self.scored.reliability[kept], self.rows.decision[kept], self.rows.correct[kept]
-        guaranteed = self.seen != "out_of_fold"
+        guaranteed = self.seen not in OUT_OF_FOLD_ROWS
         if target_accuracy is not None:
             cuts = find_cuts(self.document, *judged, target=target_accuracy, confidence=confidence)
         else:
             cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
         notes = [*self.notes, *why, *([] if guaranteed else [ESTIMATE])]
-        numbers = {"guaranteed": guaranteed} | identity | cuts.as_json()
+        fitted = {"fitted_rows": int(self.fitted.sum())}
+        numbers = {"guaranteed": guaranteed} | fitted | identity | cuts.as_json()
         return Cuts(tuple(cuts.in_words(self.document.shown_names)), tuple(notes), numbers)

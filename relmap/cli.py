@@ -75,7 +75,7 @@ HoldOut = Annotated[
 ]
 Group = Annotated[str | None, typer.Option(help="A column, such as the query, whose rows go together.")]
 Out = Annotated[Path | None, typer.Option(help="Where to write the JSON, in place of the output.")]
-of_columns = with_options(Reading, "reading", without=("label", "drop_unlabelled"))
+of_columns = with_options(Reading, "reading", without=("label", "id", "drop_unlabelled"))
 of_labelled_columns = with_options(Reading, "reading")
 
 
@@ -163,7 +163,7 @@ def apply(
 
 
 @app.command()
-@with_options(Reading, "reading", without=("drop_unlabelled",))
+@with_options(Reading, "reading", without=("id", "drop_unlabelled"))
 def label(
     map_file: MapFile,
     predictions: Predictions,

@@ -17,6 +17,7 @@ from relmap.api import Cuts, Evaluation, Judged, fit_map
 from relmap.errors import InputError, needs_extra
 from relmap.io.atomic import check_place
 from relmap.io.frames import FramePredictions, Holds, alone, beside, column_of, frame_of, is_frame, with_column
+from relmap.io.inputs import TrainingInputs
 from relmap.maps.document import MapDocument
 from relmap.maps.map_file import load_map, save_map
 from relmap.maps.scoring import scored_file, unwatched
@@ -94,6 +95,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         check_settings(self.get_params(deep=False))
         self.arrays_: Any = self.arrays
         self.out_of_fold_: dict[str, FramePredictions] = {}
+        self.training_inputs_: TrainingInputs | None = None
         if self.classifier is None:
             predicted, rows = X, self._labelled(X, y, groups)
         else:
@@ -103,6 +105,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             self.classifier_ = clone(self.classifier).fit(X, y)
             rows = self._table(predicted, y, groups)
             self.out_of_fold_ = {self._labelled(X, y, groups).sha256: rows}
+            self.training_inputs_ = TrainingInputs.of(X, np.asarray(predicted))
         stated = None if self.arrays == "auto" else self.arrays
         self.arrays_ = stated if is_frame(predicted) else rows.frame.columns[0]
         labels = self.labels if self.classifier is None else self.classifier_.classes_
@@ -204,6 +207,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         )
         check_settings(made.get_params(deep=False))
         made.document_, made.arrays_, made.out_of_fold_ = document, None if arrays == "auto" else arrays, {}
+        made.training_inputs_ = None
         whole = names is None or all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in names)
         made.classes_ = np.asarray(names or range(document.n_labels), dtype=np.int64 if whole else np.str_)
         return made
@@ -231,9 +235,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return groups if self.classifier is None or not isinstance(groups, str) else column_of(X, groups, "groups")
 
     def _labelled(self, X: Any, y: Any, groups: Any) -> FramePredictions:
-        """Predictions with their label; those that a classifier was fitted on are those of its folds."""
-        rows = self._table(self._predicted(X), y, groups)
-        return self.out_of_fold_.get(rows.sha256, rows)
+        """Predictions with their label; of rows that the classifier was fitted on, those of its folds."""
+        predicted = self._predicted(X)
+        rows = self._table(predicted, y, groups)
+        if self.training_inputs_ is None or rows.sha256 in self.out_of_fold_:
+            return self.out_of_fold_.get(rows.sha256, rows)
+        return self._table(self.training_inputs_.out_of_fold(X, np.asarray(predicted)), y, groups)
 
     def _table(self, predicted: Any, y: Any = None, groups: Any = None) -> FramePredictions:
         """Predictions as a file of them is read; groups may be the name of a column that is there."""

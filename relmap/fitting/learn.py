@@ -13,7 +13,8 @@ from relmap.evaluation.evaluate import plain
 from relmap.evaluation.verdict import OUT_OF_FOLD, of_candidates, of_leaning, of_recalibration, of_spread
 from relmap.fitting.choose import AUTO, Difference, check_names, choose_map, gains_shown
 from relmap.fitting.cross_fit import Trial
-from relmap.fitting.labelled import check_enough, divide
+from relmap.fitting.labelled import check_enough, divide, seen_in_the_paper
+from relmap.fitting.training_rows import hash_training_rows
 from relmap.io.columns import listed
 from relmap.io.rows import PredictedRows
 from relmap.io.signals import Signal
@@ -61,8 +62,12 @@ def learn_map(
     n_labels: int,
     names: Sequence[str] | None,
     signals: tuple[Signal, ...] = (),
+    ids: np.ndarray | None = None,
+    id_column: str | None = None,
 ) -> Learned:
     """The reliability map of labelled `rows` under the protocol seed of `source`, with these `settings`.
+
+    `ids (n,)`, of the column `id_column`, identify the rows later, where their predictions repeat.
 
     Raises:
         InputError: an unknown calibrator or variant, or too few rows, groups or labels.
@@ -72,6 +77,11 @@ def learn_map(
     check_enough(rows, division, source.hold_out)
     chosen, trial, choice = choose_map(rows, division, n_labels, calibrator, variant, settings, source)
     assert rows.label is not None
+    seen = division.folds
+    if source.protocol is not None:
+        seen = (seen_in_the_paper(source, rows, trial.deployed.calibrator),)
+    training_rows = hash_training_rows(rows, seen, source, ids=ids, id_column=id_column)
+    source = source.model_copy(update={"training_rows": training_rows})
     decided, folds = np.bincount(trial.decided, minlength=n_labels), trial.folds if source.protocol is None else ()
     try:
         document = MapDocument(

@@ -56,6 +56,9 @@ class Reading:
     ] = None
     border: Annotated[float | None, "The score above which that label is decided."] = None
     positive: Annotated[str | None, "The label of --probability or --score; without it the second."] = None
+    id: Annotated[
+        str | None, "A column that identifies rows of the fit later, if predictions repeat; without it id."
+    ] = None
     drop_unlabelled: Annotated[bool, "Leave rows without a label away."] = False
 
     def __post_init__(self) -> None:

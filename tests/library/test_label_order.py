@@ -63,7 +63,7 @@ def test_labels_in_another_order_are_rejected_with_both_accuracies_unless_they_a
 def test_numbers_of_labels_in_another_order_are_rejected_with_the_order_to_paste(tmp_path):
     file = tmp_path / "rows.parquet"
     ROWS.with_columns(label=2 - pl.col("label")).write_parquet(file)
-    with pytest.raises(InputError, match="in the order 2, 1, 0 .* give --labels 2,1,0;"):
+    with pytest.raises(InputError, match=r"in the order 2, 1, 0 .* give --labels 2,1,0;"):
         fit(file)
     assert fit(file, "--labels", "2,1,0").label_names == ("2", "1", "0")
 
@@ -104,7 +104,7 @@ def test_one_command_fits_a_probability_of_one_of_two_labels(words, column, tmp_
     if other == "irrelevant":
         with pytest.raises(InputError, match="say of which: --positive irrelevant or --positive relevant"):
             fit(file, *column.split())
-        with pytest.raises(InputError, match="give --positive relevant; .* give --accept-label-order"):
+        with pytest.raises(InputError, match=r"give --positive relevant; .* give --accept-label-order"):
             fit(file, *column.split(), "--positive", "irrelevant")
         with pytest.raises(InputError, match="--positive is 'relevent'; the labels are irrelevant, relevant"):
             fit(file, *column.split(), "--positive", "relevent")
