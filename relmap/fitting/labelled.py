@@ -262,8 +262,8 @@ def _score_single_rows(
     fold = np.full(len(rows), NEW)
     if training is None:
         notes.append(
-            "This map was written by an earlier version, so single rows of its fit cannot be recognized: give rows that "
-            "it has not seen, or fit it again."
+            "This map was written by an earlier version, so single rows of its fit cannot be recognized: give rows "
+            "that it has not seen, or fit it again."
         )
     else:
         fold = recognize(training, rows, ids)
@@ -314,7 +314,7 @@ def _ids_of(column: pl.Series, at: FileRows) -> np.ndarray:
 
 
 def _ids_if_any(column: pl.Series) -> np.ndarray | None:
-    """Read a column named id `(n,)`, unless it repeats or holds the numbers of the rows, as other files have them too."""
+    """Read a column named id `(n,)`, unless it repeats or numbers the rows: other files have such numbers too."""
     if column.dtype.is_nested() or column.has_nulls() or column.n_unique() < len(column):
         return None
     whole = column.cast(pl.String).cast(pl.Int64, strict=False)

@@ -1,8 +1,8 @@
 """Recognition of single rows that a map was fitted on, in whatever order and among whatever other rows.
 
-A row is recognized by a salted, truncated BLAKE2b hash of its prediction, or of its id. Hashes of rows of polars are not
-used, since they change between versions. The salt is derived from the data, so that the same fit writes the same map;
-it makes hashes of different maps incomparable, but who has a row can find out whether it was used, as is the purpose.
+A row is recognized by a salted, truncated BLAKE2b hash of its prediction, or of its id. Hashes of rows of polars are
+not used, since they change between versions. The salt is derived from the data, so that the same fit writes the same
+map. It makes hashes of different maps incomparable; whoever has a row can test whether it was used.
 
 With 48 bits and 16,000 hashes, one in 17 billion new rows is taken for one of the fit by chance.
 """

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def digests_of(X: Any) -> list[bytes] | None:
     elif hasattr(X, "tocsr"):
         matrix = X.tocsr()
         ends = matrix.indptr.tolist()
-        parts = [(matrix.indices[a:b], matrix.data[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+        parts = [(matrix.indices[a:b], matrix.data[a:b]) for a, b in pairwise(ends)]
         rows = [np.asarray(at, "<i8").tobytes() + np.asarray(of, "<f8").tobytes() for at, of in parts]
     elif isinstance(X, Sequence | np.ndarray) and len(X) and all(isinstance(each, str) for each in X):
         rows = [each.encode() for each in X]
