@@ -115,7 +115,9 @@ def fit_map(
     )
     rows = read.rows
     if protocol == "paper" and (signals or hold_out):
-        raise InputError("the protocol of the paper has parts of its own: leave signals and hold-out away")
+        raise InputError(
+            f"the protocol of the paper has parts of its own: leave {option('signals')} and {option('hold_out')} away"
+        )
     from relmap.fitting.learn import learn_map  # noqa: PLC0415 - what is wrong with the rows is said before it is there
 
     settings = DEFAULTS

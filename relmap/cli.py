@@ -147,7 +147,7 @@ def report(
 def apply(
     map_file: MapFile,
     predictions: Predictions,
-    out: Annotated[Path, typer.Option(help="Where to write the scored rows: parquet, csv or jsonl.")],
+    out: Annotated[Path, typer.Option(help="Where to write the scored rows, in any format that is read.")],
     coverage: Annotated[str | None, typer.Option(help="Share of rows to use as they are; 0.7 without a cut.")] = None,
     cut: Annotated[float | None, typer.Option(help="The least reliability of these; 0.5 without a coverage.")] = None,
     cuts: Annotated[Path | None, typer.Option(help="Or what thresholds wrote: a cut by label, or of all.")] = None,
@@ -168,7 +168,7 @@ def label(
     map_file: MapFile,
     predictions: Predictions,
     rows: Annotated[int, typer.Option(min=1, help="How many rows to draw.")],
-    out: Annotated[Path, typer.Option(help="Where to write the rows to label: csv, parquet or jsonl.")],
+    out: Annotated[Path, typer.Option(help="Where to write the rows to label, in any format that is read.")],
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 1,
     reading: Reading = AS_NAMED,
 ) -> list[str]:

@@ -119,7 +119,8 @@ def check_enough(rows: PredictedRows, division: Division, hold_out: float) -> No
     fitted = division.fitted
     if hold_out and not len(division.kept_aside):
         raise InputError(
-            f"a hold-out of {hold_out:g} of {len(rows):,} rows, or of their groups, keeps none aside; give more"
+            f"a hold-out of {hold_out:g} of {len(rows):,} rows, or of their groups, keeps none aside; give more with "
+            f"{option('hold_out')}"
         )
     if len(fitted) < FEWEST_ROWS:
         raise InputError(
@@ -129,9 +130,7 @@ def check_enough(rows: PredictedRows, division: Division, hold_out: float) -> No
     if (label == label[0]).all():
         raise InputError(f"every label is {label[0]}; a map needs rows of two labels at least; label more")
     if len(division.folds) < 2:
-        raise InputError(
-            "all rows to fit on are of one group, so none can judge a fit on others; leave the groups away"
-        )
+        raise InputError("all rows to fit on are of one group, so none can test a fit on others; omit the groups")
 
 
 def read_to_fit(
@@ -420,12 +419,12 @@ def _read(file: Predictions, layout: Layout, also: list[str]) -> tuple[pl.DataFr
         raise InputError(f"{file.path} has no rows; give a file with labelled rows")
     label = frame[str(layout.label)]
     if not layout.reading.drop_unlabelled:
-        at.refuse_missing(label, "fill it, or leave such rows away (with --drop-unlabelled in a command)")
+        at.refuse_missing(label, f"fill it, or drop such rows with {option('drop_unlabelled')}")
     elif (missing := unlabelled(label)).any():
         notes.append(f"{missing.sum():,} of {len(frame):,} rows have no label and are left away.")
         frame, at = frame.filter(~missing), at.without(missing)
         if frame.is_empty():
             raise InputError(
-                f"{file.path} has no rows with a {layout.label}; name the column of the truth with --label"
+                f"{file.path} has no rows with a {layout.label}; name the column of the truth with {option('label')}"
             )
     return frame, at, notes

@@ -8,32 +8,32 @@ gives columns other names, or two labels the probability or score of one.
 
 import csv
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 from relmap.errors import InputError
+from relmap.options import STYLE, assignment, option
 
 USUAL = {  # options -> what others call such a column
-    "--label": ("truth", "target", "gold", "true_label", "ground_truth", "y_true", "y", "relevance"),
-    "--decision": ("prediction", "predicted", "pred", "y_pred", "answer", "verdict"),
-    "--confidence-column": ("conf", "certainty", "sure", "how_sure"),
-    "--probabilities": ("probs", "softmax"),
-    "--probability": ("probability", "prob", "proba", "p", "y_prob"),
-    "--border 0 --score": ("score", "relevance_score"),
+    "label": ("truth", "target", "gold", "true_label", "ground_truth", "y_true", "y", "relevance"),
+    "decision": ("prediction", "predicted", "pred", "y_pred", "answer", "verdict"),
+    "confidence_column": ("conf", "certainty", "sure", "how_sure"),
+    "probabilities": ("probs", "softmax"),
+    "probability": ("probability", "prob", "proba", "p", "y_prob"),
+    "score": ("score", "relevance_score"),
 }
 WEIGHT = "inverse_probability"  # the column of weights, as `label` writes it
 Kind = Literal["logits", "probabilities", "probability", "score", "confidence_only", "decision_only"]
 Layouts = list[tuple[Kind, tuple[str, ...]]]  # with the columns that hold it
 LOGITS = "logits or probabilities (a list in one column, or columns logits_0, logits_1, ...)"
 NEEDED = {  # what a map reads -> the columns that hold it, in words, and options that name such columns
-    "logits": (LOGITS, ("--probabilities", "--probability", "--border 0 --score")),
-    "confidence_only": ("decision and confidence", ("--decision", "--confidence-column")),
-    "decision_only": ("decision", ("--decision",)),
+    "logits": (LOGITS, ("probabilities", "probability", "score")),
+    "confidence_only": ("decision and confidence", ("decision", "confidence_column")),
+    "decision_only": ("decision", ("decision",)),
     None: (
         f"{LOGITS}, or decision and confidence, or decision alone",
-        tuple(option for option in USUAL if option != "--label"),
+        tuple(name for name in USUAL if name != "label"),
     ),
 }
 
@@ -63,18 +63,21 @@ class Reading:
 
     def __post_init__(self) -> None:
         ways = ("confidence_column", "logits", "probabilities", "probability", "score")
-        given = [_option(way) for way in ways if getattr(self, way) is not None]
+        given = [way for way in ways if getattr(self, way) is not None]
         if len(given) > 1:
-            raise InputError(f"{' and '.join(given)} say the same thing twice; give one of them")
+            raise InputError(f"{' and '.join(map(option, given))} say the same thing twice; give one of them")
         if self.border is not None and self.score is None:
-            raise InputError("--border needs --score: --score COLUMN --border 0 decides by the sign of the score")
-        if self.positive is not None and not {"--probability", "--score"} & set(given):
             raise InputError(
-                "--positive names the label of --probability or --score; give one of these, or leave it away"
+                f"{option('border')} needs {option('score')}: {_by_sign('COLUMN')} decides by the sign of the score"
+            )
+        if self.positive is not None and not {"probability", "score"} & set(given):
+            raise InputError(
+                f"{option('positive')} names the label of {option('probability')} or {option('score')}; give one of "
+                "these, or leave it away"
             )
         unreadable = [field.name for field in fields(self) if not str(getattr(self, field.name)).isprintable()]
         if unreadable:
-            raise InputError(f"{_option(unreadable[0])} holds what cannot be shown; rename that column")
+            raise InputError(f"{option(unreadable[0])} holds what cannot be shown; rename that column")
         _ = self.words
 
     @property
@@ -83,16 +86,23 @@ class Reading:
         pairs = [pair.rpartition("=") for pair in (self.confidence_words or "").split(",") if pair]
         number = re.compile(r"\s*(0?\.\d+|[01](\.0*)?)\s*")
         if wrong := [word + sign + value for word, sign, value in pairs if not (word and number.fullmatch(value))]:
-            example = "--confidence-words low=.3,medium=.6,high=.9"
-            raise InputError(f"--confidence-words has {wrong[0]!r}; give each word a number in [0, 1]: {example}")
+            example = assignment("confidence_words", "low=.3,medium=.6,high=.9")
+            raise InputError(
+                f"{option('confidence_words')} has {wrong[0]!r}; give each word a number in [0, 1]: {example}"
+            )
         words = {word.strip().lower(): float(value) for word, _, value in pairs}
         if len(words) < len(pairs):
-            raise InputError(f"--confidence-words is {self.confidence_words!r}; give each word once, in any case")
+            raise InputError(
+                f"{option('confidence_words')} is {self.confidence_words!r}; give each word once, in any case"
+            )
         return words
 
 
-def _option(field: str) -> str:
-    return f"--{field.replace('_', '-')}"
+def _by_sign(column: str) -> str:
+    """How a column of scores is read whose sign is the decision, ready to paste."""
+    join = " " if STYLE.get() == "command line" else ", "
+    border = "border=0" if STYLE.get() == "python" else assignment("border", "0")
+    return f"{assignment('score', column)}{join}{border}"
 
 
 AS_NAMED = Reading()
@@ -136,12 +146,14 @@ def find_layout(
     for field in ("decision", "confidence_column", "probability", "score", *(["label"] if labelled else [])):
         name = getattr(reading, field)
         if name is not None and name not in names:
-            raise InputError(f"{file} has no column {name}, which {_option(field)} names; it has {', '.join(names)}")
+            raise InputError(f"{file} has no column {name}, which {option(field)} names; it has {', '.join(names)}")
     if reading.score is not None and reading.border is None:
-        column = shlex.quote(reading.score)
+        without = (
+            "`relmap thresholds` with --precision, --recall or --npv, without a map, reads a score without a border"
+        )
         raise InputError(
-            f"--score and --border go together: --score {column} --border 0 decides by the sign of it. Only "
-            "`thresholds` with --precision, --recall or --npv, without a map, reads a score without a border"
+            f"{option('score')} and {option('border')} go together: {_by_sign(reading.score)} decides by the sign of "
+            f"it. Only {without}"
         )
     decision, label = reading.decision or "decision", reading.label or "label"
     decided, confidence = decision in names, reading.confidence_column or "confidence"
@@ -159,12 +171,12 @@ def find_layout(
         needed, options = NEEDED[reads]
         like = "" if reads is None else ", as the rows had that the map was fitted on"
         apart = any(re.search(r"^ | $", name) for name in names)
-        options += ("--label",) if labelled and reading.label is None else ()
+        options += ("label",) if labelled and reading.label is None else ()
         hint = "; are they separated by commas, without spaces?" if apart else to_paste(names, options)
         raise InputError(f"{file} has the columns {', '.join(names) or '(none)'}; it needs {needed}{like}{hint}")
     for wanted, why in ((group, "it is to hold the groups"), (label if labelled else None, "it holds the truth")):
         if wanted is not None and wanted not in names:
-            hint = to_paste(names, ["--label"]) if wanted == label else ""
+            hint = to_paste(names, ["label"]) if wanted == label else ""
             raise InputError(f"{file} has no column {wanted}, and {why}; it has {', '.join(names)}{hint}")
     if group is not None and group in (*layouts[0][1], decision, label):
         raise InputError(f"{file}: the groups are to be in {group}, which holds something else; name another column")
@@ -202,12 +214,17 @@ def _with_logits(names: Sequence[str], file: str, reading: Reading) -> Layouts:
 
 def to_paste(names: Sequence[str], options: Sequence[str]) -> str:
     """The end of a message: those of `options` that name columns which are there under a usual name."""
-    usual = {option: name for option in options for name in reversed(names) if name.lower() in USUAL[option]}
-    given = [f"{option} {shlex.quote(name)}" for option, name in usual.items()]
-    return f"; name yours: {' '.join(given)}" if given else f"; name yours with {', '.join(options)} COLUMN"
+    usual = {name: column for name in options for column in reversed(names) if column.lower() in USUAL[name]}
+    given = [_by_sign(column) if name == "score" else assignment(name, column) for name, column in usual.items()]
+    if given:
+        return f"; name yours: {(' ' if STYLE.get() == 'command line' else ', ').join(given)}"
+    if STYLE.get() == "command line":
+        columns = [f"--border 0 {option(name)}" if name == "score" else option(name) for name in options]
+        return f"; name yours with {', '.join(columns)} COLUMN"
+    return f"; name yours with {' or '.join(map(option, options))}"
 
 
-def listed_names(option: str, given: str | None, example: str, least: int = 1) -> tuple[str, ...] | None:
+def listed_names(flag: str, given: str | None, example: str, least: int = 1) -> tuple[str, ...] | None:
     """What an option gives like the `example` as names, of labels or of columns; InputError for what is none."""
     if given is None:
         return None
@@ -215,5 +232,5 @@ def listed_names(option: str, given: str | None, example: str, least: int = 1) -
     names = tuple(name.strip() for name in next(csv.reader(one_line, skipinitialspace=True), []))
     if len(names) < least or len(set(names)) < len(names) or not all(names):
         many = f"{least} names or more" if least > 1 else "names"
-        raise InputError(f"{option} is {given!r}; it must give {many} on one line, each once: {example}")
+        raise InputError(f"{flag} is {given!r}; it must give {many} on one line, each once: {example}")
     return names
