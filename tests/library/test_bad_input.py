@@ -115,7 +115,7 @@ TYPED = {  # the command -> what is typed behind it, what the file `bad` holds o
         ("bad.parquet", ROWS.head(59), "59 labelled rows", "label more"),
         ("bad.parquet", ROWS.with_columns(label=1), "every label is 1", "label more"),
         ("rows.parquet --hold-out 0.001", None, "a hold-out of 0.001 .* keeps none aside", "give more"),
-        ("rows.parquet --protocol paper --hold-out 0.2", None, "has parts of its own", "leave --signals and --hold-out away"),
+        ("rows.parquet --protocol paper --hold-out 0.2", None, "parts of its own", "leave --signals and --hold-out"),
         ("rows.parquet --target 0", None, "--target is 0", "give a log loss of 1e-05 or more"),
         ("bad.parquet --calibrator matrix", predictions(300, 60), "too long for 60 labels", "ts is for any number"),
         ("bad.parquet --calibrator vector", SMALL, "beyond what a map holds", "scale them, or take the calibrator ts"),
