@@ -26,7 +26,7 @@ from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError
 from relmap.hashing import sha256_of_file
 from relmap.io.atomic import check_name, write_json
-from relmap.options import as_form_fields, option
+from relmap.options import naming, option
 from relmap.projection.variants import DEPLOYABLE
 from tasks.records.store import DATA, STATE, read_json
 
@@ -130,7 +130,7 @@ def form(
     def run(**given: Any) -> None:
         if given.get("coverage") is not None:
             given["coverage"] = str(given["coverage"])  # the command takes it as it is typed
-        with as_form_fields(), alive(), written(given["out"], *endings) if endings else nullcontext() as place:
+        with naming("form"), alive(), written(given["out"], *endings) if endings else nullcontext() as place:
             said = command(**(given | {"out": place} if endings else given))
             lines = said if isinstance(said, list) else ["```sql", said, "```"]
             create_markdown_artifact(key=key, markdown="\n".join(f"{line}  " for line in lines))

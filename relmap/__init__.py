@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from relmap.errors import InputError
-    from relmap.estimator import ReliabilityMap
+    from relmap.estimator import ReliabilityMap, ReliabilityPipeline
     from relmap.maps.map_file import load_map
 
 __version__ = "0.2.0"
-__all__ = ["InputError", "ReliabilityMap", "__version__", "load_map"]
+__all__ = ["InputError", "ReliabilityMap", "ReliabilityPipeline", "__version__", "load_map"]
 
 _MODULES = {  # imported when first used, so that `import relmap` imports no other package
     "InputError": "relmap.errors",
     "ReliabilityMap": "relmap.estimator",
+    "ReliabilityPipeline": "relmap.estimator",
     "load_map": "relmap.maps.map_file",
 }
 

@@ -10,6 +10,8 @@ from html import escape
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+
 from relmap import __version__
 from relmap.errors import InputError, printable
 from relmap.evaluation.agreement import AllRows, agreement, in_words
@@ -33,8 +35,9 @@ LIBRARIES = ("numpy", "scipy")  # that a fit computes with; the protocol of the 
 BY_DEFAULT = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}  # calibrators
 LEAST_TARGET = 1e-5
 NO_DRIFT = "Whether the map still holds, later rows can tell: these are among those that it was made of."
+OUT_OF_FOLD_ROWS = ("out_of_fold", "partly")
 ESTIMATE = (
-    "So what follows is an estimate and no guarantee: the map was chosen and fitted on these rows. For a guarantee, "
+    "So what follows is an estimate and no guarantee: the map was chosen and fitted on rows of these. For a guarantee, "
     "give labelled rows of another file, or fit with a hold-out of 0.3."
 )
 
@@ -90,6 +93,7 @@ def fit_map(
     hold_out: float = 0,
     protocol: Protocol = "own",
     target: float | None = None,
+    accept_label_order: bool = False,
 ) -> tuple[MapDocument, Recommendation]:
     """The reliability map of labelled predictions, and what it recommends, as `fit` of `relmap.cli` has it.
 
@@ -101,9 +105,16 @@ def fit_map(
         raise InputError(f"{option('target')} is {target}; give a log loss of {LEAST_TARGET} or more, such as 0.01")
     if not (group or "").isprintable():
         raise InputError(f"the column of groups is {group!r}, which holds what cannot be shown; rename it")
-    rows, n_labels, known, notes = read_to_fit(
-        file, group=group, names=names, signals=signals, seed=seed, hold_out=hold_out
+    read = read_to_fit(
+        file,
+        group=group,
+        names=names,
+        signals=signals,
+        seed=seed,
+        hold_out=hold_out,
+        accept_label_order=accept_label_order,
     )
+    rows = read.rows
     if protocol == "paper" and (signals or hold_out):
         raise InputError(
             f"the protocol of the paper has parts of its own: omit {option('signals')} and {option('hold_out')}"
@@ -130,9 +141,11 @@ def fit_map(
         settings,
         calibrator=calibrator or BY_DEFAULT[rows.kind],
         variant=variant,
-        n_labels=n_labels,
-        names=names,
-        signals=known,
+        n_labels=read.n_labels,
+        names=read.names,
+        signals=read.signals,
+        ids=read.ids,
+        id_column=read.id_column,
     )
     document = learned.document
     advice = learned.advice
@@ -145,7 +158,7 @@ def fit_map(
         "calibrator": document.calibrator.name,
         "accuracy": learned.accuracy,
     }
-    return document, Recommendation(tuple(lines), tuple(notes), numbers | document.choice.model_dump())
+    return document, Recommendation(tuple(lines), tuple(read.notes), numbers | document.choice.model_dump())
 
 
 def _where_chosen(evaluation: dict[str, Any], document: MapDocument) -> dict[str, Any]:
@@ -164,6 +177,7 @@ class Judged:
     scored: Scored
     seen: Seen
     notes: list[str]
+    fitted: np.ndarray  # (n,) bool, whether a row was used for the fit
 
     @classmethod
     def read(cls, document: MapDocument, file: Predictions, group: str | None = None) -> "Judged":
@@ -177,7 +191,7 @@ class Judged:
     @property
     def _of_choice(self) -> bool:
         """Whether just these rows chose the variant: not where some were kept aside, or lay beyond the cap of a fit."""
-        known = self.seen != "new" and not self.document.source.hold_out
+        known = self.seen in ("kept_aside", "out_of_fold") and not self.document.source.hold_out
         return known and len(self.rows) == self.document.held_out.rows
 
     def _decisions(self) -> JudgedDecisions:
@@ -189,7 +203,7 @@ class Judged:
         `everything` are the rows that these were drawn from. InputError where there are none of these.
         """
         document, rows, scored, judged = self.document, self.rows, self.scored, self._decisions()
-        seen = self.seen == "out_of_fold"
+        seen = self.seen in OUT_OF_FOLD_ROWS
         evaluation = evaluate(document, judged)
         evaluation |= document.judged_out_of_fold if seen or self._of_choice else others_judged(document, judged)
         if self._of_choice:
@@ -197,12 +211,14 @@ class Judged:
         agreed = agreement(document, judged, everything)
         top = calibration_at_top(judged)
         drifted, lines, where = None, [NO_DRIFT], OUT_OF_FOLD if seen else "on these rows"
-        if self.seen == "new":
-            drifted = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
+        if self.seen in ("new", "partly"):
+            new, reliability = rows.take(~self.fitted), scored.reliability[~self.fitted]
+            drifted = drift(document, reliability, new.decision, new.correct, new.group)
             lines = drifted.in_words(document.shown_names)
         lines += [*of_others(evaluation, document, where), *in_words(agreed, len(rows))]
         numbers = evaluation | {"agreement": agreed, "drift": drifted and drifted.as_json()}
         numbers |= {"advice": advice_of(evaluation, document).answer, "top": top_as_json(top)}
+        numbers |= {"fitted_rows": int(self.fitted.sum())}
         lines = [*verdict(evaluation, document), *top_in_words(top), *lines]
         return Evaluation(tuple(lines), (*self.notes, *(everything.notes if everything else ())), numbers)
 
@@ -230,11 +246,12 @@ class Judged:
             return Cuts(tuple(costs_in_words(expected, cut)), tuple(self.notes), identity | expected)
         kept, why = independent_rows(self.rows, self.document.source.seed)
         judged = self.scored.reliability[kept], self.rows.decision[kept], self.rows.correct[kept]
-        guaranteed = self.seen != "out_of_fold"
+        guaranteed = self.seen not in OUT_OF_FOLD_ROWS
         if target_accuracy is not None:
             cuts = find_cuts(self.document, *judged, target=target_accuracy, confidence=confidence)
         else:
             cuts = cut_at_coverage(*judged, coverage=str(coverage), confidence=confidence)
         notes = [*self.notes, *why, *([] if guaranteed else [ESTIMATE])]
-        numbers = {"guaranteed": guaranteed} | identity | cuts.as_json()
+        fitted = {"fitted_rows": int(self.fitted.sum())}
+        numbers = {"guaranteed": guaranteed} | fitted | identity | cuts.as_json()
         return Cuts(tuple(cuts.in_words(self.document.shown_names)), tuple(notes), numbers)

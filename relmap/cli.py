@@ -68,6 +68,12 @@ Variant = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split of the rows into folds.")]
 Labels = Annotated[str | None, typer.Option(help="Names of the labels in their order: bad,fair,good")]
+AcceptLabelOrder = Annotated[
+    bool,
+    typer.Option(
+        "--accept-label-order", help="Fit even if the labels in another order match the predictions clearly better."
+    ),
+]
 Signals = Annotated[
     str | None,
     typer.Option(
@@ -82,7 +88,7 @@ Group = Annotated[
     str | None, typer.Option(help="A column, such as the query; rows with the same value stay in one fold.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Where to write the JSON instead of printing it.")]
-of_columns = with_options(Reading, "reading", without=("label", "drop_unlabelled"))
+of_columns = with_options(Reading, "reading", without=("label", "id", "drop_unlabelled"))
 of_labelled_columns = with_options(Reading, "reading")
 
 
@@ -104,12 +110,13 @@ def fit(
     target: Annotated[
         float | None, typer.Option(help="Report how many rows it takes to know the gain to this much log loss.")
     ] = None,
+    accept_label_order: AcceptLabelOrder = False,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Fit a reliability map on labelled predictions, and recommend what to deploy."""
     check_place(out, predictions)
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
-    asked |= {"protocol": protocol, "target": target}
+    asked |= {"protocol": protocol, "target": target, "accept_label_order": accept_label_order}
     document, recommended = _fitted(opened(predictions, reading), labels, signals, **asked)
     save_map(document, out)
     return say([*recommended.notes, *recommended.lines, f"{out}: {described(document)}."])
@@ -127,6 +134,7 @@ def report(
     labels: Labels = None,
     signals: Signals = None,
     hold_out: HoldOut = 0.0,
+    accept_label_order: AcceptLabelOrder = False,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
     """Fit a map, judge it on rows that its fit has not seen, and write one page of that, with the map beside it."""
@@ -136,6 +144,7 @@ def report(
     if out.suffix != ".html":
         raise InputError(f"{out} is to be a page; name it so that it ends in .html")
     asked = {"calibrator": calibrator, "variant": variant, "seed": seed, "group": group, "hold_out": hold_out}
+    asked |= {"accept_label_order": accept_label_order}
     document, recommended = _fitted(file := opened(predictions, reading), labels, signals, **asked)
     with needs_extra("report"):
         from relmap.report.page import page
@@ -151,7 +160,7 @@ def report(
 def apply(
     map_file: MapFile,
     predictions: Predictions,
-    out: Annotated[Path, typer.Option(help="Where to write the scored rows: parquet, csv or jsonl.")],
+    out: Annotated[Path, typer.Option(help="Where to write the scored rows, in any format that is read.")],
     coverage: Annotated[
         str | None, typer.Option(help="Share of the rows of this file that is automatic, for large files.")
     ] = None,
@@ -175,12 +184,12 @@ def apply(
 
 
 @app.command()
-@with_options(Reading, "reading", without=("drop_unlabelled",))
+@with_options(Reading, "reading", without=("id", "drop_unlabelled"))
 def label(
     map_file: MapFile,
     predictions: Predictions,
     rows: Annotated[int, typer.Option(min=1, help="Number of rows to draw.")],
-    out: Annotated[Path, typer.Option(help="Where to write the rows to label: csv, parquet or jsonl.")],
+    out: Annotated[Path, typer.Option(help="Where to write the rows to label, in any format that is read.")],
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random sample.")] = 1,
     reading: Reading = AS_NAMED,
 ) -> list[str]:

@@ -1,40 +1,71 @@
 """A reliability map as an estimator of scikit-learn, on arrays and frames; only it needs that library."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import numpy as np
 import polars as pl
 import scipy
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+from sklearn.pipeline import Pipeline
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from relmap.api import Cuts, Evaluation, Judged, fit_map
 from relmap.errors import InputError, needs_extra
 from relmap.io.atomic import check_place
 from relmap.io.frames import FramePredictions, Holds, alone, beside, column_of, frame_of, is_frame, with_column
+from relmap.io.inputs import TrainingInputs
+from relmap.io.named_columns import check_width, has_predictions, kind_of_columns, numbered_columns
+from relmap.io.reading import AS_NAMED, WEIGHT, Reading
 from relmap.maps.document import MapDocument
 from relmap.maps.map_file import load_map, save_map
 from relmap.maps.scoring import scored_file, unwatched
 from relmap.metrics.reliability import nll_correct_of_rows
+from relmap.options import naming
 from relmap.routing.apply import apply_to_frame
 from relmap.settings import Protocol
 from relmap.validation import check_settings, names_of, refuse_other_than_numbers
 
+NOT_SAVED = "the map is saved without its classifier: save that too, and give the loaded map what it predicts"
+Given = ParamSpec("Given")
+Owner = TypeVar("Owner")
+Result = TypeVar("Result")
 FOLDS = 5  # in which a classifier predicts rows that it has not seen
+
+
+def names_parameters(
+    method: Callable[Concatenate[Owner, Given], Result],
+) -> Callable[Concatenate[Owner, Given], Result]:
+    """Let messages of a method name parameters of Python rather than options of the command line."""
+
+    @wraps(method)
+    def named(self: Owner, /, *arguments: Given.args, **keywords: Given.kwargs) -> Result:
+        with naming("python"):
+            return method(self, *arguments, **keywords)
+
+    return named
+
+
+def _predicts_probabilities(estimator: "ReliabilityMap") -> bool:
+    return hasattr(estimator.classifier, "predict_proba")
 
 
 class ReliabilityMap(ClassifierMixin, BaseEstimator):
     """Which of a model's decisions can be used as they are: an estimator over what the model predicts.
 
     `X` is an array of probabilities or logits `(n, K)`, an array `(n,)` of those of the second of two labels, or a
-    frame of pandas, polars or Arrow with the columns that a file of predictions has (`logits` or `probabilities`, or
-    `decision` and `confidence`, or `decision`). `y` is the true label, 0..K-1 or one of `labels`; of a frame it may be
-    the column `label`. No decision and no probability is changed. Every mistake is a InputError, of one sentence.
+    frame of pandas, polars or Arrow. A frame has a column for each label, named by it, or the columns that a file of
+    predictions has (`logits` or `probabilities`, or `decision` and `confidence`, or `decision`), or columns that
+    `probabilities`, `logits`, `score` and so on name. `y` is the true label, 0..K-1 or one of `labels`; of a frame it
+    may be the column `label`. No decision and no probability is changed. Every mistake is an InputError, of one
+    sentence.
 
     Args:
         classifier: what predicts, if `X` is what it reads, not what it predicts: `fit` then learns the map on its
@@ -46,14 +77,30 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         signals: columns of a frame that may say how sure a decision is.
         hold_out: share of the rows to keep aside for `evaluate` and `thresholds`, in [0, 0.9].
         protocol: `paper` for the parts and fits of the paper's tables.
-        arrays: what arrays hold, `logits` or `probabilities`; with `auto` those are probabilities whose rows are
-            not negative and sum to 1.
+        arrays: what arrays, and columns named by labels, hold: `logits` or `probabilities`; with `auto` those are
+            probabilities whose rows are not negative and sum to 1.
+        accept_label_order: fit even if the labels in another order match the predictions clearly better.
+        probabilities: columns of a frame with the probabilities: a list of them in the order of the labels, or a
+            column of lists, or what stands before _0, _1, ... or before the names of the labels.
+        logits: the same of logits.
+        probability: column with the probability of one of two labels.
+        score: column of a ranker's scores, which decide for one of two labels above `border`.
+        border: the score above which that label is decided.
+        positive: the label of `probability` or `score`; None is the second.
+        label: column of the true label.
+        decision: column of the decided label.
+        confidence_column: column that says how sure the decision is.
+        confidence_words: what words of confidence count as, such as "low=.3,medium=.6,high=.9".
+        percent: whether a confidence or probability goes from 0 to 100.
+        id: column that identifies rows of the fit later, if predictions repeat; None is the column `id`.
+        drop_unlabelled: whether to drop rows without a label.
 
     Attributes:
         document_: the map, a frozen value.
         recommendation_: what to deploy and why, in words and numbers; not of a map that was loaded.
         arrays_: what arrays hold, as they were read or as `arrays` says; None where neither tells.
         classes_: the labels, `(K,)`.
+        label_names_: the names of the labels in their order; None for 0..K-1.
         classifier_: the classifier, fitted on all rows.
     """
 
@@ -69,6 +116,20 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         hold_out: float = 0.0,
         protocol: Protocol = "own",
         arrays: Holds | Literal["auto"] = "auto",
+        accept_label_order: bool = False,
+        probabilities: str | Sequence[str] | None = None,
+        logits: str | Sequence[str] | None = None,
+        probability: str | None = None,
+        score: str | None = None,
+        border: float | None = None,
+        positive: Any = None,
+        label: str | None = None,
+        decision: str | None = None,
+        confidence_column: str | None = None,
+        confidence_words: str | None = None,
+        percent: bool = False,
+        id: str | None = None,  # noqa: A002 - as the option of the commands
+        drop_unlabelled: bool = False,
     ) -> None:
         self.classifier = classifier
         self.calibrator = calibrator
@@ -79,7 +140,22 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         self.hold_out = hold_out
         self.protocol = protocol
         self.arrays = arrays
+        self.accept_label_order = accept_label_order
+        self.probabilities = probabilities
+        self.logits = logits
+        self.probability = probability
+        self.score_column = score  # see get_params
+        self.border = border
+        self.positive = positive
+        self.label = label
+        self.decision = decision
+        self.confidence_column = confidence_column
+        self.confidence_words = confidence_words
+        self.percent = percent
+        self.id = id
+        self.drop_unlabelled = drop_unlabelled
 
+    @names_parameters
     def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Fit the map on labelled rows, and return it.
 
@@ -92,41 +168,68 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             InputError: what is wrong with the rows, or with what is asked.
         """
         check_settings(self.get_params(deep=False))
+        self.__dict__.pop("document_", None)  # what an earlier fit knew of the labels
         self.arrays_: Any = self.arrays
         self.out_of_fold_: dict[str, FramePredictions] = {}
+        self.training_inputs_: TrainingInputs | None = None
+        labels: Any = self.labels
         if self.classifier is None:
+            if labels is None and is_frame(X):
+                labels = self._labels_of_columns(X, y, groups)
+            self.label_names_ = _names(labels)
             predicted, rows = X, self._labelled(X, y, groups)
         else:
             groups = self._groups(X, groups)
             folds = FOLDS if groups is None else StratifiedGroupKFold(FOLDS)
             predicted = cross_val_predict(self.classifier, X, y, groups=groups, cv=folds, method="predict_proba")
             self.classifier_ = clone(self.classifier).fit(X, y)
+            labels = self.classifier_.classes_
+            self.label_names_ = _names(labels)
             rows = self._table(predicted, y, groups)
             self.out_of_fold_ = {self._labelled(X, y, groups).sha256: rows}
+            self.training_inputs_ = TrainingInputs.of(X, np.asarray(predicted))
         stated = None if self.arrays == "auto" else self.arrays
         self.arrays_ = stated if is_frame(predicted) else rows.frame.columns[0]
-        labels = self.labels if self.classifier is None else self.classifier_.classes_
-        asked: dict[str, Any] = {name: getattr(self, name) for name in ("calibrator", "variant", "protocol")}
-        asked |= {"seed": int(self.seed), "hold_out": float(self.hold_out), "signals": tuple(map(str, self.signals))}
-        names = None if labels is None else tuple(names_of(labels).tolist())
-        self.document_, self.recommendation_ = fit_map(rows, group=_column(groups), names=names, **asked)
-        self.classes_ = np.arange(self.document_.n_labels) if labels is None else np.asarray(labels)
+        self.document_, self.recommendation_ = fit_map(
+            rows,
+            calibrator=self.calibrator,
+            variant=self.variant,
+            seed=int(self.seed),
+            group=_column(groups),
+            names=self.label_names_,
+            signals=tuple(map(str, self.signals)),
+            hold_out=float(self.hold_out),
+            protocol=self.protocol,
+            accept_label_order=bool(self.accept_label_order),
+        )
+        self.label_names_ = self.document_.label_names
+        self.classes_ = _classes(self.document_) if labels is None else np.asarray(labels)
         return self
 
+    @names_parameters
     def reliability(self, X: Any) -> Any:
         """Return the probability that each decision is correct, in [0, 1]: an array `(n,)`, or a column as in `X`."""
         return alone(X, pl.Series("reliability", scipy.special.expit(self._scored(X)["logit"].to_numpy())))
 
+    @names_parameters
     def predict(self, X: Any) -> np.ndarray:
         """Return the fixed decisions `(n,)`, of `classes_`: no map changes them."""
         return np.asarray(self.classes_[self._scored(X)["decision"].to_numpy()])
 
+    @available_if(_predicts_probabilities)
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probabilities of the classifier `(n, K)`: no map changes them."""
+        check_is_fitted(self, "document_")
+        return self.classifier_.predict_proba(X)
+
+    @names_parameters
     def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
         """Return minus the log loss of the reliability as the probability of a correct decision, in nats, at most 0."""
         judged = self._judged(X, y, groups)
         losses = nll_correct_of_rows(judged.scored.logit, judged.rows.correct)
         return -float(np.average(losses, weights=judged.rows.weight))
 
+    @names_parameters
     def apply(self, X: Any, *, coverage: float | str | None = None, cut: float | None = None, cuts: Any = None) -> Any:
         """Return a frame with decision, confidence, reliability, review_rank and route added; of an array these alone.
 
@@ -144,10 +247,12 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         asked = {"coverage": share, "cut": cut, "cuts": found}
         return beside(X, apply_to_frame(self._document, self._unlabelled(X), **asked)[0])
 
+    @names_parameters
     def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
         """Return a verdict on labelled rows; those of the fit, given as then, are judged by folds without them."""
         return self._judged(X, y, groups).evaluation()
 
+    @names_parameters
     def thresholds(
         self,
         X: Any,
@@ -166,6 +271,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         refuse_other_than_numbers(asked)
         return self._judged(X, y, groups).cuts(coverage=coverage, **asked)
 
+    @names_parameters
     def sql(self, dialect: str = "duckdb") -> str:
         """Return one SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i: the reliability."""
         with needs_extra("sql"):
@@ -173,12 +279,26 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
         return sql_expression(self._document, dialect)
 
+    @names_parameters
     def save(self, path: str | Path) -> None:
-        """Write the map to a JSON file, which every command of `relmap.cli` reads; without the classifier."""
+        """Write the map to a JSON file, which every command of `relmap` reads; without the classifier.
+
+        Args:
+            path: of the file.
+
+        Raises:
+            InputError: the file cannot be written.
+
+        Warns:
+            UserWarning: there is a classifier, which is not saved.
+        """
         check_place(Path(path))
         save_map(self._document, Path(path))
+        if self.classifier is not None:
+            warnings.warn(NOT_SAVED, UserWarning, stacklevel=3)  # at the caller of the decorated method
 
     @classmethod
+    @names_parameters
     def load(cls, path: str | Path, *, arrays: Holds | Literal["auto"] = "auto") -> Self:
         """Return the map that `save`, or the command `fit`, wrote; InputError says what is wrong with the file.
 
@@ -203,9 +323,20 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         )
         check_settings(made.get_params(deep=False))
         made.document_, made.arrays_, made.out_of_fold_ = document, None if arrays == "auto" else arrays, {}
-        whole = names is None or all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in names)
-        made.classes_ = np.asarray(names or range(document.n_labels), dtype=np.int64 if whole else np.str_)
+        made.training_inputs_ = None
+        made.label_names_, made.classes_ = names, _classes(document)
         return made
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; `score` is a method of every classifier, so its column is kept apart."""
+        return super().get_params(deep) | {"score": self.score_column}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name."""
+        if "score" in params:
+            self.score_column = params.pop("score")
+        super().set_params(**params)
+        return self
 
     @property
     def _document(self) -> MapDocument:
@@ -216,7 +347,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return X if self.classifier is None else self.classifier_.predict_proba(X)
 
     def _unlabelled(self, X: Any) -> FramePredictions:
-        return FramePredictions(frame_of(self._predicted(X), self.arrays_), sha256="")  # nobody asks who they are
+        frame, reading = self._read(self._predicted(X))
+        return FramePredictions(frame, sha256="", reading=reading)  # nobody asks who they are
 
     def _scored(self, X: Any) -> pl.DataFrame:
         return scored_file(self._document, self._unlabelled(X), unwatched)[1]
@@ -230,20 +362,128 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return groups if self.classifier is None or not isinstance(groups, str) else column_of(X, groups, "groups")
 
     def _labelled(self, X: Any, y: Any, groups: Any) -> FramePredictions:
-        """Predictions with their label; those that a classifier was fitted on are those of its folds."""
-        rows = self._table(self._predicted(X), y, groups)
-        return self.out_of_fold_.get(rows.sha256, rows)
+        """Predictions with their label; of rows that the classifier was fitted on, those of its folds."""
+        predicted = self._predicted(X)
+        rows = self._table(predicted, y, groups)
+        if self.training_inputs_ is None or rows.sha256 in self.out_of_fold_:
+            return self.out_of_fold_.get(rows.sha256, rows)
+        return self._table(self.training_inputs_.out_of_fold(X, np.asarray(predicted)), y, groups)
 
     def _table(self, predicted: Any, y: Any = None, groups: Any = None) -> FramePredictions:
         """Predictions as a file of them is read; groups may be the name of a column that is there."""
-        frame = frame_of(predicted, self.arrays_)
+        frame, reading = self._read(predicted)
         if y is not None:
-            named = self.labels is not None or self.classifier is not None
-            frame = with_column(frame, "label", names_of(y) if named else y, "y")
-        rows = FramePredictions.of(frame)
+            truth = y if self.label_names_ is None else names_of(y)
+            frame = with_column(frame, reading.label or "label", truth, "y")
+        rows = replace(FramePredictions.of(frame), reading=reading)
         if groups is None or isinstance(groups, str):
             return rows
         return replace(rows, frame=with_column(frame, "group", groups, "groups"))
+
+    @property
+    def _n_labels(self) -> int | None:
+        if hasattr(self, "document_"):
+            return int(self.document_.n_labels)
+        return None if self.label_names_ is None else len(self.label_names_)
+
+    def _read(self, predicted: Any) -> tuple[pl.DataFrame, Reading]:
+        """Predictions as a frame, and how it is read; columns that are named one by one are numbered before.
+
+        InputError where there are not K numbers a row.
+        """
+        if not is_frame(predicted):
+            check_width(predicted, self._n_labels, self.label_names_)
+            return frame_of(predicted, self.arrays_), AS_NAMED
+        frame, given = frame_of(predicted, None), self.get_params(deep=False)
+        options = {field.name: given[field.name] for field in fields(Reading)}
+        if options["positive"] is not None:
+            options["positive"] = str(names_of(options["positive"]))
+        kind, columns = self._columns_by_label(frame)
+        if columns is None:
+            return frame, Reading(**options)
+        frame = numbered_columns(frame, columns, kind, self._n_labels, self.label_names_)
+        return frame, Reading(**(options | {kind: None}))
+
+    def _columns_by_label(self, frame: pl.DataFrame) -> tuple[Holds, Sequence[str] | None]:
+        """The columns that hold a number for one label each, and of what kind; None where none are named so."""
+        names = self.label_names_
+        asked: dict[Holds, str | Sequence[str] | None] = {"probabilities": self.probabilities, "logits": self.logits}
+        for kind, columns in asked.items():
+            if columns is None:
+                continue
+            if not isinstance(columns, str):
+                return kind, [*map(str, columns)]
+            if names is None or columns in frame.columns or f"{columns}_0" in frame.columns:
+                return kind, None
+            return kind, [f"{columns}_{name}" for name in names]
+        options = (self.probability, self.score_column, self.decision, self.confidence_column)
+        named_otherwise = any(column is not None for column in options)
+        if names is None or named_otherwise or has_predictions(frame.columns) or not {*names} & {*frame.columns}:
+            return "probabilities", None
+        return kind_of_columns(frame, names, self.arrays_), names
+
+    def _labels_of_columns(self, X: Any, y: Any, groups: Any) -> list[Any] | None:
+        """The labels of a frame with a column for each, in the order of the columns; None for another frame."""
+        frame = frame_of(X, None)
+        truth = self.label or "label"
+        if has_predictions(frame.columns) or (y is None and truth not in frame.columns):
+            return None
+        given = np.unique(np.asarray(frame[truth].drop_nulls() if y is None else y))
+        label_of = dict(zip(names_of(given).tolist(), given.tolist(), strict=True))
+        reserved = {truth, groups if isinstance(groups, str) else None, self.id or "id", WEIGHT, *self.signals}
+        columns = [name for name, kind in frame.schema.items() if kind.is_numeric() and name not in reserved]
+        if not label_of or not set(label_of) <= set(columns):
+            return None
+        if kind_of_columns(frame, columns, "auto") != "probabilities":
+            columns = [name for name in columns if name in label_of]
+        return [label_of.get(name, name) for name in columns]
+
+
+class ReliabilityPipeline(Pipeline):
+    """A pipeline of scikit-learn that ends in a `ReliabilityMap` and has its methods.
+
+    A plain `Pipeline` passes on methods that scikit-learn knows, such as `predict` and `predict_proba`, and no others.
+
+    Example:
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.preprocessing import StandardScaler
+        >>> last = ReliabilityMap(classifier=LogisticRegression())
+        >>> model = ReliabilityPipeline([("scale", StandardScaler()), ("map", last)])
+        >>> hasattr(model, "reliability"), hasattr(model, "predict_proba")
+        (True, True)
+    """
+
+    def reliability(self, X: Any) -> Any:
+        """Return the probability that each decision is correct, as `ReliabilityMap.reliability` has it."""
+        return self.steps[-1][1].reliability(self._before_map(X))
+
+    def apply(self, X: Any, **options: Any) -> Any:
+        """Return the decisions with their route, as `ReliabilityMap.apply` has it."""
+        return self.steps[-1][1].apply(self._before_map(X), **options)
+
+    def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
+        """Return a verdict on labelled rows, as `ReliabilityMap.evaluate` has it."""
+        evaluation: Evaluation = self.steps[-1][1].evaluate(self._before_map(X), y, groups)
+        return evaluation
+
+    def thresholds(self, X: Any, y: Any = None, groups: Any = None, **options: Any) -> Cuts:
+        """Return a threshold with its guarantee, as `ReliabilityMap.thresholds` has it."""
+        found: Cuts = self.steps[-1][1].thresholds(self._before_map(X), y, groups, **options)
+        return found
+
+    def _before_map(self, X: Any) -> Any:
+        return self[:-1].transform(X) if len(self.steps) > 1 else X
+
+
+def _names(labels: Any) -> tuple[str, ...] | None:
+    return None if labels is None else tuple(names_of(labels).tolist())
+
+
+def _classes(document: MapDocument) -> np.ndarray:
+    """The labels `(K,)` as a map has them: numbers where every name is that of a whole number, else text."""
+    names = document.label_names
+    whole = names is None or all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in names)
+    return np.asarray(names or range(document.n_labels), dtype=np.int64 if whole else np.str_)
 
 
 def _column(groups: Any) -> str | None:

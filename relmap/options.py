@@ -1,29 +1,34 @@
-"""Names of a command's options in messages.
+"""Names of options in messages, as the reader of a message writes them.
 
-The commands of `relmap.cli` are also offered as forms, where an option is a field without dashes. A message that names
-an option calls `option` or `assignment`, so that it names what its reader sees.
+The same check runs behind the command line, a form and `ReliabilityMap`. A message that names an option calls `option`
+or `assignment`, so that it names what its reader can change.
 """
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Literal
 
+Style = Literal["command line", "form", "python"]
 FLAGS = {"map_file": "--map"}  # parameters whose option has another name
-_in_form: ContextVar[bool] = ContextVar("relmap_options_in_form", default=False)
+_STYLE: ContextVar[Style] = ContextVar("relmap_options_style", default="command line")
 
 
 @contextmanager
-def as_form_fields() -> Iterator[None]:
-    """Name options as fields of a form within the block.
+def naming(style: Style) -> Iterator[None]:
+    """Name options in this style within the block.
 
     Threads that the block starts name them as on the command line.
+
+    Args:
+        style: Where the messages are read.
     """
-    token = _in_form.set(True)
+    token = _STYLE.set(style)
     try:
         yield
     finally:
-        _in_form.reset(token)
+        _STYLE.reset(token)
 
 
 def option(name: str) -> str:
@@ -33,16 +38,16 @@ def option(name: str) -> str:
         name: Parameter of a command, such as `hold_out`.
 
     Returns:
-        `--hold-out` for the command line, `hold_out` in a form.
+        `--hold-out` for the command line, else `hold_out`.
 
     Example:
         >>> option("hold_out")
         '--hold-out'
-        >>> with as_form_fields():
+        >>> with naming("form"):
         ...     option("hold_out")
         'hold_out'
     """
-    if _in_form.get():
+    if _STYLE.get() != "command line":
         return name
     return FLAGS.get(name, f"--{name.replace('_', '-')}")
 
@@ -55,21 +60,29 @@ def assignment(name: str, value: object) -> str:
         value: Its value; True for an option that takes none.
 
     Returns:
-        `--label truth` for the command line, quoted for a shell, and `label = truth` in a form.
+        `--label truth` for the command line, quoted for a shell, `label='truth'` in Python, `label = truth` in a form.
 
     Example:
         >>> assignment("label", "true label")
         "--label 'true label'"
-        >>> with as_form_fields():
+        >>> with naming("python"):
         ...     assignment("label", "true label")
-        'label = true label'
+        "label='true label'"
     """
-    if _in_form.get():
+    style = _STYLE.get()
+    if style == "python":
+        return f"{name}={value!r}"
+    if style == "form":
         return f"{name} = {'true' if value is True else value}"
     return option(name) if value is True else f"{option(name)} {shlex.quote(str(value))}"
 
 
 def assignments(values: dict[str, object]) -> str:
     """Give several options a value, in the order of `values`; see `assignment`."""
-    separator = ", " if _in_form.get() else " "
+    separator = " " if _STYLE.get() == "command line" else ", "
     return separator.join(assignment(name, value) for name, value in values.items())
+
+
+def labels_to_paste(names: Sequence[str]) -> str:
+    """Give the option that names the labels, in this order."""
+    return assignment("labels", [*names] if _STYLE.get() == "python" else ",".join(names))

@@ -24,11 +24,12 @@ def watch(name: str, entry: WatchedMap) -> str:
         InputError: the rows are those that the map was made of.
     """
     document = load_map(Path(entry.map))
-    rows, scored, seen, notes = read_to_judge(document, opened(Path(entry.predictions)), group=entry.group)
-    if seen != "new":
+    read = read_to_judge(document, opened(Path(entry.predictions)), group=entry.group)
+    if read.seen in ("kept_aside", "out_of_fold"):
         raise InputError(f"{entry.predictions} is what {entry.map} was made of; watch it on later labelled rows")
-    verdict = drift(document, scored.reliability, rows.decision, rows.correct, rows.group)
-    lines = [*verdict.in_words(document.shown_names), *notes]
+    rows, reliability = read.rows.take(~read.fitted), read.scored.reliability[~read.fitted]
+    verdict = drift(document, reliability, rows.decision, rows.correct, rows.group)
+    lines = [*verdict.in_words(document.shown_names), *read.notes]
     artifact = "\n".join([f"# {name}", "", *(f"- {line}" for line in lines)])
     create_markdown_artifact(key=f"map-{name.replace('_', '-')}", markdown=artifact, description=lines[0])
     if not verdict.holds:

@@ -8,20 +8,22 @@ its parts instead, with its parted queries and its leaking temperature.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from relmap.calibrators.identity import Identity
 from relmap.errors import InputError
+from relmap.fitting.label_order import check_label_order
+from relmap.fitting.training_rows import MAX_REPEATED_SHARE, NEW, recognize
 from relmap.hashing import sha256_of_arrays, sha256_of_file
 from relmap.io.columns import FileRows, labels_in, unlabelled
 from relmap.io.files import Predictions, columns_of, notes_on, rows_of
 from relmap.io.reading import Layout, find_layout
-from relmap.io.rows import PredictedRows, checked_rows, questions
+from relmap.io.rows import PredictedRows, checked_rows, names_of_two_labels, questions
 from relmap.io.signals import COMPUTED, Signal, group_signals, read_signals, relevance
-from relmap.maps.document import Fingerprint, MapDocument
+from relmap.maps.document import Calibrator, Fingerprint, MapDocument, Source, TrainingRows
 from relmap.maps.reliability_map import FittedMap, Scored, scored_in_parts
 from relmap.maps.scoring import grouped_by
 from relmap.options import assignment, option
@@ -31,7 +33,9 @@ FEWEST_ROWS = 60
 CAP = 16_000  # rows that are fitted on at most; more gain hardly anything, and are kept aside
 FOLDS = 5
 
-Seen = Literal["new", "kept_aside", "out_of_fold"]  # how the fits of a map know the rows that it is held against
+# how the fits of a map know the rows that it is compared with; partly: some are new, the others are scored out of fold
+Seen = Literal["new", "kept_aside", "out_of_fold", "partly"]
+ID_COLUMN = "id"  # is used without being named
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +53,46 @@ class Division:
     def training(self, fold: int) -> np.ndarray:
         """The rows of all folds but one."""
         return np.concatenate([rows for place, rows in enumerate(self.folds) if place != fold])
+
+
+class RowsToFit(NamedTuple):
+    """Labelled rows to fit a map on.
+
+    Attributes:
+        rows: The rows.
+        n_labels: K.
+        signals: How each signal is read.
+        notes: How the file was read, a sentence each.
+        names: Names of the labels, in their order; None for 0..K-1.
+        ids: What identifies each row, shape (n,); None without.
+        id_column: Name of the column of the ids.
+    """
+
+    rows: PredictedRows
+    n_labels: int
+    signals: tuple[Signal, ...]
+    notes: list[str]
+    names: tuple[str, ...] | None
+    ids: np.ndarray | None
+    id_column: str | None
+
+
+class RowsToEvaluate(NamedTuple):
+    """Labelled rows, scored by models that have not seen them.
+
+    Attributes:
+        rows: The rows, n of them.
+        scored: Their confidence and reliability.
+        seen: How the fits of the map know them.
+        notes: How they were read and scored, a sentence each.
+        fitted: Whether a row was used for the fit, shape (n,), bool.
+    """
+
+    rows: PredictedRows
+    scored: Scored
+    seen: Seen
+    notes: list[str]
+    fitted: np.ndarray
 
 
 def divide(
@@ -75,7 +119,8 @@ def check_enough(rows: PredictedRows, division: Division, hold_out: float) -> No
     fitted = division.fitted
     if hold_out and not len(division.kept_aside):
         raise InputError(
-            f"a hold-out of {hold_out:g} of {len(rows):,} rows, or of their groups, keeps none aside; give more"
+            f"a hold-out of {hold_out:g} of {len(rows):,} rows, or of their groups, keeps none aside; give more with "
+            f"{option('hold_out')}"
         )
     if len(fitted) < FEWEST_ROWS:
         raise InputError(
@@ -85,9 +130,7 @@ def check_enough(rows: PredictedRows, division: Division, hold_out: float) -> No
     if (label == label[0]).all():
         raise InputError(f"every label is {label[0]}; a map needs rows of two labels at least; label more")
     if len(division.folds) < 2:
-        raise InputError(
-            "all rows to fit on are of one group, so none can judge a fit on others; leave the groups away"
-        )
+        raise InputError("all rows to fit on are of one group, so none can test a fit on others; omit the groups")
 
 
 def read_to_fit(
@@ -98,11 +141,24 @@ def read_to_fit(
     signals: tuple[str, ...] = (),
     seed: int = 1,
     hold_out: float = 0,
-) -> tuple[PredictedRows, int, tuple[Signal, ...], list[str]]:
-    """Labelled rows, K, how each signal is read, and notes in words.
+    accept_label_order: bool = False,
+) -> RowsToFit:
+    """Read labelled rows to fit a map on.
 
-    Signals are learned on the rows that a fit under `seed` does not keep aside. InputError names the file, the row and
-    the column of a mistake.
+    Args:
+        file: The predictions.
+        group: Column of the groups; None without.
+        names: Names of the labels in their order; None for 0..K-1, or for two names of which one is given as positive.
+        signals: Names of columns to use as signals. How they are read is learned on the rows that are not held out.
+        seed: Seed of the folds.
+        hold_out: Share of the rows to hold out.
+        accept_label_order: Accept names in an order that matches the labels worse than another one.
+
+    Returns:
+        The rows, and what is known of their labels and signals.
+
+    Raises:
+        InputError: The message names the file, the row and the column of a mistake.
     """
     predictions = file.path
     layout = find_layout(file.schema.names, str(predictions), labelled=True, group=group, reading=file.reading)
@@ -113,26 +169,48 @@ def read_to_fit(
     if unknown := set(signals) - {*COMPUTED, *file.schema.names}:
         there = ", ".join(file.schema.names)
         raise InputError(f"{predictions} has no column {min(unknown)}, which signals names; it has {there}")
-    frame, at, notes = _read(file, layout, [name for name in signals if name in file.schema.names])
+    columns, id_column = file.schema.names, file.reading.id or ID_COLUMN
+    if file.reading.id is not None and id_column not in columns:
+        raise InputError(
+            f"{predictions} has no column {id_column}, which {option('id')} names; it has {', '.join(columns)}"
+        )
+    also = [name for name in (*signals, id_column) if name in columns]
+    frame, at, notes = _read(file, layout, also)
+    if names is None and layout.kind in ("probability", "score"):
+        names = names_of_two_labels(frame, layout, at)
     n_labels = len(names) if names else None
     if n_labels is None and layout.kind in ("confidence_only", "decision_only"):
         n_labels = labels_in(frame, [str(layout.decision), str(layout.label)], at)
     rows = checked_rows(frame, layout, at, names=names, n_labels=n_labels)
     n_labels = n_labels or rows.n_labels
+    if not accept_label_order:
+        check_label_order(rows, frame, layout, names, n_labels, str(predictions))
     _refuse_parts_of_groups(rows, signals, at)
     fitted = divide(len(rows), rows.group, seed, hold_out=hold_out).fitted if signals else None
+    ids = None
+    if id_column in frame.columns:
+        ids = _ids_of(frame[id_column], at) if file.reading.id is not None else _ids_if_any(frame[id_column])
     known, rows = read_signals(signals, frame, rows, n_labels, at, learn_on=fitted)
-    return rows, n_labels, known, notes + questions(rows, layout, names, n_labels)
+    return RowsToFit(rows, n_labels, known, notes + questions(rows, layout, names, n_labels), names, ids, id_column)
 
 
-def read_to_judge(
-    document: MapDocument, file: Predictions, *, group: str | None
-) -> tuple[PredictedRows, Scored, Seen, list[str]]:
-    """Labelled rows to hold a map against, what it says of them, how its fits know them, and notes in words.
+def read_to_judge(document: MapDocument, file: Predictions, *, group: str | None) -> RowsToEvaluate:
+    """Read labelled rows to evaluate a map on, and score each with a model that has not seen it.
 
-    The rows that the map was made of are known again, in whatever file or frame they are. Of them those are taken that
-    were kept aside; if none were, all, each by the fits of the folds that had not seen it. InputError where they are in
-    another order, or of another truth or other groups: some of them were fitted on, and nobody knows which.
+    Rows that the map was fitted on are recognized in whatever file or frame they are. If the map has held-out rows, the
+    fitted ones are left out; else the model of their fold scores them.
+
+    Args:
+        document: The map.
+        file: The predictions.
+        group: Column of the groups; None for that of the map, if the file has it.
+
+    Returns:
+        The rows and their scores.
+
+    Raises:
+        InputError: A row cannot be read; or all rows of the fit are given with other groups; or with other labels or in
+            another order, and the map cannot recognize single rows.
     """
     source, predictions, notes = document.source, file.path, []
     if group is None and source.group is not None:
@@ -147,7 +225,10 @@ def read_to_judge(
     if by is not None and by not in file.schema.names:
         raise InputError(f"{predictions} has no column {by}, by which the map computes group_rank and group_gap")
     also = [signal.name for signal in document.signals] + ([by] if by else [])
-    frame, at, notes_of_file = _read(file, layout, [name for name in also if name in file.schema.names])
+    training = source.training_rows
+    id_column = file.reading.id or (training.id_column if training else None)
+    columns = [name for name in (*also, id_column) if name is not None and name in file.schema.names]
+    frame, at, notes_of_file = _read(file, layout, columns)
     notes += notes_of_file
     rows = checked_rows(frame, layout, at, names=document.label_names, n_labels=n_labels)
     _refuse_parts_of_groups(rows, also, at)
@@ -155,14 +236,95 @@ def read_to_judge(
     rows = read_signals(document.signals, frame, rows, n_labels, at, computed=computed)[1]
     reliability_map, made_of = FittedMap.of(document), f"{predictions} is what the map was fitted on"
     if not _is_fitted_on(document, rows, file, group):
-        return rows, reliability_map(rows), "new", notes
+        ids = frame[id_column].cast(pl.String).to_numpy() if id_column in frame.columns else None
+        return _score_single_rows(document, rows, ids, notes, str(predictions))
     division = division_of(document, rows) if document.folds else None
     if division is None or source.hold_out:
-        rows = rows.take(division.kept_aside if division else _unseen_in_the_paper(document, rows))
+        if division is not None:
+            unseen = division.kept_aside
+        else:
+            fitted = seen_in_the_paper(source, rows, document.calibrator.fitted)
+            unseen = np.setdiff1d(np.arange(len(rows)), fitted)
+        rows = rows.take(unseen)
         notes.append(f"{made_of}: only the {len(rows):,} rows that no fit has seen are used.")
-        return rows, reliability_map(rows), "kept_aside", notes
+        return RowsToEvaluate(rows, reliability_map(rows), "kept_aside", notes, np.zeros(len(rows), dtype=bool))
     notes.append(f"{made_of}: each row is judged by a fit on the other folds, so that none has seen it.")
-    return rows, out_of_fold(document, rows, division), "out_of_fold", notes
+    fitted = np.isin(np.arange(len(rows)), division.fitted)
+    return RowsToEvaluate(rows, out_of_fold(document, rows, division), "out_of_fold", notes, fitted)
+
+
+def _score_single_rows(
+    document: MapDocument, rows: PredictedRows, ids: np.ndarray | None, notes: list[str], file: str
+) -> RowsToEvaluate:
+    """Score rows that are not all rows of the fit in their order, but may be some of them."""
+    training, reliability_map = document.source.training_rows, FittedMap.of(document)
+    fold = np.full(len(rows), NEW)
+    if training is None:
+        notes.append(
+            "This map was written by an earlier version, so single rows of its fit cannot be recognized: give rows "
+            "that it has not seen, or fit it again."
+        )
+    else:
+        fold = recognize(training, rows, ids)
+        notes += _recognition_limits(training, ids, file)
+    fitted = fold != NEW
+    many = f"{fitted.sum():,} of {len(rows):,} rows were used to fit the map"
+    if not fitted.any():
+        return RowsToEvaluate(rows, reliability_map(rows), "new", notes, fitted)
+    if not document.folds or (document.source.hold_out and not fitted.all()):
+        rows = rows.take(~fitted)
+        if not len(rows):
+            raise InputError(f"{file}: all rows were used to fit the map, which has no folds; give rows that are new")
+        notes.append(f"{many}: they are left out.")
+        return RowsToEvaluate(rows, reliability_map(rows), "new", notes, np.zeros(len(rows), dtype=bool))
+    notes.append(f"{many}: each of them is scored by the model that was fitted without its fold.")
+    models = [*_fold_maps(document), reliability_map]
+    parts = [*(fold == place for place in range(len(document.folds))), ~fitted]
+    scored = scored_in_parts(rows, zip(models, parts, strict=True))
+    return RowsToEvaluate(rows, scored, "out_of_fold" if fitted.all() else "partly", notes, fitted)
+
+
+def _fold_maps(document: MapDocument) -> list[FittedMap]:
+    """Return the map that was fitted without each fold."""
+    return [FittedMap(fold.calibrator, fold.projection, fold.correction) for fold in document.folds]
+
+
+def _recognition_limits(training: TrainingRows, ids: np.ndarray | None, file: str) -> list[str]:
+    """State which rows of the fit cannot be recognized."""
+    if training.by == "nothing":
+        return [
+            "Rows of the fit cannot be recognized, since their predictions repeat: give rows that it has not seen, or "
+            f"fit again with a column that identifies rows ({option('id')})."
+        ]
+    if training.by == "id" and ids is None:
+        return [
+            f"Rows of the fit are recognized by the column {training.id_column}, which {file} lacks: give rows that "
+            "the fit has not seen."
+        ]
+    if training.share < 1:
+        return [f"Of the rows of the fit {1 - training.share:.1%} cannot be recognized."]
+    return []
+
+
+def _ids_of(column: pl.Series, at: FileRows) -> np.ndarray:
+    """Read ids `(n,)` that are asked for; InputError names the row of a missing or repeated one."""
+    at.refuse_missing(column)
+    if column.dtype.is_nested():
+        raise InputError(
+            f"{at.file}: the ids are in {column.name}, which holds lists; name a column of numbers or text"
+        )
+    at.refuse(~column.is_first_distinct(), lambda row: f"the id {column[row]} is there twice; name a column of ids")
+    return column.cast(pl.String).to_numpy()
+
+
+def _ids_if_any(column: pl.Series) -> np.ndarray | None:
+    """Read a column named id `(n,)`, unless it repeats or numbers the rows: other files have such numbers too."""
+    if column.dtype.is_nested() or column.has_nulls() or column.n_unique() < len(column):
+        return None
+    whole = column.cast(pl.String).cast(pl.Int64, strict=False)
+    if not whole.has_nulls() and int(whole.max()) - int(whole.min()) == len(whole) - 1:  # type: ignore[arg-type]
+        return None
+    return column.cast(pl.String).to_numpy()
 
 
 def fingerprint(rows: PredictedRows) -> Fingerprint:
@@ -192,7 +354,7 @@ def _is_fitted_on(document: MapDocument, rows: PredictedRows, file: Predictions,
     if fitted and not alike:
         together = f"groups by {source.group}" if source.group else "no groups"
         raise InputError(f"{made_of}, with {together}; say the same here")
-    if fitted or known is None:
+    if fitted or known is None or _recognizes_single_rows(source.training_rows, file):
         return fitted
     if sha256_of(file) == source.sha256:
         how = "with another truth or other rows left away"
@@ -201,6 +363,13 @@ def _is_fitted_on(document: MapDocument, rows: PredictedRows, file: Predictions,
     else:
         return False
     raise InputError(f"{made_of}, {how}; give the rows as the fit had them, or rows that it has not seen")
+
+
+def _recognizes_single_rows(training: TrainingRows | None, file: Predictions) -> bool:
+    """Whether almost every row of the fit is recognized in this file, so that it may have any order."""
+    if training is None or training.by == "nothing" or training.share < 1 - MAX_REPEATED_SHARE:
+        return False
+    return training.by == "prediction" or (file.reading.id or training.id_column) in file.schema.names
 
 
 def sha256_of(predictions: Predictions) -> str:
@@ -217,17 +386,25 @@ def division_of(document: MapDocument, rows: PredictedRows) -> Division:
 
 def out_of_fold(document: MapDocument, rows: PredictedRows, division: Division) -> Scored:
     """What the fits of a map say of rows they have not seen: of each fold its own, of what is kept aside the map."""
-    fold_maps = [FittedMap(fold.calibrator, fold.projection, fold.correction) for fold in document.folds]
-    maps = [*fold_maps, FittedMap.of(document)]
+    maps = [*_fold_maps(document), FittedMap.of(document)]
     return scored_in_parts(rows, zip(maps, (*division.folds, division.kept_aside), strict=True))
 
 
-def _unseen_in_the_paper(document: MapDocument, rows: PredictedRows) -> np.ndarray:
-    """Numbers, rising, of the rows on which neither fit was made; a temperature counts as fitted on calibrator-fit."""
-    assert document.source.protocol is not None
-    parts = validation_parts(len(rows), document.source.seed, document.source.protocol, rows.group)
-    learns_nothing = isinstance(document.calibrator.fitted, Identity)
-    return np.setdiff1d(np.arange(len(rows)), np.concatenate(parts[1:2] if learns_nothing else parts[:2]))
+def seen_in_the_paper(source: Source, rows: PredictedRows, calibrator: Calibrator) -> np.ndarray:
+    """Return the rows that a fit under the paper's protocol has seen.
+
+    Args:
+        source: Seed and parts of the protocol.
+        rows: All labelled rows.
+        calibrator: The fitted calibrator. A temperature counts as fitted on the rows for calibrators alone.
+
+    Returns:
+        Numbers of the rows, rising.
+    """
+    assert source.protocol is not None
+    parts = validation_parts(len(rows), source.seed, source.protocol, rows.group)
+    learns_nothing = isinstance(calibrator, Identity)
+    return np.sort(np.concatenate(parts[1:2] if learns_nothing else parts[:2]))
 
 
 def _refuse_parts_of_groups(rows: PredictedRows, signals: Iterable[str], at: FileRows) -> None:
@@ -247,9 +424,7 @@ def _read(file: Predictions, layout: Layout, also: list[str]) -> tuple[pl.DataFr
         raise InputError(f"{file.path} has no rows; give a file with labelled rows")
     label = frame[str(layout.label)]
     if not layout.reading.drop_unlabelled:
-        at.refuse_missing(
-            label, f"fill it, or omit such rows (with {assignment('drop_unlabelled', True)} in a command)"
-        )
+        at.refuse_missing(label, f"fill it, or omit such rows with {assignment('drop_unlabelled', True)}")
     elif (missing := unlabelled(label)).any():
         notes.append(f"{missing.sum():,} of {len(frame):,} rows have no label and are left away.")
         frame, at = frame.filter(~missing), at.without(missing)

@@ -14,7 +14,8 @@ from relmap.evaluation.top import TOP_TENTHS
 from relmap.evaluation.verdict import OUT_OF_FOLD, of_candidates, of_leaning, of_recalibration, of_spread
 from relmap.fitting.choose import AUTO, Difference, check_names, choose_map, gains_shown
 from relmap.fitting.cross_fit import Trial
-from relmap.fitting.labelled import check_enough, divide
+from relmap.fitting.labelled import check_enough, divide, seen_in_the_paper
+from relmap.fitting.training_rows import hash_training_rows
 from relmap.io.columns import listed
 from relmap.io.rows import PredictedRows
 from relmap.io.signals import Signal
@@ -73,8 +74,12 @@ def learn_map(
     n_labels: int,
     names: Sequence[str] | None,
     signals: tuple[Signal, ...] = (),
+    ids: np.ndarray | None = None,
+    id_column: str | None = None,
 ) -> Learned:
     """The reliability map of labelled `rows` under the protocol seed of `source`, with these `settings`.
+
+    `ids (n,)`, of the column `id_column`, identify the rows later, where their predictions repeat.
 
     Raises:
         InputError: an unknown calibrator or variant, or too few rows, groups or labels.
@@ -86,6 +91,11 @@ def learn_map(
     chosen, trial, choice = taken.variant, taken.trial, taken.choice
     assert rows.label is not None
     decided = np.bincount(trial.decided, minlength=n_labels)
+    seen = division.folds
+    if source.protocol is not None:
+        seen = (seen_in_the_paper(source, rows, trial.deployed.calibrator),)
+    training_rows = hash_training_rows(rows, seen, source, ids=ids, id_column=id_column)
+    source = source.model_copy(update={"training_rows": training_rows})
     try:
         document = MapDocument(
             input=rows.kind,

@@ -11,7 +11,7 @@ import polars as pl
 from relmap.errors import InputError
 from relmap.io.reading import Reading
 from relmap.io.text import SeparatedText
-from relmap.options import assignment, option
+from relmap.options import assignment, labels_to_paste, option
 
 SHOWN = 10  # names in a message
 LARGEST = 2**31
@@ -66,7 +66,7 @@ def label_codes(
     if column.dtype in (pl.String, pl.Categorical, pl.Enum) or (are_numbers(names) and column.dtype.is_numeric()):
         text = column.cast(pl.String)
         code_of = {value: label_of(value, names) for value in text.unique()}
-        known = f"; the labels are {listed(names)}" if names else advice() or by_name()
+        known = f"; the labels are {listed(names)}" if names else advice() or _by_name()
         by_row = text.replace_strict(code_of, return_dtype=pl.Int64)
         rows.refuse(by_row.is_null(), lambda row: f"{column.name} is {text[row]!r}{known}")
         codes = by_row.to_numpy()
@@ -74,13 +74,13 @@ def label_codes(
         given = column.to_numpy()
         with np.errstate(invalid="ignore"):
             codes = given.astype(np.int64)
-        rows.refuse(codes != given, lambda row: f"{column.name} is {given[row]}, not one of {within}{by_name()}")
+        rows.refuse(codes != given, lambda row: f"{column.name} is {given[row]}, not one of {within}{_by_name()}")
     else:
         raise InputError(
             f"{rows.file}: the column {column.name} is {column.dtype}; it must hold numbers 0..K-1 or names"
         )
     outside = (codes < 0) | (codes >= n_labels)
-    rows.refuse(outside, lambda row: f"{column.name} is {codes[row]}, not one of {within}{advice() or by_name()}")
+    rows.refuse(outside, lambda row: f"{column.name} is {codes[row]}, not one of {within}{advice() or _by_name()}")
     return np.asarray(codes)
 
 
@@ -100,25 +100,65 @@ def _plain(name: str) -> str:
     return re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", name.strip().casefold())
 
 
-def by_name() -> str:
-    """Return the end of a message: which option takes names of labels."""
+def _by_name() -> str:
     return f"; fit takes names of labels by {option('labels')}"
 
 
-def names_to_paste(frame: pl.DataFrame, columns: Sequence[str | None], n_labels: int) -> str:
-    """The end of a message: the option that takes what `columns` hold as the names of `n_labels` labels, if it can."""
+def names_in(frame: pl.DataFrame, columns: Sequence[str | None]) -> list[str]:
+    """Return the names of labels that occur in columns.
+
+    Args:
+        frame: The rows.
+        columns: Names of columns; None, and a column of lists, are left out.
+
+    Returns:
+        Each name once, whatever its case and the spaces around it: whole numbers in their order, else alphabetically.
+    """
     series = [frame[name] for name in columns if name is not None and not frame[name].dtype.is_nested()]
+    if not series:
+        return []
     texts = pl.concat([column.cast(pl.String, strict=False).drop_nulls() for column in series]).unique().sort()
-    spelt = {_plain(text): text.strip() for text in texts}
-    names = sorted(spelt.values())
-    if all(re.fullmatch(r"-?[0-9]{1,9}", name) for name in spelt):
-        whole = sorted(map(int, spelt))
-        from_1 = (whole[0], whole[-1]) == (1, n_labels)
-        names = [str(number) for number in (range(1, n_labels + 1) if from_1 else whole)]
+    spelling = {_plain(text): text.strip() for text in texts}
+    if are_whole_numbers([*spelling]):
+        return [str(number) for number in sorted(map(int, spelling))]
+    return sorted(spelling.values())
+
+
+def are_whole_numbers(names: Sequence[str]) -> bool:
+    """Whether every name is a whole number, so that the order of the names is known."""
+    return all(re.fullmatch(r"-?[0-9]{1,9}", name) for name in names)
+
+
+def advise_names(
+    frame: pl.DataFrame, columns: Sequence[str | None], n_labels: int, by_position: Sequence[str] = ()
+) -> str:
+    """Return the end of a message that says how to name the labels.
+
+    An order is suggested only if it is known, as that of numbers, or does not matter, as where decision and label are
+    both given by name.
+
+    Args:
+        frame: The rows.
+        columns: The columns with labels.
+        n_labels: K; `LARGEST` if it is not known.
+        by_position: Columns of numbers that get their label from their position.
+
+    Returns:
+        Advice with an option, or "" if the columns do not hold so many names.
+    """
+    names = names_in(frame, columns)
+    whole = are_whole_numbers(names)
+    if whole and names and (int(names[0]), int(names[-1])) == (1, n_labels):
+        names = [str(number) for number in range(1, n_labels + 1)]
     many = len(names) == n_labels or (n_labels == LARGEST and 2 <= len(names) <= MOST_PASTED)
     if not many or re.search(r'[,"]', "".join(names)):
         return ""
-    return f"; name the labels to fit, in their order: {assignment('labels', ','.join(names))}"
+    if whole:
+        return f"; name the labels to fit, in their order: {labels_to_paste(names)}"
+    if not by_position:
+        return f"; name the labels to fit: {labels_to_paste(names)} (the order matters only for signals of groups)"
+    order = f"of the numbers in {by_position[0]}" if len(by_position) == 1 else f"of {listed(by_position)}"
+    return f"; name the labels with {option('labels')} in the order {order}; the file has the labels {listed(names)}"
 
 
 def unlabelled(label: pl.Series) -> np.ndarray:
@@ -130,7 +170,7 @@ def unlabelled(label: pl.Series) -> np.ndarray:
 
 def labels_in(frame: pl.DataFrame, columns: Sequence[str], rows: FileRows) -> int:
     """The number of labels that whole numbers in `columns` speak of, at least 2: the largest of them plus one."""
-    advice = partial(names_to_paste, frame, columns, LARGEST)
+    advice = partial(advise_names, frame, columns, LARGEST)
     codes = [label_codes(frame[name], rows, names=None, n_labels=LARGEST, advice=advice) for name in columns]
     most = int(np.concatenate(codes).max(initial=0))
     if most >= MOST_UNNAMED:

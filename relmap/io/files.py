@@ -159,7 +159,7 @@ def opened(path: Path, reading: Reading = AS_NAMED) -> Predictions:
         InputError: missing, no file, another suffix, empty, a Git LFS pointer, cut off, corrupt, or two columns of one
             name.
     """
-    suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    suffix = suffix_of(path)
     if suffix not in FORMATS:
         raise InputError(f"{path}: predictions are read as {', '.join(FORMATS)}; name the file so")
     check_content(path, ANEW)
@@ -170,6 +170,11 @@ def opened(path: Path, reading: Reading = AS_NAMED) -> Predictions:
     if twice:
         raise InputError(f"{path} has more than one column named {', '.join(twice)}; rename all but one")
     return replace(predictions, reading=reading)
+
+
+def suffix_of(path: Path) -> str:
+    """Return the end of a name that tells the format, such as `.csv` or `.csv.gz`."""
+    return "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
 
 
 def rows_of(predictions: Predictions, first: int = 0) -> FileRows:

@@ -62,6 +62,9 @@ class Reading:
     ] = None
     border: Annotated[float | None, "The score above which the label of --positive is decided."] = None
     positive: Annotated[str | None, "The label that --probability or --score is of; by default the second."] = None
+    id: Annotated[
+        str | None, "The column that identifies rows of the fit later, if predictions repeat; by default id."
+    ] = None
     drop_unlabelled: Annotated[bool, "Omit rows without a label."] = False
 
     def __post_init__(self) -> None:

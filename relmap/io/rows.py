@@ -10,9 +10,20 @@ import polars as pl
 
 from relmap.decisions import decide
 from relmap.errors import InputError
-from relmap.io.columns import FileRows, label_codes, label_of, listed, lists_of_numbers, names_to_paste, numbers, shares
+from relmap.io.columns import (
+    FileRows,
+    advise_names,
+    are_whole_numbers,
+    label_codes,
+    label_of,
+    listed,
+    lists_of_numbers,
+    names_in,
+    numbers,
+    shares,
+)
 from relmap.io.reading import Layout, Reading
-from relmap.options import assignment, assignments, option
+from relmap.options import assignment, assignments, labels_to_paste, option
 
 SMALLEST_PROBABILITY = 1e-12  # what a probability of 0 counts as: its logarithm is finite
 LARGEST_LOGIT = 1e12  # far beyond any model's, far below where a calibrator would overflow
@@ -98,7 +109,7 @@ def checked_rows(
         if layout.kind == "probabilities":
             logits = _log_probabilities(logits, rows)
     assert n_labels is not None
-    advice = partial(names_to_paste, frame, [layout.decision, layout.label], n_labels)
+    advice = partial(_advise_names, frame, layout, n_labels)
     decision, label = (
         None if name is None else label_codes(frame[name], rows, names=names, n_labels=n_labels, advice=advice)
         for name in (layout.decision, layout.label)
@@ -107,7 +118,7 @@ def checked_rows(
         assert logits is not None
         decision = decide(logits)
         if layout.kind == "score":  # on the border the other label is decided, whichever comes first
-            decision[logits[:, 0] == logits[:, 1]] = 1 - _positive(layout.reading, names)
+            decision[logits[:, 0] == logits[:, 1]] = 1 - positive_label(layout.reading, names)
     group = None
     if layout.group is not None:
         groups = frame[layout.group]
@@ -124,6 +135,47 @@ def checked_rows(
         what = "it must be above 0, as one over the probability with which the row was drawn, and no larger than 1e12"
         rows.refuse(wrong, lambda row: f"{layout.weight} is {weight[row]}; {what}")
     return PredictedRows(logits, confidence_only, decision, label, group, None, weight)
+
+
+def names_of_two_labels(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> tuple[str, str] | None:
+    """Return the names of two labels, of which a column gives the probability or the score of one.
+
+    Args:
+        frame: The labelled rows.
+        layout: How they are read, with a probability or a score.
+        rows: Where they are in their file.
+
+    Returns:
+        The other label, then the one that the column speaks of; None if the labels are 0 and 1, or false and true, or
+        if the column speaks of the larger of two numbers.
+
+    Raises:
+        InputError: The label that the column speaks of is not named, or the rows have other labels.
+    """
+    names, positive, column = (
+        names_in(frame, [layout.decision, layout.label]),
+        layout.reading.positive,
+        layout.columns[0],
+    )
+    if all(label_of(name, None) in (0, 1) for name in names):
+        return None
+    place = f"{rows.file}: {column} is the {layout.kind} of one of two labels"
+    if len(names) != 2:
+        raise InputError(f"{place}, and {layout.label} has {len(names)} ({listed(names)}); keep rows of two labels")
+    if positive is None:
+        if are_whole_numbers(names):
+            return None
+        either = " or ".join(assignment("positive", name) for name in names)
+        raise InputError(f"{place}, {names[0]} and {names[1]}; say of which: {either}")
+    code = label_of(positive, names)
+    if code is None:
+        raise InputError(f"{option('positive')} is {positive!r}; the labels are {listed(names)}")
+    return (names[1], names[0]) if code == 0 else (names[0], names[1])
+
+
+def _advise_names(frame: pl.DataFrame, layout: Layout, n_labels: int) -> str:
+    by_position = layout.columns if layout.kind in ("logits", "probabilities") else ()
+    return advise_names(frame, [layout.decision, layout.label], n_labels, by_position)
 
 
 def _matrix(frame: pl.DataFrame, layout: Layout, rows: FileRows) -> np.ndarray:
@@ -155,11 +207,22 @@ def _of_two_labels(frame: pl.DataFrame, layout: Layout, rows: FileRows, names: S
     else:
         share = shares(column, rows, reading)
         logits = np.log(np.maximum(np.column_stack([1 - share, share]), SMALLEST_PROBABILITY))
-    return logits if _positive(reading, names) else np.ascontiguousarray(logits[:, ::-1])
+    return logits if positive_label(reading, names) else np.ascontiguousarray(logits[:, ::-1])
 
 
-def _positive(reading: Reading, names: Sequence[str] | None) -> int:
-    """The label of two, 0 or 1, that a probability or a score speaks of."""
+def positive_label(reading: Reading, names: Sequence[str] | None) -> int:
+    """Return the label of two, 0 or 1, that a probability or a score speaks of.
+
+    Args:
+        reading: Options of the file, of which `positive` names the label.
+        names: Names of the two labels; None for 0 and 1.
+
+    Returns:
+        The label; 1 if none is named.
+
+    Raises:
+        InputError: There is no label of that name.
+    """
     place = 1 if reading.positive is None else label_of(reading.positive, names)
     if place not in (0, 1):
         raise InputError(f"{option('positive')} is {reading.positive!r}; the labels are {listed(names or ('0', '1'))}")
@@ -197,7 +260,7 @@ def questions(rows: PredictedRows, layout: Layout, names: Sequence[str] | None, 
     if rows.logits is None and names is None and rows.decision.all() and rows.label.all():
         asked.append(
             f"No row has the label 0. If the labels are 1 to {n_labels - 1}, name them: "
-            f"{assignment('labels', ','.join(map(str, range(1, n_labels))))}"
+            f"{labels_to_paste([str(label) for label in range(1, n_labels)])}"
         )
     if layout.kind == "logits":
         assert rows.logits is not None

@@ -26,6 +26,7 @@ from relmap.serialization import Count, Share
 from relmap.settings import ProtocolParams
 
 MOST_FOLDS = 50
+MAX_HASH_CHARACTERS = 10**6  # of all hashes of training rows: 1 MB
 FEW_ROWS = 20  # behind a label, which then leans on the others so much that it is said
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -177,12 +178,28 @@ class Fingerprint(Part):
     any_order: Sha256 | None  # what is said of the rows, sorted; None of decisions alone
 
 
+class TrainingRows(Part):
+    """Salted, truncated hashes by which single rows of the fit are recognized."""
+
+    # the prediction, or an id where predictions repeat; nothing where there is no id either
+    by: Literal["prediction", "id", "nothing"]
+    id_column: str | None
+    salt: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    share: Share  # of the rows of the fit that have a hash here
+    # for each fold its hashes, 8 characters of base64 each, sorted; one entry for all rows where there are no folds
+    folds: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^([A-Za-z0-9+/]{8})*$", max_length=MAX_HASH_CHARACTERS)], ...],
+        Field(max_length=MOST_FOLDS),
+    ]
+
+
 class Source(Part):
     """What the map was fitted on; nothing of it is needed to apply the map."""
 
     file: str
     sha256: Sha256
     fingerprint: Fingerprint | None = None  # of maps before it, the file alone is known
+    training_rows: TrainingRows | None = None  # maps of earlier versions recognize all rows together, or none
     rows: Count
     seed: Annotated[int, Field(ge=0)]
     group: str | None  # the column whose groups were kept together
@@ -261,6 +278,9 @@ class MapDocument(Part):
             wrong.append(f"projection.rows_by_label has {len(self.projection.rows_by_label)} numbers")
         if len(self.held_out.halves) != self.n_labels or any(c.label >= self.n_labels for c in self.held_out.cells):
             wrong.append(f"held_out speaks of other labels than 0..{self.n_labels - 1}")
+        training = self.source.training_rows
+        if training is not None and training.folds and len(training.folds) != max(len(self.folds), 1):
+            wrong.append(f"source.training_rows has {len(training.folds)} folds, and there are {len(self.folds)}")
         if (np.diff(self.held_out.quantiles) < 0).any():
             wrong.append("held_out.quantiles fall")
         if wrong:

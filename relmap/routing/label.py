@@ -16,9 +16,9 @@ import scipy
 
 from relmap.errors import InputError
 from relmap.io.columns import listed
-from relmap.io.files import notes_on, numbered, opened
+from relmap.io.files import notes_on, numbered, opened, suffix_of
 from relmap.io.frames import FramePredictions, as_frame
-from relmap.io.output import check_output, write_beside
+from relmap.io.output import NESTED, check_output, write_beside
 from relmap.io.reading import WEIGHT, Reading
 from relmap.maps.document import MapDocument
 from relmap.maps.scoring import Progress, grouped_by, scored_file
@@ -62,8 +62,8 @@ def label_next(
 ) -> ToLabel:
     """Write `rows` rows of `predictions` to `out`, as they are, with an empty label and their inverse probability.
 
-    The decision is not shown, so that it does not sway who labels; where the file has one, it stays. In csv a list of
-    numbers becomes a column for each.
+    The decision is not shown, so that it does not sway who labels; where the file has one, it stays. In a format
+    without lists, a list of numbers becomes a column for each.
 
     Raises:
         InputError: a file, column or row that cannot be read, labels that are there already, or fewer rows than asked.
@@ -76,7 +76,7 @@ def label_next(
             "the map reads signals of whole groups, which single rows do not hold; fit without them to draw rows"
         )
     layout, scores = scored_file(document, file, progress)
-    in_csv = layout.columns if out.suffix == ".csv" else ()
+    in_csv = () if suffix_of(out) in NESTED else layout.columns
     lists = [name for name in in_csv if pa.types.is_nested(file.schema.field(name).type)]
     check_output(file, out, split=lists)
     if not 0 < rows <= len(scores):

@@ -13,7 +13,7 @@ import relmap
 from relmap import cli
 from relmap.errors import InputError
 from relmap.io.reading import Reading
-from relmap.options import as_form_fields, assignment, assignments, option
+from relmap.options import assignment, assignments, naming, option
 
 SOURCES = Path(relmap.__file__).parent
 LITERAL_OPTION = re.compile(r"--[a-z]")
@@ -24,7 +24,7 @@ COMMAND_LINES = {"demo.py", "report/page.py"}
 def test_an_option_is_named_as_its_reader_sees_it():
     assert option("hold_out") == "--hold-out"
     assert option("map_file") == "--map"
-    with as_form_fields():
+    with naming("form"):
         assert option("hold_out") == "hold_out"
         assert option("map_file") == "map_file"
     assert option("hold_out") == "--hold-out"
@@ -35,14 +35,14 @@ def test_a_value_can_be_pasted_where_it_is_read():
     assert assignment("label", "the truth") == "--label 'the truth'"
     assert assignment("percent", True) == "--percent"
     assert assignments({"border": 0, "score": "s"}) == "--border 0 --score s"
-    with as_form_fields():
+    with naming("form"):
         assert assignment("label", "the truth") == "label = the truth"
         assert assignment("percent", True) == "percent = true"
         assert assignments({"border": 0, "score": "s"}) == "border = 0, score = s"
 
 
 def test_options_are_named_as_on_the_command_line_again_after_an_error():
-    with pytest.raises(InputError), as_form_fields():
+    with pytest.raises(InputError), naming("form"):
         raise InputError(option("label"))
     assert option("label") == "--label"
 

@@ -12,6 +12,7 @@ from scipy.special import softmax
 
 from relmap.errors import InputError
 from relmap.fitting.labelled import read_to_fit
+from relmap.io import files, output
 from relmap.io.files import columns_of, opened, rows_of
 from relmap.io.reading import Reading
 from relmap.routing.apply import apply_map
@@ -111,7 +112,11 @@ SOFTMAX = ["softmax_0", "softmax_1", "softmax_2"]
 ONE, OTHER, FIRST = pl.col("p"), 1 - pl.col("p"), {"probability": "p", "positive": "0"}
 AS_OURS = {  # a file of our own; one that says the same, and how it is read
     "of the second": (OF_ONE.select("label", probabilities_0=OTHER, probabilities_1=ONE), OF_ONE, {"probability": "p"}),
-    "of the first": (OF_ONE.select("label", probabilities_0=ONE, probabilities_1=OTHER), OF_ONE, FIRST),
+    "of the first": (
+        OF_ONE.select("label", probabilities_0=OTHER, probabilities_1=ONE),
+        OF_ONE.with_columns(p=OTHER),
+        FIRST,
+    ),
     "a score": (
         SCORES.select("label", logits_0=0.0, logits_1=pl.col("s") - 0.5),
         SCORES,
@@ -152,6 +157,7 @@ def test_a_decision_in_names_that_are_other_numbers_gets_its_number(tmp_path):
     assert pl.read_parquet(tmp_path / "o.parquet")["decision_code"].equals(TWO["decision"], check_names=False)
 
 
+OF_NAMES = TWO.with_columns(note=pl.Series(["=1+1", 'a,b;c\t"d"', "007"] * 100), query=pl.lit("ä"))
 QUESTIONS = {
     "a fixed label": (TWO.with_columns(confidence=OF_SECOND), "is this the .* --probability confidence --positive 1"),
     "of three": (maps.confidence_only(300).with_columns(confidence=0.2), "In 300 of 300 rows confidence is below 1/3"),
@@ -176,3 +182,33 @@ def test_a_row_of_text_is_told_by_its_line(tmp_path):
         read(content.encode(), tmp_path / "p.csv")
     with pytest.raises(InputError, match="line 7: decision is 'bad'"):
         read(content.replace("1,1", " ,1").encode(), tmp_path / "p.csv", drop_unlabelled=True)
+
+
+@pytest.mark.parametrize("out", files.FORMATS)
+@pytest.mark.parametrize("rows", [TWO, OF_NAMES, TWO.clear()], ids=["numbers", "text", "nothing"])
+def test_every_format_that_is_read_is_written_and_reads_as_the_same_rows(out, rows, tmp_path, monkeypatch):
+    maps.small_pieces(monkeypatch)
+    document = maps.document(confidence_only=True, n_labels=2)
+    path, expected = tmp_path / f"o{out}", tmp_path / "own.scored.parquet"
+    for place in (expected, path):
+        apply_map(document, save(rows, tmp_path / "own.parquet"), place)
+    if out == ".jsonl" and rows.is_empty():
+        assert path.read_bytes() == b""  # which has no columns to read
+        return
+    written, as_parquet = (
+        pl.concat([pl.DataFrame(batch) for batch in [*opened(place).batches()]] or [pl.DataFrame()])
+        for place in (path, expected)
+    )
+    assert written.columns == as_parquet.columns or (out in {".json", ".jsonl"} and rows.is_empty())
+    assert len(written) == len(as_parquet) == len(rows)
+    for name in written.columns if len(rows) else ():
+        ours, theirs = (frame[name].cast(as_parquet.schema[name], strict=False) for frame in (written, as_parquet))
+        assert ours.to_list() == pytest.approx(theirs.to_list(), abs=1e-15) if ours.dtype.is_float() else True
+        assert ours.dtype.is_float() or ours.to_list() == theirs.to_list()
+
+
+def test_a_workbook_has_no_more_rows_than_a_sheet(tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "MAX_SHEET_ROWS", 300)
+    with pytest.raises(InputError, match=r"o.xlsx: a workbook holds 299 rows .* write a .parquet file"):
+        apply_map(maps.document(confidence_only=True, n_labels=2), save(TWO, tmp_path / "p.csv"), tmp_path / "o.xlsx")
+    assert not (tmp_path / "o.xlsx").exists()

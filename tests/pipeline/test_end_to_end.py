@@ -182,9 +182,7 @@ def test_a_stage_repeats_only_a_fit_that_rotted_to_the_same_bytes_and_a_choice_i
         "-c",
         f"from flows import report\nfrom flows.reliability import main\n{commands}; report.main(['mine'])",
     )
-    assert re.search(
-        r"^wands \(simulated\): Use the map: it predicts and ranks better\.$", printed, re.MULTILINE
-    )
+    assert re.search(r"^wands \(simulated\): Use the map: it predicts and ranks better\.$", printed, re.MULTILINE)
     assert set(pl.read_csv(project / "data/explored/report-mine/main.csv")["dataset"]) == {"mine"}
     assert (project / "data/report/index.html").read_bytes() == report
     assert read_json(project / "data/metrics/mine.json").keys() >= {"accuracy", "nll_correct_delta"}

@@ -1,0 +1,151 @@
+"""Detection of label names in another order than the columns of the predictions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import lgamma, log
+
+import numpy as np
+import polars as pl
+import scipy
+
+from relmap.decisions import decide
+from relmap.errors import InputError
+from relmap.io.columns import are_numbers, listed
+from relmap.io.reading import Layout
+from relmap.io.rows import PredictedRows, positive_label
+from relmap.options import assignment, labels_to_paste
+
+MIN_ACCURACY_GAIN = 0.05  # a smaller one is left to the map: a model may well confuse two neighbouring labels
+ALPHA = 0.001  # chance to reject an order although no other one is better
+
+
+@dataclass(frozen=True)
+class BetterAssignment:
+    """An assignment of labels to columns that matches the true labels clearly better than the one given.
+
+    Attributes:
+        label_of_column: Label, 0..K-1, of each of the K columns.
+        accuracy: Share of correct decisions as given.
+        better_accuracy: The same under `label_of_column`.
+    """
+
+    label_of_column: tuple[int, ...]
+    accuracy: float
+    better_accuracy: float
+
+
+def find_better_assignment(
+    column: np.ndarray,
+    label: np.ndarray,
+    n_labels: int,
+    *,
+    weight: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+) -> BetterAssignment | None:
+    """Find an assignment of labels to columns that is clearly better than column k for label k.
+
+    The most accurate assignment solves the assignment problem on the confusion matrix. It is clearly better if it is
+    more accurate by `MIN_ACCURACY_GAIN`, if chance does not explain the gain, and if chance does not explain the gain
+    beyond what the shares of columns and labels bring about: a model that decides a rare label too often gains accuracy
+    from another assignment, although its order is right.
+
+    Args:
+        column: Column with the largest number in each row, shape (n,), 0..K-1.
+        label: True label of each row, shape (n,), 0..K-1.
+        n_labels: K.
+        weight: Number of rows that each row represents, shape (n,); None for one.
+        groups: Group of each row, shape (n,); rows of a group are not independent.
+
+    Returns:
+        The better assignment, or None.
+    """
+    weight = np.ones(len(label)) if weight is None else weight / weight.mean()
+    cell = column * n_labels + label
+    confusion = np.bincount(cell, weight, n_labels**2).reshape(n_labels, n_labels) / len(label)
+    _, assigned = scipy.optimize.linear_sum_assignment(confusion, maximize=True)
+    given = np.arange(n_labels)
+    accuracy, better = float(confusion[given, given].sum()), float(confusion[given, assigned].sum())
+    if better - accuracy < MIN_ACCURACY_GAIN:
+        return None
+    gain = np.zeros((n_labels, n_labels))
+    gain[given, assigned] += 1
+    gain[given, given] -= 1
+    of_column, of_label = confusion.sum(axis=1), confusion.sum(axis=0)
+    beyond_shares = gain - (gain @ of_label)[:, None] - of_column @ gain + of_column @ gain @ of_label
+    n_assignments = _log_assignments(n_labels, moved=int((assigned != given).sum()))
+    for values in (gain, beyond_shares):
+        if _log_p_value(values[column, label] * weight, groups) + n_assignments > log(ALPHA):
+            return None
+    return BetterAssignment(tuple(assigned.tolist()), accuracy, better)
+
+
+def check_label_order(
+    rows: PredictedRows, frame: pl.DataFrame, layout: Layout, names: Sequence[str] | None, n_labels: int, file: str
+) -> None:
+    """Check that the labels are in the order of the columns of the predictions.
+
+    Decisions and labels that are both given by name, or both as numbers without probabilities, cannot be in different
+    orders and are not checked.
+
+    Args:
+        rows: The labelled rows.
+        frame: The same rows as they were read.
+        layout: How they were read.
+        names: Names of the labels in the given order; None for 0..K-1.
+        n_labels: K.
+        file: Name of the file, for the message.
+
+    Raises:
+        InputError: Another order matches the labels clearly better; the message has both accuracies.
+    """
+    by_name = names is not None and (are_numbers(names) or not _are_codes(frame[str(layout.label)]))
+    if rows.logits is not None:
+        column = decide(rows.logits) if layout.decision else rows.decision
+    elif by_name and not are_numbers(names) and _are_codes(frame[str(layout.decision)]):
+        column = rows.decision
+    else:
+        return
+    assert rows.label is not None
+    found = find_better_assignment(column, rows.label, n_labels, weight=rows.weight, groups=rows.group)
+    if found is None:
+        return
+    shown = names or [str(label) for label in range(n_labels)]
+    better = [shown[label] for label in found.label_of_column]
+    accuracy, better_accuracy = f"{found.accuracy:.1%}", f"{found.better_accuracy:.1%}"
+    accept = assignment("accept_label_order", True)
+    if layout.kind in ("probability", "score"):
+        positive = shown[1 - positive_label(layout.reading, names)]
+        raise InputError(
+            f"{file}: as the {layout.kind} of the other label, {layout.columns[0]} matches the labels clearly better: "
+            f"{better_accuracy} of the decisions would be correct, not {accuracy}. If so, give "
+            f"{assignment('positive', positive)}; if it is right as it is, give {accept}"
+        )
+    change = f"give {labels_to_paste(better)}" if by_name or names is None else "renumber the labels, or the columns"
+    raise InputError(
+        f"{file}: the labels may be in another order than the columns of the predictions. As given ({listed(shown)}) "
+        f"{accuracy} of the decisions are correct; in the order {listed(better)} {better_accuracy} are. If that is the "
+        f"order of the columns, {change}; if the order is right as it is, give {accept}"
+    )
+
+
+def _are_codes(column: pl.Series) -> bool:
+    """Whether labels are numbers rather than names."""
+    texts = column.cast(pl.String).str.strip_chars()
+    return column.dtype.is_numeric() or bool(texts.str.contains(r"^[0-9]{1,9}(\.0+)?$").all())
+
+
+def _log_p_value(gain: np.ndarray, groups: np.ndarray | None) -> float:
+    """Bound the log p-value of a positive sum of independent symmetric gains.
+
+    P(sum_g s_g >= t) <= exp(-t^2 / (2 sum_g s_g^2)) for sums s_g of groups with symmetric signs (Efron, 1969).
+    """
+    if groups is not None:
+        _, code = np.unique(groups, return_inverse=True)
+        gain = np.bincount(code, gain)
+    total, squares = float(gain.sum()), float((gain**2).sum())
+    return -(total**2) / (2 * squares) if total > 0 and squares else 0.0
+
+
+def _log_assignments(n_labels: int, moved: int) -> float:
+    """Return the log of a bound on the assignments that move so many columns, times K for the choice of how many."""
+    return lgamma(n_labels + 1) - lgamma(n_labels - moved + 1) + log(n_labels)
