@@ -101,6 +101,16 @@ class Trial:
             return self
         return replace(self, corrections={**self.corrections, name: CrossFitCorrections(full, fitted)})
 
+    def with_deployed_correction(self) -> "Trial":
+        """Score every fold with the correction that is deployed.
+
+        The correction of a fold follows the labels of the other folds: it is low where the rows of the fold are often
+        correct. That would move the residuals that the drift test starts from.
+        """
+        folds = len(self.folds)
+        shared = {name: CrossFitCorrections(each.full, (each.full,) * folds) for name, each in self.corrections.items()}
+        return replace(self, corrections=shared)
+
     def recalibrated(self) -> tuple[np.ndarray, float] | None:
         """The log loss of matrix scaling of the same decisions `(n,)`, and the share that it would decide otherwise."""
         logits = self.rows.logits

@@ -140,7 +140,8 @@ def held_out(trial: Trial, chosen: str, n_labels: int, params: MetricParams) -> 
     """What was said of rows that the fits had not seen: what drift and thresholds start from."""
     rows, scored = trial.rows, trial.scores(chosen)
     cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, params)
-    halves, reference_cells = reference(scored.reliability, rows.decision, rows.correct, rows.group, n_labels)
+    deployed = trial.with_deployed_correction().scores(chosen).reliability
+    halves, reference_cells = reference(deployed, rows.decision, rows.correct, rows.group, n_labels)
     quantiles = tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist())
     return HeldOut(
         rows=len(rows),
@@ -149,7 +150,7 @@ def held_out(trial: Trial, chosen: str, n_labels: int, params: MetricParams) -> 
         quantiles=quantiles,
         halves=halves,
         cells=reference_cells,
-        top=top_reference(scored.reliability, rows.correct, rows.group, quantiles),
+        top=top_reference(deployed, rows.correct, rows.group, quantiles),
     )
 
 

@@ -73,6 +73,14 @@ def test_rows_of_a_group_count_as_one_and_weights_as_copies(per_group):
     assert unevenly[1].standard_error == pytest.approx(single[1].standard_error / np.sqrt(per_group), rel=0.2)
 
 
+def test_copies_of_a_row_are_not_rows_where_no_resample_has_an_error():
+    judged = decided(np.full(200, 0.9), np.full(200, True), weight=np.tile([1.0, 3.0], 100))
+    share = np.tile([1.0, 3.0], 100) / 400
+    expected = np.sqrt((share**2).sum() * 0.9 * 0.1)
+    for top in calibration_at_top(judged):
+        assert top.standard_error == pytest.approx(expected, rel=0.02)
+
+
 @pytest.mark.parametrize("level", [1.5, 4.0])
 def test_a_calibrated_map_is_warned_of_in_at_most_five_percent(level):
     sets = 300
