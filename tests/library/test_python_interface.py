@@ -69,7 +69,7 @@ JUDGE = {"decision": TWO["decision"], "confidence": TWO["confidence"]}
             "accept_label_order=True",
         ),
         (pl.DataFrame({"softmax": SHARES}), LABEL, {}, "name yours: probabilities='softmax'"),
-        (pl.DataFrame(JUDGE), None, {}, "name yours with label$"),
+        (pl.DataFrame(JUDGE), None, {}, "name yours with label='COLUMN'"),
         (pl.DataFrame(JUDGE | {"gold": TWO["label"]}), None, {}, "name yours: label='gold'"),
         (pl.DataFrame({"decision": TWO["decision"], "confidence": 95.0}), TWO["label"], {}, "say so with percent"),
         (
@@ -91,9 +91,9 @@ JUDGE = {"decision": TWO["decision"], "confidence": TWO["confidence"]}
             {"probability": "q"},
             "q, which probability names",
         ),
-        (pl.DataFrame(JUDGE), [None, *TWO["label"][1:]], {}, "drop such rows with drop_unlabelled"),
+        (pl.DataFrame(JUDGE), [None, *TWO["label"][1:]], {}, "omit such rows with drop_unlabelled=True"),
         (LOGITS, LABEL, {"hold_out": 0.0001}, "give more with hold_out"),
-        (LOGITS, LABEL, {"hold_out": 0.2, "protocol": "paper"}, "leave signals and hold_out away"),
+        (LOGITS, LABEL, {"hold_out": 0.2, "protocol": "paper"}, "omit signals and hold_out"),
     ],
 )
 def test_errors_name_parameters_and_no_option_of_the_command_line(frame, y, settings, named):

@@ -62,7 +62,7 @@ def test_paths_say_where_they_are_and_fields_of_the_file_follow_their_group(name
         assert ("relative to the served folder (data/served" in description) == (field == "out"), field
         assert description.startswith("How the file is read: ") == (
             field
-            in {"label", "decision", "confidence_column", "confidence_words", "percent", "logits"}
+            in {"label", "id", "decision", "confidence_column", "confidence_words", "percent", "logits"}
             | {"probabilities", "probability", "score", "border", "positive", "drop_unlabelled"}
         ), field
 
