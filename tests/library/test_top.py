@@ -120,7 +120,7 @@ def test_a_gap_that_rounds_to_zero_has_no_sign():
 def test_the_evaluation_and_the_recommendation_of_a_map_report_the_top():
     rows = maps.checked(maps.predictions(1200), "group")
     document = maps.document("mrp")
-    judged = Judged(document, rows, FittedMap.of(document)(rows), "new", [])
+    judged = Judged(document, rows, FittedMap.of(document)(rows), "new", [], np.zeros(len(rows), dtype=bool))
     evaluation = judged.evaluation()
     top = evaluation.to_dict()["top"]
     assert [(each["share"], each["rows"]) for each in top] == [(0.1, 120), (0.3, 360)]
