@@ -27,7 +27,7 @@ from flows.stage_output import StageOutput, show_stage
 from relmap.errors import InputError
 from relmap.io import atomic
 from tasks.datasets import declared_set
-from tasks.expectations.check import violated
+from tasks.expectations.check import list_failed_expectations
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.history import Happened, ended, happened
 from tasks.provenance.lock import locked
@@ -206,10 +206,17 @@ def _show_stages(stages: list[Happened]) -> None:
 def show_failed_gates(datasets: list[str]) -> None:
     """What the gates found that closed, as an artifact: of each data set that one has stopped; else nothing."""
     rows = list[dict[str, Any]]()
-    for run in (store.read_json(path) for path in map(store.failed_gates_file, datasets) if path.exists()):
-        rows += [row | {"dataset": display_name(run["dataset"], run["source"])} for row in violated(run["gates"])]
+    for dataset in datasets:
+        path = store.failed_gates_file(dataset)
+        if not path.exists():
+            continue
+        run = store.read_json(path)
+        rows += [
+            row | {"dataset": display_name(run["dataset"], run["source"])}
+            for row in list_failed_expectations(run["gates"])
+        ]
     if rows:
-        create_table_artifact(rows, key="refresh-gates", description="Gates that are closed: what failed, and where.")
+        create_table_artifact(rows, key="refresh-gates", description="Gates that failed: expectations and rows.")
 
 
 def _show_headline() -> None:

@@ -24,7 +24,7 @@ from relmap.io import atomic
 from relmap.projection.device import available_device
 from relmap.splits import validation_rows
 from tasks.calibrate import calibrate
-from tasks.expectations.check import GateFailed, batches
+from tasks.expectations.check import GateFailed, get_batch_definition
 from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
 from tasks.project import project
 from tasks.provenance import lock, stage
@@ -207,7 +207,7 @@ def main(
         find_server()  # that of this run's own would not do for Dask
         run = reliability.with_options(task_runner=task_runner(params))
         # while a server comes up there is time to import what the gates need
-        with server_needed(batches), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
+        with server_needed(get_batch_definition), tags(dataset, *(["dvc"] if "DVC_STAGE" in os.environ else [])):
             run(dataset, seed, calibrator)
 
 

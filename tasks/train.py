@@ -14,7 +14,7 @@ from relmap.io import atomic
 from relmap.metrics.probability import accuracy
 from tasks.datasets import base, dataset_named
 from tasks.expectations.check import GateFailed
-from tasks.expectations.pairs import check_contract, outline
+from tasks.expectations.pairs import check_contract, summarize_pairs
 from tasks.predictors import fit_predictor
 from tasks.provenance.stage import as_stage
 from tasks.records import store
@@ -53,7 +53,7 @@ def main(name: str) -> None:
     if entry.preset:
         first = first._replace(class_weight="balanced", seed=dataset.member_seed)
     decided = _saved(name, judged.members) if judged.members else _trained(name, dataset, entry, params, first, parts)
-    atomic.write_whole(store.base_folder(name, "pairs.parquet"), outline(frame).write_parquet)
+    atomic.write_whole(store.base_folder(name, "pairs.parquet"), summarize_pairs(frame).write_parquet)
     if record is not None:
         atomic.write_json(store.base_folder(name) / "contract.json", record)
     origin = store.read_json(store.raw_folder(name) / INDEX)

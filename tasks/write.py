@@ -13,7 +13,7 @@ from relmap.calibrators.registry import DRAWN_IN_THE_PAPER
 from relmap.decisions import FixedDecisions
 from relmap.io.atomic import write_json, write_whole
 from relmap.metrics.registry import COMPARED
-from tasks.expectations.check import violated
+from tasks.expectations.check import list_failed_expectations
 from tasks.provenance.manifest import versions
 from tasks.records.advice import in_words, numbers
 from tasks.records.results import Projected, ProjectedDecisions, display_name
@@ -160,10 +160,10 @@ def verdict(base: Base, calibrators: tuple[str, ...], folder: Path, place: Path 
 
 @task(task_run_name="show gates/{base.name}")
 def show_gates(base: Base, gates: list[dict[str, Any]]) -> None:
-    """Show what the records of `gates` name as violated: where, what was expected, what was found."""
+    """Show the failed expectations of gates as a table: place, expectation, values found."""
     shown = display_name(base.name, base.source)
     create_table_artifact(
-        [row | {"dataset": shown} for row in violated(gates)],
+        [row | {"dataset": shown} for row in list_failed_expectations(gates)],
         key=f"gates-{base.name.replace('_', '-')}",
-        description=f"{shown}: a gate is closed, and nothing of this run is reported. What failed, and where:",
+        description=f"{shown}: a gate failed, so no result of this run is reported. Failed expectations:",
     )
