@@ -21,8 +21,8 @@ from flows.server import find_server, server_needed
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.errors import InputError
 from relmap.io import atomic
-from relmap.projection.device import available_device
-from relmap.splits import validation_rows
+from relmap.projection.device import select_device
+from relmap.splits import select_validation_rows
 from tasks.calibrate import calibrate
 from tasks.expectations.check import GateFailed, get_batch_definition
 from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
@@ -60,7 +60,7 @@ def submit_all(base: Base, params: Params, device: str, seeds: Sequence[int], ru
     on_both = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/both parts")
     of_member = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/member")
     paired = dict(zip(params.seeds, runs, strict=True)) if len(runs) == len(params.seeds) else {}
-    cuts = [validation_rows(base.validation, seed, params.protocol) for seed in seeds]
+    cuts = [select_validation_rows(base.validation, seed, params.protocol) for seed in seeds]
     steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
     made: Futures = defaultdict(dict, gates={"incoming": check_inputs.submit(base.name)})
     for parts in cuts:
@@ -71,7 +71,7 @@ def submit_all(base: Base, params: Params, device: str, seeds: Sequence[int], ru
         gated = check_invariants.submit(projected, fits, base.name, params.metrics.ece_bins)
         of_run = [
             [of_member.submit(rows, name, parts.seed, (), own.get(name)) for name in names]
-            for rows in (validation_rows(member.validation, parts.seed, params.protocol) for member in run)
+            for rows in (select_validation_rows(member.validation, parts.seed, params.protocol) for member in run)
         ]
         places = [f"{name}, {seed}" for name in names] + [f"{name} on both parts, {seed}" for name in rivals]
         places += [f"{name} of member {member}, {seed}" for member in range(len(run)) for name in names]
@@ -120,7 +120,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         params = with_calibrators(params, tuple(chosen))
         if params.dataset(dataset).preset:  # in the paper every label stands on its own rows, however few
             params = params.model_copy(update={"projection": params.projection.model_copy(update={"minimum_rows": 0})})
-        base, device = store.read_base(dataset), available_device(os.environ.get("MRP_DEVICE"))
+        base, device = store.read_base(dataset), select_device(os.environ.get("MRP_DEVICE"))
         with tags(dataset, base.source):
             made = submit_all(base, params, device, seeds or params.seeds, store.read_members(dataset))
             futures = [future for of in made.values() for future in of.values()]

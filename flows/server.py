@@ -29,7 +29,7 @@ from starlette.websockets import WebSocketClose
 from flows import HOME
 from flows.logs import SECONDS_FOR_LAST_LINES, log_lines
 from flows.pages import Pages, SecurityHeaders
-from relmap.errors import InputError, printable
+from relmap.errors import InputError, escape_unprintable
 from relmap.io.atomic import write_json
 from tasks.provenance.lock import LOCKS, is_held, locked
 from tasks.records.errors import RunFailed
@@ -276,7 +276,7 @@ class LogRejections:
 
         async def send_and_log(message: Message) -> None:
             if message["type"] == "http.response.start" and is_rejection(scope["method"], message["status"]):
-                path = printable(scope["path"])
+                path = escape_unprintable(scope["path"])
                 logger.warning("%s %s was rejected with status %d", scope["method"], path, message["status"])
             await send(message)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from relmap import __version__
-from relmap.errors import InputError, printable
+from relmap.errors import InputError, escape_unprintable
 from relmap.evaluation.agreement import AllRows, agreement, in_words
 from relmap.evaluation.drift import drift
 from relmap.evaluation.evaluate import JudgedDecisions, evaluate, others_judged
@@ -29,7 +29,7 @@ from relmap.routing.costs import expected_costs
 from relmap.routing.costs import in_words as costs_in_words
 from relmap.routing.thresholds import cut_at_coverage, find_cuts, independent_rows
 from relmap.settings import DEFAULTS, Protocol
-from relmap.timestamps import now
+from relmap.timestamps import current_timestamp
 
 LIBRARIES = ("numpy", "scipy")  # that a fit computes with; the protocol of the paper also uses torch
 BY_DEFAULT = {"logits": "ts", "confidence_only": "uncal", "decision_only": "constant"}  # calibrators
@@ -55,7 +55,7 @@ class Answer:
         return deepcopy(dict(self.numbers))
 
     def __str__(self) -> str:
-        return "\n".join(map(printable, (*self.lines, *self.notes)))
+        return "\n".join(map(escape_unprintable, (*self.lines, *self.notes)))
 
     def _repr_html_(self) -> str:
         """The same for a notebook."""
@@ -124,7 +124,7 @@ def fit_map(
     settings = DEFAULTS
     libraries = (*LIBRARIES, "torch") if protocol == "paper" else LIBRARIES
     source = Source(
-        file=printable(file.path.name),
+        file=escape_unprintable(file.path.name),
         sha256=sha256_of(file),
         fingerprint=fingerprint(rows),
         rows=len(rows),
@@ -132,7 +132,7 @@ def fit_map(
         group=group,
         hold_out=hold_out,
         protocol=settings.protocol if protocol == "paper" else None,
-        at=now(),
+        at=current_timestamp(),
         versions={"relmap": __version__} | {name: version(name) for name in libraries},
     )
     learned = learn_map(

@@ -15,14 +15,14 @@ from relmap import __version__
 from relmap.api import AllRows, Judged, fit_map
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.console import progress, say, show, with_options
-from relmap.errors import InputError, needs_extra, printable
+from relmap.errors import InputError, escape_unprintable, needs_extra
 from relmap.io.atomic import check_place, write_text
 from relmap.io.files import Predictions as PredictionFile
 from relmap.io.files import opened
 from relmap.io.reading import AS_NAMED, Reading, listed_names
 from relmap.maps.map_file import described, load_map, save_map
 from relmap.options import assignment, assignments, option
-from relmap.projection.variants import AUTOMATIC, DEPLOYABLE
+from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS
 from relmap.routing.apply import apply_map
 from relmap.routing.label import label_next
 from relmap.settings import Protocol
@@ -63,7 +63,8 @@ Calibrator = Annotated[
 Variant = Annotated[
     str,
     typer.Option(
-        help=f"Model of the reliability; auto recommends one of the first {len(AUTOMATIC)}: {', '.join(DEPLOYABLE)}."
+        help=f"Model of the reliability; auto recommends one of the first {len(AUTO_VARIANTS)}: "
+        f"{', '.join(DEPLOYABLE_VARIANTS)}."
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the split of the rows into folds.")]
@@ -370,7 +371,7 @@ def main() -> None:
     try:
         app(prog_name="relmap")
     except (InputError, OSError) as error:  # for example a full disk: the message names the file
-        sys.exit(f"relmap: {printable(str(error))}")
+        sys.exit(f"relmap: {escape_unprintable(str(error))}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """`text` with what may steer a terminal, or hide what stands there, escaped as in JSON."""
     return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in text)
 
@@ -42,7 +42,7 @@ def needs_extra(extra: str) -> Iterator[None]:
         ) from None
 
 
-def mistakes(error: "ValidationError", whole: str) -> list[str]:
+def describe_validation_errors(error: "ValidationError", whole: str) -> list[str]:
     """Each mistake that pydantic found: its place (`whole`, if it has none), why, and what stood there."""
     why = {"extra_forbidden": "there is no such name here; correct it, or take it out"}
     return [

@@ -27,11 +27,11 @@ from relmap.io.reading import AS_NAMED, WEIGHT, Reading
 from relmap.maps.document import MapDocument
 from relmap.maps.map_file import load_map, save_map
 from relmap.maps.scoring import scored_file, unwatched
-from relmap.metrics.reliability import nll_correct_of_rows
+from relmap.metrics.reliability import correctness_log_loss
 from relmap.options import naming
 from relmap.routing.apply import apply_to_frame
 from relmap.settings import Protocol
-from relmap.validation import check_settings, names_of, refuse_other_than_numbers
+from relmap.validation import check_settings, label_names, require_numbers
 
 NOT_SAVED = "the map is saved without its classifier: save that too, and give the loaded map what it predicts"
 Given = ParamSpec("Given")
@@ -226,7 +226,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
         """Return minus the log loss of the reliability as the probability of a correct decision, in nats, at most 0."""
         judged = self._judged(X, y, groups)
-        losses = nll_correct_of_rows(judged.scored.logit, judged.rows.correct)
+        losses = correctness_log_loss(judged.scored.logit, judged.rows.correct)
         return -float(np.average(losses, weights=judged.rows.weight))
 
     @names_parameters
@@ -239,7 +239,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cut: or the least reliability of those; by default the threshold of the map.
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
-        refuse_other_than_numbers({"cut": cut})
+        require_numbers({"cut": cut})
         share = None if coverage is None else str(coverage)
         found = Path(cuts) if isinstance(cuts, str) else cuts.numbers if isinstance(cuts, Cuts) else cuts
         if not (found is None or isinstance(found, Path | Mapping)):
@@ -268,7 +268,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """Return the cut for a target accuracy or a coverage, with its guarantee, or of the least expected cost."""
         asked: dict[str, Any] = {"target_accuracy": target_accuracy, "confidence": confidence}
         asked |= {"cost_error": cost_error, "cost_review": cost_review}
-        refuse_other_than_numbers(asked)
+        require_numbers(asked)
         return self._judged(X, y, groups).cuts(coverage=coverage, **asked)
 
     @names_parameters
@@ -373,7 +373,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """Predictions as a file of them is read; groups may be the name of a column that is there."""
         frame, reading = self._read(predicted)
         if y is not None:
-            truth = y if self.label_names_ is None else names_of(y)
+            truth = y if self.label_names_ is None else label_names(y)
             frame = with_column(frame, reading.label or "label", truth, "y")
         rows = replace(FramePredictions.of(frame), reading=reading)
         if groups is None or isinstance(groups, str):
@@ -397,7 +397,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         frame, given = frame_of(predicted, None), self.get_params(deep=False)
         options = {field.name: given[field.name] for field in fields(Reading)}
         if options["positive"] is not None:
-            options["positive"] = str(names_of(options["positive"]))
+            options["positive"] = str(label_names(options["positive"]))
         kind, columns = self._columns_by_label(frame)
         if columns is None:
             return frame, Reading(**options)
@@ -429,7 +429,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         if has_predictions(frame.columns) or (y is None and truth not in frame.columns):
             return None
         given = np.unique(np.asarray(frame[truth].drop_nulls() if y is None else y))
-        label_of = dict(zip(names_of(given).tolist(), given.tolist(), strict=True))
+        label_of = dict(zip(label_names(given).tolist(), given.tolist(), strict=True))
         reserved = {truth, groups if isinstance(groups, str) else None, self.id or "id", WEIGHT, *self.signals}
         columns = [name for name, kind in frame.schema.items() if kind.is_numeric() and name not in reserved]
         if not label_of or not set(label_of) <= set(columns):
@@ -476,7 +476,7 @@ class ReliabilityPipeline(Pipeline):
 
 
 def _names(labels: Any) -> tuple[str, ...] | None:
-    return None if labels is None else tuple(names_of(labels).tolist())
+    return None if labels is None else tuple(label_names(labels).tolist())
 
 
 def _classes(document: MapDocument) -> np.ndarray:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 
-def digest_of_file(path: Path, algorithm: str) -> str:
+def hash_file(path: Path, algorithm: str) -> str:
     """Hex digest of the bytes of a file; DVC names what it keeps by their md5."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
@@ -14,7 +14,7 @@ def digest_of_file(path: Path, algorithm: str) -> str:
 
 def sha256_of_file(path: Path) -> str:
     """Hex SHA-256 of the bytes of a file."""
-    return digest_of_file(path, "sha256")
+    return hash_file(path, "sha256")
 
 
 def sha256_of_arrays(*arrays: np.ndarray) -> str:

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-SETTLED = 1e-20  # of what a step promises to take off the objective, after which rounding has the last word
-MOST_STEPS = 200
-MOST_HALVINGS = 40
+TOLERANCE = 1e-20  # of what a step promises to take off the objective, after which rounding has the last word
+MAX_STEPS = 200
+MAX_HALVINGS = 40
 
 # parameters (P,) to value, gradient (P,) and Hessian (P, P)
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
 
-def newton(objective: Objective, start: np.ndarray, least_eigenvalue: float, *, settled: float = SETTLED) -> np.ndarray:
+def newton(
+    objective: Objective, start: np.ndarray, least_eigenvalue: float, *, settled: float = TOLERANCE
+) -> np.ndarray:
     """The parameters `(P,)` that minimise `objective`, searched from `start (P,)`.
 
     A step that promises to take no more than `settled` off the objective is the last. `least_eigenvalue > 0` is what no
@@ -24,12 +26,12 @@ def newton(objective: Objective, start: np.ndarray, least_eigenvalue: float, *, 
     A step that does not take enough off the objective is halved, so beyond rounding it never rises.
     """
     parameters, (value, gradient, hessian) = start, objective(start)
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         eigenvalues, axes = np.linalg.eigh(hessian)
         step = -axes @ ((axes.T @ gradient) / np.maximum(eigenvalues, least_eigenvalue))
         promised = -float(gradient @ step)
         rounding = 4 * np.finfo(float).eps * max(1.0, abs(value))  # a sum of numbers near 1, however small it is
-        for _ in range(MOST_HALVINGS):
+        for _ in range(MAX_HALVINGS):
             new_value, new_gradient, new_hessian = objective(parameters + step)
             if new_value <= value + 1e-4 * float(gradient @ step) + rounding:
                 break

@@ -63,7 +63,7 @@ class MetricParams(Section):
 
 
 METRIC_DEFAULTS = MetricParams()
-LEARNING_CURVE = (100, 300, 1000, 3000, 8000)  # numbers of labelled rows
+LEARNING_CURVE_ROWS = (100, 300, 1000, 3000, 8000)  # numbers of labelled rows
 
 
 class Settings(Section):
@@ -74,7 +74,7 @@ class Settings(Section):
     )
     projection: ProjectionParams = ProjectionParams(minimum_rows=20)
     metrics: MetricParams = METRIC_DEFAULTS
-    learning_curve_rows: tuple[Count, ...] = LEARNING_CURVE
+    learning_curve_rows: tuple[Count, ...] = LEARNING_CURVE_ROWS
 
 
 DEFAULTS = Settings()

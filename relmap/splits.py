@@ -39,21 +39,21 @@ class ValidationRows(NamedTuple):
         )
 
 
-def rows_by_group(group: np.ndarray) -> list[np.ndarray]:
+def group_row_numbers(group: np.ndarray) -> list[np.ndarray]:
     """Groups `(n,)` to the rising row numbers of each, groups in the order of their first row: names do not matter."""
     _, first, code = np.unique(group, return_index=True, return_inverse=True)
     code = np.argsort(np.argsort(first))[code]
     return np.split(np.argsort(code, kind="stable"), np.cumsum(np.bincount(code))[:-1])
 
 
-def rows_of_units(parts: Sequence[np.ndarray], units: Sequence[np.ndarray] | None) -> list[np.ndarray]:
+def expand_units(parts: Sequence[np.ndarray], units: Sequence[np.ndarray] | None) -> list[np.ndarray]:
     """Return the row numbers of each of `parts`, which are numbers of `units`, or of rows themselves (None)."""
     if units is None:
         return list(parts)
     return [np.concatenate([np.empty(0, dtype=np.int64), *(units[unit] for unit in part)]) for part in parts]
 
 
-def validation_parts(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> list[np.ndarray]:
+def split_validation(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> list[np.ndarray]:
     """Return the rows for calibrator-fit, projection-fit and projection-selection, of `n` under protocol seed `seed`.
 
     They are permuted and cut as the paper's authors do: the first share is rounded, halves to the even number, the
@@ -62,10 +62,10 @@ def validation_parts(n: int, seed: int, params: ProtocolParams, group: np.ndarra
     `group` the groups `(n,)` are permuted in place of the rows and none falls in two parts.
     """
     base = 2026 + 1009 * seed
-    units = rows_by_group(group) if params.split == "group" and group is not None else None
+    units = group_row_numbers(group) if params.split == "group" and group is not None else None
     order = np.random.default_rng(base).permutation(n if units is None else len(units))
     first = round(params.parts[0] * len(order))
-    parts = rows_of_units(np.split(order, [first, first + int(params.parts[1] * len(order))]), units)
+    parts = expand_units(np.split(order, [first, first + int(params.parts[1] * len(order))]), units)
     for place, offset in ((1, 11), (2, 23)):
         if len(parts[place]) > params.projection_cap:
             generator = np.random.default_rng(base + offset)
@@ -73,8 +73,8 @@ def validation_parts(n: int, seed: int, params: ProtocolParams, group: np.ndarra
     return parts
 
 
-def validation_rows(validation: FixedDecisions, seed: int, params: ProtocolParams) -> ValidationRows:
+def select_validation_rows(validation: FixedDecisions, seed: int, params: ProtocolParams) -> ValidationRows:
     """Cut the validation rows under protocol seed `seed`."""
-    parts = validation_parts(len(validation), seed, params, validation.group)
+    parts = split_validation(len(validation), seed, params, validation.group)
     fit, *projection = (validation.take(rows) for rows in parts)
     return ValidationRows(seed, validation if params.temperature_rows == "validation" else fit, fit, *projection)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from relmap.errors import InputError
 
 
-def now() -> str:
+def current_timestamp() -> str:
     """Date and time, or that of SOURCE_DATE_EPOCH.
 
     Raises:

@@ -9,12 +9,12 @@ import numpy as np
 from relmap.errors import InputError
 from relmap.io.frames import Holds
 
-ARRAYS = ("auto", *get_args(Holds))
+ARRAY_KINDS = ("auto", *get_args(Holds))
 
 
 def check_settings(given: Mapping[str, Any]) -> None:
     """Raise InputError where a parameter of the estimator, by its name, is not what it has to be."""
-    names = ["0", "1"] if given["labels"] is None else names_of(given["labels"]).tolist()
+    names = ["0", "1"] if given["labels"] is None else label_names(given["labels"]).tolist()
     distinct = np.ndim(names) == 1 and 2 <= len({*names}) == len(names) and all(map(str.isprintable, names))
     are_names = np.ndim(given["signals"]) == 1 and all(isinstance(name, str) for name in given["signals"])
     for name, sound, due in (
@@ -27,7 +27,7 @@ def check_settings(given: Mapping[str, Any]) -> None:
         ),
         ("seed", isinstance(given["seed"], Integral) and int(given["seed"]) >= 0, "a whole number, 0 or more"),
         ("protocol", given["protocol"] in ("own", "paper"), "one of own, paper"),
-        ("arrays", given["arrays"] in ARRAYS, f"one of {', '.join(ARRAYS)}"),
+        ("arrays", given["arrays"] in ARRAY_KINDS, f"one of {', '.join(ARRAY_KINDS)}"),
     ):
         if not sound:
             raise InputError(f"{name} is {given[name]!r}; give {due}")
@@ -36,14 +36,14 @@ def check_settings(given: Mapping[str, Any]) -> None:
         raise InputError(f"the classifier, {model}, has no predict_proba; wrap it in CalibratedClassifierCV")
 
 
-def refuse_other_than_numbers(asked: Mapping[str, Any]) -> None:
+def require_numbers(asked: Mapping[str, Any]) -> None:
     """Raise InputError where what is asked for, by its name, is neither a number nor None."""
     for name, given in asked.items():
         if not isinstance(given, Real | None):
             raise InputError(f"{name} is {given!r:.80}; give a number")
 
 
-def names_of(labels: Any) -> np.ndarray:
+def label_names(labels: Any) -> np.ndarray:
     """Names of labels; whole numbers have no decimals in theirs, however they are kept."""
     given = np.asarray(labels)
     whole = given.dtype.kind == "f" and bool((np.abs(given) < 2**53).all() and (given == np.rint(given)).all())

@@ -14,7 +14,7 @@ from prefect.context import TaskRunContext
 from prefect.serializers import CompressedPickleSerializer
 
 from relmap import splits
-from relmap.calibrators.registry import CALIBRATORS, fit_on_first
+from relmap.calibrators.registry import CALIBRATORS, fit_prefixes
 from relmap.hashing import sha256_of_arrays
 from tasks.provenance.hashing import code_fingerprint, imports, reached_files
 from tasks.records import results
@@ -76,7 +76,7 @@ def calibrate(
     """Fit `calibrator` with its `chosen` settings on its rows, and on only the first calibrator-fit rows, by `few`."""
     rows, first = parts.fit_rows(calibrator), parts.calibrator_fit
     steps = [len(first), *few] if rows is first else few  # together, since equal numbers share one fit
-    fits = fit_on_first(calibrator, first.logits, first.labels, steps, seed=seed, chosen=chosen)
+    fits = fit_prefixes(calibrator, first.logits, first.labels, steps, seed=seed, chosen=chosen)
     if rows is not first:
-        fits = fit_on_first(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, chosen=chosen) + fits
+        fits = fit_prefixes(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, chosen=chosen) + fits
     return results.Calibrated(calibrator, seed, len(rows), fits[0], dict(zip(few, fits[1:], strict=True)))

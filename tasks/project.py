@@ -5,11 +5,11 @@ from dataclasses import replace
 from prefect import task
 
 from relmap.decisions import FixedDecisions
-from relmap.projection.batch import Batch, optimality
+from relmap.projection.batch import FitBatch, measure_optimality_gap
 from relmap.projection.curves import Curves, SharedCurve
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.simplex import project_simplex
-from relmap.projection.variants import VARIANTS, project_batch
+from relmap.projection.variants import VARIANTS, fit_variants
 from relmap.splits import ValidationRows
 from tasks.records.results import Calibrated, Projected, ProjectedDecisions
 from tasks.settings.params import Params
@@ -21,13 +21,13 @@ def project(
 ) -> Projected:
     """Fit every variant on the projection-fit rows of one seed, then read each on the test rows."""
     calibrators = [fit.value for fit in calibrated]
-    batch = Batch.under(calibrators, parts, params.projection, device)
+    batch = FitBatch.under(calibrators, parts, params.projection, device)
     batch = replace(batch, surfaces=len(params.calibrators))  # those of the tables come first
-    variants = project_batch(batch)
-    excess, kkt = optimality(batch)
+    variants = fit_variants(batch)
+    excess, kkt = measure_optimality_gap(batch)
     rows: list[ProjectedDecisions] = []
     for place, fit in enumerate(calibrated):
-        seen = Decisions.under(fit.value, test)
+        seen = CalibratedDecisions.under(fit.value, test)
         log_probabilities = seen.log_probabilities
         assert log_probabilities is not None
         fitted = {name: values[place] for name, values in variants.items() if place < len(values)}

@@ -9,10 +9,10 @@ import scipy
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_table_artifact
 
-from relmap.calibrators.registry import DRAWN_IN_THE_PAPER
+from relmap.calibrators.registry import PAPER_FIGURE_CALIBRATOR
 from relmap.decisions import FixedDecisions
 from relmap.io.atomic import write_json, write_whole
-from relmap.metrics.registry import COMPARED
+from relmap.metrics.registry import COMPARED_METRICS
 from tasks.expectations.check import list_failed_expectations
 from tasks.provenance.manifest import versions
 from tasks.records.advice import in_words, numbers
@@ -64,7 +64,7 @@ def scores(projected: list[Projected], test: FixedDecisions, calibrators: tuple[
 def simplex(projected: list[Projected], test: FixedDecisions, calibrators: tuple[str, ...]) -> pl.DataFrame:
     """Return sampled test rows and probabilities before and after MRC: first seed, headline's calibrator if it ran."""
     kept = sampled(len(test), SIMPLEX_ROWS)
-    shown = DRAWN_IN_THE_PAPER if DRAWN_IN_THE_PAPER in calibrators else calibrators[-1]
+    shown = PAPER_FIGURE_CALIBRATOR if PAPER_FIGURE_CALIBRATOR in calibrators else calibrators[-1]
     rows = next(rows for rows in projected[0].rows if rows.calibrator == shown)
     of_mrc = {name: getattr(rows.simplex, name)[kept] for name in ("alpha", "feasible", "solved")}
     before, after = (np.exp(of[kept]).tolist() for of in (rows.log_probabilities, rows.simplex.log_probabilities))
@@ -133,7 +133,7 @@ def write_runs(
 def show(base: Base, metrics: pl.DataFrame, folder: Path) -> None:
     """Show a table of confidence beside MRP, mean over protocol seeds, and a link to the files in `folder`."""
     pair, key, shown = ["confidence", "mrp"], base.name.replace("_", "-"), display_name(base.name, base.source)
-    both = metrics.filter(pl.col("variant").is_in(pair), pl.col("metric").is_in(COMPARED))
+    both = metrics.filter(pl.col("variant").is_in(pair), pl.col("metric").is_in(COMPARED_METRICS))
     place = ["calibrator", "metric"]
     means = both.pivot("variant", index=place, values="value", aggregate_function="mean", maintain_order=True)
     rows = means.with_columns(change=pl.col("mrp") - pl.col("confidence")).with_columns(pl.selectors.float().round(5))

@@ -23,8 +23,8 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
         "from relmap.calibrators.temperature import Temperature\n\n\n"
         "def fit_doubled(logits, labels, *, seed) -> Temperature:\n    return Temperature(2.0)\n",
         "relmap/calibrators/registry.py",
-        '        Calibrator("matrix", "matrix scaling", "rival", matrix.fit_matrix),\n',
-        'Calibrator("doubled", "Doubled", "rival", fit_doubled),',
+        '        CalibratorSpec("matrix", "matrix scaling", "rival", matrix.fit_matrix),\n',
+        'CalibratorSpec("doubled", "Doubled", "rival", fit_doubled),',
     ),
     (
         "relmap/projection/as_it_was.py",
@@ -39,7 +39,7 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
         "def errors_left(view):\n    return 1 - view.mean(view.correct)\n",
         "relmap/metrics/registry.py",
         "_METRICS = (\n",
-        'Metric("errors_left", "errors left", LOWER, Reliability, errors_left, compared=True),',
+        'Metric("errors_left", "errors left", LOWER, ReliabilityView, errors_left, compared=True),',
     ),
     (
         "tasks/tables/rows_measured.py",

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 import scipy
 
-from relmap.calibrators.identity import floored, log_softmax
+from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.serialization import Axes, Positive, Value
 
 RIDGE = 1e-3  # weight of the mean squared log factor
@@ -58,7 +58,7 @@ def fit_diagonal(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Diagon
 
 def _sorted_gaps(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Map logits `(n, K)` to the labels `(n, K)` from the largest logit down and the gaps `(n, K-1)` between them."""
-    logits = floored(logits)
+    logits = floored_log_softmax(logits)
     order = np.argsort(-logits, axis=1, kind="stable")
     return order, -np.diff(np.take_along_axis(logits, order, axis=1), axis=1)
 

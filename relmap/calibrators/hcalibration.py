@@ -8,12 +8,14 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from relmap.calibrators.identity import floored, log_softmax
+from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.optimizers import Adam
 from relmap.serialization import Axes, Positive, Value
 
-FINE = 2**48  # parts of 1 that residuals are counted in: 2**14 whole numbers add up exactly, in a sixth of the time
-SPAN = 100.0  # of -log p, which the segments cut; beyond it the last factor goes on
+RESIDUAL_UNITS = (
+    2**48
+)  # parts of 1 that residuals are counted in: 2**14 whole numbers add up exactly, in a sixth of the time
+MAX_SURPRISAL = 100.0  # of -log p, which the segments cut; beyond it the last factor goes on
 
 
 class HCalibrationSettings(NamedTuple):
@@ -38,7 +40,7 @@ class HCalibration(Value, kind="hcalibration"):
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        surprise = -floored(logits)
+        surprise = -floored_log_softmax(logits)
         return log_softmax(-self.factors[_segment(surprise, len(self.factors))] * surprise)
 
 
@@ -55,7 +57,7 @@ def fit_hcal(
     nothing that Adam would feel.
     """
     settings, labels = settings or HCalibrationSettings(), np.asarray(labels)
-    surprise = np.ascontiguousarray(-floored(logits))  # its events are read row by row
+    surprise = np.ascontiguousarray(-floored_log_softmax(logits))  # its events are read row by row
     segment = _segment(surprise, settings.segments)
     generator = np.random.default_rng(seed)
     log_factors, adam = np.zeros(settings.segments), Adam(settings.learning_rate)
@@ -100,13 +102,13 @@ def _mapped_loss(
 
 
 def _segment(surprise: np.ndarray, segments: int) -> np.ndarray:
-    return np.minimum((surprise * (segments / SPAN)).astype(np.int64), segments - 1)
+    return np.minimum((surprise * (segments / MAX_SURPRISAL)).astype(np.int64), segments - 1)
 
 
 def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, slope: bool = True) -> tuple[float, np.ndarray]:
     n_labels, order = p.shape[1], _order(p.ravel())
-    residual = FINE * p
-    residual[np.arange(len(p)), labels] -= FINE
+    residual = RESIDUAL_UNITS * p
+    residual[np.arange(len(p)), labels] -= RESIDUAL_UNITS
     residual = residual.astype(np.int64).take(order)
     label = np.repeat(labels.astype(np.int32), n_labels)[order]  # of the event's row
     losses, (by_rank, unsorted) = [], np.zeros((2, len(order)))
@@ -120,7 +122,7 @@ def _residual_loss(p: np.ndarray, labels: np.ndarray, window: int, slope: bool =
             if slope:
                 by_rank[kept] += _moving_sum(np.sign(total), half) / ((2 * half + 1) * len(kept))
     unsorted[order] = by_rank / len(losses)
-    return float(np.mean(losses)) / FINE, unsorted.reshape(p.shape)
+    return float(np.mean(losses)) / RESIDUAL_UNITS, unsorted.reshape(p.shape)
 
 
 def _order(values: np.ndarray) -> np.ndarray:

@@ -31,7 +31,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return by_label.T
 
 
-def floored(logits: np.ndarray) -> np.ndarray:
+def floored_log_softmax(logits: np.ndarray) -> np.ndarray:
     """Map logits `(n, K)` to log(p + 1e-12) `(n, K)` float64 in [-27.6, 0]: no label is further from the top than that.
 
     What the paper's DIAG, h-cal and SMART start from, as their authors have it; there in float32.

@@ -27,7 +27,7 @@ class Matrix(Value, kind="matrix"):
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        return log_softmax(centred(logits) @ self.weights.T + self.bias)
+        return log_softmax(center_rows(logits) @ self.weights.T + self.bias)
 
 
 def fit_matrix(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
@@ -42,20 +42,20 @@ def fit_vector(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Matrix:
 
 
 def _fit_weights(logits: np.ndarray, labels: np.ndarray, free: np.ndarray, seed: int) -> Matrix:
-    unit = typical_spread(logits)
-    features = np.vstack([(centred(logits) / unit).T, np.ones(len(labels))])  # the last one for the bias
+    unit = median_spread(logits)
+    features = np.vstack([(center_rows(logits) / unit).T, np.ones(len(labels))])  # the last one for the bias
     same = fit_temperature(logits, labels, seed=seed).beta * unit
     start = same * np.eye(len(free), len(features))
     log_loss = multinomial_loss(features, np.asarray(labels), len(free))
     moving = np.flatnonzero(np.append(free, np.ones((len(free), 1), dtype=bool), axis=1))
 
-    loss = with_ridge(log_loss, start, moving, np.full(len(moving), 2 * RIDGE))
+    loss = add_ridge(log_loss, start, moving, np.full(len(moving), 2 * RIDGE))
     table = start.copy()
     table.flat[moving] = newton(loss, start.flat[moving], 2 * RIDGE)
     return Matrix(table[:, :-1] / unit, table[:, -1])
 
 
-def with_ridge(log_loss: Objective, start: np.ndarray, free: np.ndarray, ridge: np.ndarray) -> Objective:
+def add_ridge(log_loss: Objective, start: np.ndarray, free: np.ndarray, ridge: np.ndarray) -> Objective:
     """Return the log loss of the `free` places `(P,)` of a flattened table, the rest as in `start`, with a ridge to it.
 
     The ridge `(P,)` weighs half the squared distance of each to its start.
@@ -102,13 +102,13 @@ def _pairs(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return place, left[first] * right[second]
 
 
-def centred(logits: np.ndarray) -> np.ndarray:
+def center_rows(logits: np.ndarray) -> np.ndarray:
     """Map logits `(n, K)` to logits `(n, K)` float64 that mean the same and sum to 0 in each row."""
     logits = np.asarray(logits, dtype=np.float64)
     return np.asarray(logits - logits.mean(axis=1, keepdims=True))
 
 
-def typical_spread(logits: np.ndarray) -> float:
+def median_spread(logits: np.ndarray) -> float:
     """Map logits `(n, K)` to the median over rows of largest minus smallest, > 0; 1 if no row tells its labels apart.
 
     The median, so that a few saturated rows do not set the scale; rows of equal logits do not count.

@@ -15,7 +15,7 @@ from relmap.decisions import Calibrator as FittedCalibrator
 from relmap.errors import InputError
 
 
-class Calibrator(NamedTuple):
+class CalibratorSpec(NamedTuple):
     """A way to calibrate: what it is called, what it is for, and how it is fitted."""
 
     key: str  # under which its results are filed
@@ -34,27 +34,27 @@ class Calibrator(NamedTuple):
 CALIBRATORS = {
     calibrator.key: calibrator
     for calibrator in (
-        Calibrator("uncal", "Uncal.", "paper", identity.fit_identity, of_confidence=True),
-        Calibrator("ts", "TS", "paper", temperature.fit_temperature),
-        Calibrator("diag", "DIAG", "paper", diagonal.fit_diagonal),
-        Calibrator("spline", "Spline", "paper", spline.fit_spline, of_confidence=True),
-        Calibrator("hcal", "h-cal", "paper", hcalibration.fit_hcal, hcalibration.HCalibrationSettings),
-        Calibrator("smart", "SMART", "paper", smart.fit_smart, smart.SmartSettings),
-        Calibrator("vector", "vector scaling", "rival", matrix.fit_vector),
-        Calibrator("matrix", "matrix scaling", "rival", matrix.fit_matrix),
+        CalibratorSpec("uncal", "Uncal.", "paper", identity.fit_identity, of_confidence=True),
+        CalibratorSpec("ts", "TS", "paper", temperature.fit_temperature),
+        CalibratorSpec("diag", "DIAG", "paper", diagonal.fit_diagonal),
+        CalibratorSpec("spline", "Spline", "paper", spline.fit_spline, of_confidence=True),
+        CalibratorSpec("hcal", "h-cal", "paper", hcalibration.fit_hcal, hcalibration.HCalibrationSettings),
+        CalibratorSpec("smart", "SMART", "paper", smart.fit_smart, smart.SmartSettings),
+        CalibratorSpec("vector", "vector scaling", "rival", matrix.fit_vector),
+        CalibratorSpec("matrix", "matrix scaling", "rival", matrix.fit_matrix),
     )
 }
 
 
-DRAWN_IN_THE_PAPER = "smart"  # under which it shows its curves
+PAPER_FIGURE_CALIBRATOR = "smart"  # under which it shows its curves
 
 
-def calibrators_for(role: str) -> tuple[str, ...]:
+def calibrators_with_role(role: str) -> tuple[str, ...]:
     """Return the keys of the calibrators that are for `role`, in order."""
     return tuple(key for key, calibrator in CALIBRATORS.items() if calibrator.role == role)
 
 
-def fit_on_first(
+def fit_prefixes(
     name: str,
     logits: np.ndarray,
     labels: np.ndarray,

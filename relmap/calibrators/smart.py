@@ -5,13 +5,13 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import scipy
 
-from relmap.calibrators.identity import floored, log_softmax
+from relmap.calibrators.identity import floored_log_softmax, log_softmax
 from relmap.optimizers import Adam
 from relmap.serialization import Axes, Number, Positive, Value
 
-HIDDEN = 16  # units of each of two hidden layers
-LOWEST_TEMPERATURE = 0.1
-AT_ONCE = 512  # rows of a matrix product: so few are never shared among threads, which cost more than they save
+N_HIDDEN = 16  # units of each of two hidden layers
+MIN_TEMPERATURE = 0.1
+CHUNK_ROWS = 512  # rows of a matrix product: so few are never shared among threads, which cost more than they save
 
 
 class SmartSettings(NamedTuple):
@@ -34,9 +34,9 @@ class Smart(Value, kind="smart"):
 
     def __call__(self, logits: np.ndarray) -> np.ndarray:
         """Map logits `(n, K)` to log-probabilities `(n, K)` float64."""
-        logits = floored(logits)
+        logits = floored_log_softmax(logits)
         x = (_margin(logits) - self.mean) / self.deviation
-        raw = [_forward(self.parameters, piece)[2] for piece in np.split(x, range(AT_ONCE, len(x), AT_ONCE))]
+        raw = [_forward(self.parameters, piece)[2] for piece in np.split(x, range(CHUNK_ROWS, len(x), CHUNK_ROWS))]
         return log_softmax(logits / _temperature(np.concatenate(raw))[:, None])
 
     def _contradictions(self) -> list[str]:
@@ -52,16 +52,16 @@ def fit_smart(logits: np.ndarray, labels: np.ndarray, *, seed: int, settings: Sm
     is one step on all rows, from a start that the seed draws.
     """
     settings = settings or SmartSettings()
-    logits = floored(logits)
+    logits = floored_log_softmax(logits)
     margin = _margin(logits)
     mean, deviation = float(margin.mean()), max(float(margin.std()), 1e-8)
     x = (margin - mean) / deviation
     highest = logits.max(axis=1)
     of_label = np.take_along_axis(logits, np.asarray(labels)[:, None], axis=1)[:, 0] - highest
     below = np.ascontiguousarray((logits - highest[:, None]).T)  # by label: sums over labels are sums of whole arrays
-    starts = range(AT_ONCE, len(x), AT_ONCE)
+    starts = range(CHUNK_ROWS, len(x), CHUNK_ROWS)
     pieces = list(zip(np.split(x, starts), np.split(below, starts, axis=1), np.split(of_label, starts), strict=True))
-    parameters = first_parameters(seed)
+    parameters = initial_parameters(seed)
     adam = Adam(settings.learning_rate)
     best, lowest, stale = parameters, np.inf, 0
     for _ in range(settings.epochs + 1):
@@ -101,9 +101,9 @@ def _summed_loss(
     return loss, np.concatenate(gradient)
 
 
-def first_parameters(seed: int) -> np.ndarray:
+def initial_parameters(seed: int) -> np.ndarray:
     """Return a start: uniform within 1 / sqrt(inputs of the layer), PyTorch's default, which they used."""
-    reach = np.repeat([1.0, 1 / np.sqrt(HIDDEN)], [2 * HIDDEN, HIDDEN**2 + 2 * HIDDEN + 1])
+    reach = np.repeat([1.0, 1 / np.sqrt(N_HIDDEN)], [2 * N_HIDDEN, N_HIDDEN**2 + 2 * N_HIDDEN + 1])
     return np.random.default_rng(seed).uniform(-reach, reach)
 
 
@@ -128,7 +128,7 @@ def _forward(parameters: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _temperature(raw: np.ndarray) -> np.ndarray:
-    return np.asarray(np.logaddexp(0, raw) + LOWEST_TEMPERATURE)
+    return np.asarray(np.logaddexp(0, raw) + MIN_TEMPERATURE)
 
 
 def _margin(logits: np.ndarray) -> np.ndarray:

@@ -13,8 +13,8 @@ from relmap.calibrators.identity import log_softmax
 from relmap.decisions import decide
 from relmap.serialization import Axes, Share, Value
 
-KNOTS = 8
-CLIP = 1e-6  # a confidence of 0 or 1 would rank no more
+N_KNOTS = 8
+MIN_PROBABILITY = 1e-6  # a confidence of 0 or 1 would rank no more
 
 
 class Spline(Value, kind="spline"):
@@ -44,7 +44,7 @@ class Spline(Value, kind="spline"):
         place = (within - left) / (self.knots[interval + 1] - left)
         constant, first, second, third = self.coefficients[interval].T
         height = constant + place * (first + place * (second + place * third))
-        return np.clip(scipy.special.expit(height), CLIP, 1 - CLIP)
+        return np.clip(scipy.special.expit(height), MIN_PROBABILITY, 1 - MIN_PROBABILITY)
 
     def _contradictions(self) -> list[str]:
         return [] if (np.diff(self.knots) > 0).all() else ["the knots of the spline do not rise"]
@@ -69,11 +69,11 @@ def fit_spline_of_confidence(confidence: np.ndarray, correct: np.ndarray) -> Spl
     if np.ptp(confidence) < 1e-9 or correct.all() or not correct.any():
         rate = (correct.sum() + 0.5) / (len(correct) + 1)
         return Spline(np.array([0.0, 1.0]), np.array([[scipy.special.logit(rate), 0.0, 0.0, 0.0]]))
-    basis = SplineTransformer(KNOTS, degree=3, knots="uniform", extrapolation="constant", include_bias=False)
+    basis = SplineTransformer(N_KNOTS, degree=3, knots="uniform", extrapolation="constant", include_bias=False)
     # its stopping rule is scikit-learn's own, short of the optimum: the published numbers stop there too
     model = make_pipeline(basis, StandardScaler(with_mean=False), LogisticRegression(C=1.0, max_iter=1000))
     model.fit(confidence[:, None], correct)
-    knots = np.linspace(confidence.min(), confidence.max(), KNOTS)
+    knots = np.linspace(confidence.min(), confidence.max(), N_KNOTS)
     places = np.arange(4) / 3  # four points of a cubic are the cubic
     points = knots[:-1] + places[:, None] * np.diff(knots)
     heights = model.decision_function(points.reshape(-1, 1)).reshape(points.shape)

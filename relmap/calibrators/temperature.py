@@ -9,9 +9,9 @@ from relmap.calibrators.identity import log_softmax
 from relmap.serialization import Positive, Value
 
 LOG_BETA_BOUNDS = (-16.0, 16.0)  # far beyond any useful temperature, far within float64
-SMALL_STEP = 1e-9  # of log beta, by Newton's method, after which the error is about its square
-SMALLEST_BRACKET = 1e-14
-SMALLEST_SIZE = 1e-300
+MAX_FINAL_STEP = 1e-9  # of log beta, by Newton's method, after which the error is about its square
+MIN_BRACKET = 1e-14
+MIN_SCALE = 1e-300
 
 
 class Temperature(Value, kind="temperature"):
@@ -52,7 +52,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray, *, seed: int) -> Tem
         variance = weight.sum(axis=0) / total - mean**2
         return float((mean + top).mean()), beta * float(variance.mean())
 
-    size = max(-float(below.mean()), SMALLEST_SIZE)
+    size = max(-float(below.mean()), MIN_SCALE)
     return Temperature(math.exp(_rising_root(derivatives, start=-math.log(size))))
 
 
@@ -60,12 +60,12 @@ def _rising_root(derivatives: Callable[[float], tuple[float, float]], start: flo
     """Return where a derivative that rises passes 0 between the bounds, or the bound towards which it never does."""
     low, high = LOG_BETA_BOUNDS
     log_beta, before = min(max(start, low), high), high - low
-    while high - low > SMALLEST_BRACKET:
+    while high - low > MIN_BRACKET:
         value, second = derivatives(log_beta)
         further = value <= 0
         low, high = (log_beta, high) if further else (low, log_beta)
         step = -value / second if second > 0 else math.inf
-        if abs(step) <= SMALL_STEP:
+        if abs(step) <= MAX_FINAL_STEP:
             return log_beta + step
         if not (low < log_beta + step < high and abs(step) <= before / 2):  # then the bracket is halved
             end = high if further else low

@@ -7,19 +7,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-from relmap.metrics.intervals import BETTER, BOTH, NO_DIFFERENCE, WORSE, behind_number, relevant_sign, together
-from relmap.metrics.registry import COMPARED, METRICS
+from relmap.metrics.intervals import (
+    BETTER,
+    MIXED_SIGNS,
+    NO_DIFFERENCE,
+    WORSE,
+    classify_relevant_change,
+    combine_signs,
+    format_interval,
+)
+from relmap.metrics.registry import COMPARED_METRICS, METRICS
 from relmap.settings import METRIC_DEFAULTS
 
 USE, MIXED, KEEP, UNKNOWN = "Use the map", "Mixed", "Keep your confidence", "Too little to tell"
 SAFE = "The map is safe to use, its gain is not yet certain"
 WORSENS = "Worse, so keep your confidence"
-KEEPING = (KEEP, WORSENS)  # answers after which the confidence stays
-RANKS = ("aupr_error", "aurc")
-FEW_GROUPS = 30  # resampled, fewer give intervals that are too short
-FEWEST_ERRORS = 10  # or right decisions
-KEPT_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
-MOST_LABELS = 1_000_000  # more are not worth a number
+KEEP_ANSWERS = (KEEP, WORSENS)  # answers after which the confidence stays
+RANKING_METRICS = ("aupr_error", "aurc")
+MIN_ADVICE_GROUPS = 30  # resampled, fewer give intervals that are too short
+MIN_ERRORS = 10  # or right decisions
+RETAINED_TENTHS = 7  # of the decisions, as by selacc_70; the others are reviewed
+MAX_REPORTED_LABELS = 1_000_000  # more are not worth a number
 
 
 Changes = Mapping[str, Mapping[str, float | None]]  # by metric: `change`, `low`, `high` and `p`; None is not known
@@ -58,25 +66,25 @@ def advise(
         groups: how many groups of rows stand and fall together; as many as rows where each stands by itself.
         smallest: smallest change that matters, in nats for the log loss and in the unit of the ranking metrics.
     """
-    if few := too_few(rows, errors, groups):
+    if few := describe_insufficient_data(rows, errors, groups):
         return Advice(UNKNOWN, few)
     signs = {
-        key: relevant_sign(METRICS[key].direction, of["change"], of["low"], of["high"], of["p"], smallest)
-        for key, of in ((key, changes[key]) for key in ("nll_correct", *RANKS))
+        key: classify_relevant_change(METRICS[key].direction, of["change"], of["low"], of["high"], of["p"], smallest)
+        for key, of in ((key, changes[key]) for key in ("nll_correct", *RANKING_METRICS))
     }
-    predicts, ranks = signs["nll_correct"], together(signs[metric] for metric in RANKS)
+    predicts, ranks = signs["nll_correct"], combine_signs(signs[metric] for metric in RANKING_METRICS)
     seen = {predicts, ranks}
-    if not seen & {BETTER, WORSE, BOTH}:
+    if not seen & {BETTER, WORSE, MIXED_SIGNS}:
         undecided = predicts != NO_DIFFERENCE
         because = "nothing is certain to change" if undecided else "there is no relevant difference"
         return Advice(KEEP, because, undecided=undecided)
-    if not seen & {WORSE, BOTH}:
+    if not seen & {WORSE, MIXED_SIGNS}:
         both = seen == {BETTER}
         return Advice(USE, "it predicts and ranks better" if both else f"it predicts {predicts} and ranks {ranks}")
     because = f"the reliability predicts {predicts} and ranks {ranks}"
-    if not seen & {BETTER, BOTH}:
+    if not seen & {BETTER, MIXED_SIGNS}:
         return Advice(WORSENS, because, ("Or fit again, on rows like these.",))
-    by = {WORSE: "the confidence", BOTH: "whichever is better at your own budget"}
+    by = {WORSE: "the confidence", MIXED_SIGNS: "whichever is better at your own budget"}
     stated, chosen = (by.get(sign, "the reliability") for sign in (predicts, ranks))
     then = f"State {stated} as the probability of being right, and choose what to review by {chosen}."
     return Advice(MIXED, because, (then,))
@@ -111,10 +119,10 @@ def advise_map(
         return advice
     if change >= smallest:
         return Advice(KEEP, f"the map raises the log loss by {change:.4f} here, which may be chance")
-    return Advice(SAFE, labels_in_words(more_labels(rows, change, (high - low) / 2, smallest)))
+    return Advice(SAFE, format_labels_needed(additional_labels_needed(rows, change, (high - low) / 2, smallest)))
 
 
-def more_labels(rows: int, change: float, half_width: float, smallest: float) -> int:
+def additional_labels_needed(rows: int, change: float, half_width: float, smallest: float) -> int:
     """Return about how many more labelled rows would tell a change from none.
 
     Args:
@@ -129,15 +137,15 @@ def more_labels(rows: int, change: float, half_width: float, smallest: float) ->
     return max(1, ceil(min(rows * (half_width / max(abs(change), smallest)) ** 2, 1e15)) - rows)
 
 
-def labels_in_words(count: int) -> str:
+def format_labels_needed(count: int) -> str:
     """Return a sentence part about the labels that would decide, rounded to two digits."""
-    if count > MOST_LABELS:
-        return f"even {MOST_LABELS:,} more labels might not decide"
+    if count > MAX_REPORTED_LABELS:
+        return f"even {MAX_REPORTED_LABELS:,} more labels might not decide"
     digits = max(floor(log10(count)) - 1, 0)
     return f"about {round(count, -digits):,} more labels would decide"
 
 
-def change_in_words(what: str, change: float, interval: str, smallest: float) -> str:
+def format_change(what: str, change: float, interval: str, smallest: float) -> str:
     """Return a sentence about a change of something that is better when it is lower.
 
     Args:
@@ -154,28 +162,28 @@ def change_in_words(what: str, change: float, interval: str, smallest: float) ->
     return f"It {'lowers' if change < 0 else 'raises'} {what} by {abs(change):.4f}{interval}."
 
 
-def rarer_of(rows: int, errors: int) -> tuple[int, str]:
+def rarer_outcome(rows: int, errors: int) -> tuple[int, str]:
     """Return how many decisions are wrong, or right, whichever are fewer, and which of both they are."""
     return min((errors, "wrong"), (rows - errors, "right"))
 
 
-def too_few(rows: int, errors: int, groups: int) -> str:
+def describe_insufficient_data(rows: int, errors: int, groups: int) -> str:
     """Return what there is too little of to advise anything, arguments as in `advise`; empty if there is enough."""
-    if groups < FEW_GROUPS:
+    if groups < MIN_ADVICE_GROUPS:
         units = "groups" if groups < rows else "rows"
-        return f"there are {groups} {units}, and a difference among fewer than {FEW_GROUPS} may be chance"
-    return too_few_errors(rows, errors)
+        return f"there are {groups} {units}, and a difference among fewer than {MIN_ADVICE_GROUPS} may be chance"
+    return describe_insufficient_errors(rows, errors)
 
 
-def too_few_errors(rows: int, errors: int) -> str:
+def describe_insufficient_errors(rows: int, errors: int) -> str:
     """Return whether wrong or right decisions are too few to advise or to choose by; empty if neither are."""
-    rarer, which = rarer_of(rows, errors)
-    if rarer >= FEWEST_ERRORS:
+    rarer, which = rarer_outcome(rows, errors)
+    if rarer >= MIN_ERRORS:
         return ""
-    return f"{rarer} of {rows:,} decisions are {which}, and it takes {FEWEST_ERRORS} to judge by"
+    return f"{rarer} of {rows:,} decisions are {which}, and it takes {MIN_ERRORS} to judge by"
 
 
-def behind(
+def describe_evidence(
     found: Sequence[float | None],
     changes: Changes,
     smallest: float = METRIC_DEFAULTS.smallest_relevant_change,
@@ -191,18 +199,20 @@ def behind(
         if more == 0:
             yield (
                 f"1,000 reviews of the least reliable 30% find {after:.0f} errors, as many as where the confidence "
-                f"chooses{behind_number(low, high, '+z.0f')}."
+                f"chooses{format_interval(low, high, '+z.0f')}."
             )
         else:
             yield (
                 f"1,000 reviews of the least reliable 30% find {after:.0f} errors, and {before:.0f} where the "
-                f"confidence chooses, a change of {more:+d}{behind_number(low, high, '+z.0f')}."
+                f"confidence chooses, a change of {more:+d}{format_interval(low, high, '+z.0f')}."
             )
-    names = {metric: METRICS[metric].title for metric in COMPARED} | {"nll_correct": "the log loss of being right"}
-    known = {names[metric]: changes[metric] for metric in COMPARED if changes[metric]["change"] is not None}
+    names = {metric: METRICS[metric].title for metric in COMPARED_METRICS} | {
+        "nll_correct": "the log loss of being right"
+    }
+    known = {names[metric]: changes[metric] for metric in COMPARED_METRICS if changes[metric]["change"] is not None}
     small = [name for name, of in known.items() if abs(of["change"] or 0.0) < smallest]
     relevant = [
-        f"{name} by {of['change']:+.4f}{behind_number(of['low'], of['high'], '+z.4f')}"
+        f"{name} by {of['change']:+.4f}{format_interval(of['low'], of['high'], '+z.4f')}"
         for name, of in known.items()
         if name not in small
     ]

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import scipy
 
-MOST_UNDEFINED = 0.05  # share of replicates that may be NaN
-OUTSIDE = (1 - 0.95) / 2  # of an interval, at either end
-LEVEL = 0.05  # of a claim, held over all that are tested together
+MAX_UNDEFINED_SHARE = 0.05  # share of replicates that may be NaN
+TAIL_PROBABILITY = (1 - 0.95) / 2  # of an interval, at either end
+SIGNIFICANCE_LEVEL = 0.05  # of a claim, held over all that are tested together
 Sign = Literal[
     "better",
     "worse",
@@ -21,7 +21,7 @@ Sign = Literal[
     "better by one metric and worse by another",
     "with no relevant difference",
 ]
-BETTER, WORSE, NOT_CERTAIN, BOTH, NO_DIFFERENCE = get_args(Sign)
+BETTER, WORSE, NOT_CERTAIN, MIXED_SIGNS, NO_DIFFERENCE = get_args(Sign)
 
 
 class Interval(NamedTuple):
@@ -32,10 +32,10 @@ class Interval(NamedTuple):
     high: float
 
 
-UNKNOWN = Interval(np.nan, np.nan, np.nan)
+UNKNOWN_INTERVAL = Interval(np.nan, np.nan, np.nan)
 
 
-def interval(replicates: np.ndarray) -> Interval:
+def percentile_interval(replicates: np.ndarray) -> Interval:
     """Return the percentile interval of replicates `(R,)`, in which 95% of them lie; NaN of fewer than two.
 
     NaN replicates (AUPR-Error of a resample without errors) are left out. Where they are more than 5%, the interval
@@ -43,8 +43,8 @@ def interval(replicates: np.ndarray) -> Interval:
     """
     defined = _defined(replicates)
     if len(defined) < 2:
-        return UNKNOWN
-    low, high = np.quantile(defined, [OUTSIDE, 1 - OUTSIDE])
+        return UNKNOWN_INTERVAL
+    low, high = np.quantile(defined, [TAIL_PROBABILITY, 1 - TAIL_PROBABILITY])
     return Interval(float(defined.std(ddof=1)), float(low), float(high))
 
 
@@ -62,7 +62,7 @@ def two_sided_p(replicates: np.ndarray) -> float:
     return min(1.0, 2 * (smaller + 1) / (len(defined) + 1))
 
 
-def holm(p_values: np.ndarray) -> np.ndarray:
+def holm_adjust(p_values: np.ndarray) -> np.ndarray:
     """Map p-values `(m,)` to those adjusted for all of them being tested, `(m,)` in [0, 1] (Holm, 1979).
 
     Rejecting where an adjusted one is at most a has a chance of at most a to reject any true hypothesis, however the
@@ -76,20 +76,20 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     return adjusted
 
 
-def interval_of_share(correct: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def share_confidence_interval(correct: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return where the chance of being right lies, low and high `(g,)`, exact for independent rows.
 
     Of `correct` among `rows`, both `(g,)`; each end is missed in 2.5% of cases at most (Clopper and Pearson, 1934).
     """
-    low = np.nan_to_num(scipy.special.betaincinv(correct, rows - correct + 1, OUTSIDE), nan=0.0)
-    high = np.nan_to_num(scipy.special.betaincinv(correct + 1, rows - correct, 1 - OUTSIDE), nan=1.0)
+    low = np.nan_to_num(scipy.special.betaincinv(correct, rows - correct + 1, TAIL_PROBABILITY), nan=0.0)
+    high = np.nan_to_num(scipy.special.betaincinv(correct + 1, rows - correct, 1 - TAIL_PROBABILITY), nan=1.0)
     return low, high
 
 
 def _defined(replicates: np.ndarray) -> np.ndarray:
     """The replicates that are no NaN; none of them where too many are."""
     defined = replicates[~np.isnan(replicates)]
-    too_many = len(replicates) - len(defined) > MOST_UNDEFINED * len(replicates)
+    too_many = len(replicates) - len(defined) > MAX_UNDEFINED_SHARE * len(replicates)
     return defined[:0] if too_many else defined
 
 
@@ -109,7 +109,7 @@ class Estimate(NamedTuple):
     @property
     def interval(self) -> Interval:
         """Return where 95% of the replicates lie; NaN without replicates."""
-        return UNKNOWN if self.replicates is None else interval(self.replicates)
+        return UNKNOWN_INTERVAL if self.replicates is None else percentile_interval(self.replicates)
 
     @property
     def p(self) -> float:
@@ -117,17 +117,17 @@ class Estimate(NamedTuple):
         return np.nan if self.replicates is None else two_sided_p(self.replicates)
 
 
-def sign_of(direction: int, low: float | None, high: float | None, p: float | None) -> Sign:
+def classify_change(direction: int, low: float | None, high: float | None, p: float | None) -> Sign:
     """Return what may be said of a change: better or worse only where its interval and corrected p exclude no change.
 
     `direction` is the sign of an improvement. None, or NaN, is what is not known; then nothing is certain.
     """
-    if low is None or high is None or p is None or not p < LEVEL or not (low > 0 or high < 0):
+    if low is None or high is None or p is None or not p < SIGNIFICANCE_LEVEL or not (low > 0 or high < 0):
         return NOT_CERTAIN
     return BETTER if (low > 0) == (direction > 0) else WORSE
 
 
-def relevant_sign(
+def classify_relevant_change(
     direction: int,
     change: float | None,
     low: float | None,
@@ -149,28 +149,28 @@ def relevant_sign(
         Better or worse if that is certain and the change is relevant. No relevant difference if the change is certain
         but smaller, or if the interval holds no relevant change.
     """
-    sign = sign_of(direction, low, high, p)
+    sign = classify_change(direction, low, high, p)
     if sign == NOT_CERTAIN:
         within = low is not None and high is not None and -smallest < low <= high < smallest
         return NO_DIFFERENCE if within else NOT_CERTAIN
     return sign if change is None or abs(change) >= smallest else NO_DIFFERENCE
 
 
-def together(signs: Iterable[Sign]) -> Sign:
+def combine_signs(signs: Iterable[Sign]) -> Sign:
     """Return what several signs of the same question say of it together."""
     seen = set(signs)
     if {BETTER, WORSE} <= seen:
-        return BOTH
+        return MIXED_SIGNS
     if seen == {NO_DIFFERENCE}:
         return NO_DIFFERENCE
     return BETTER if BETTER in seen else WORSE if WORSE in seen else NOT_CERTAIN
 
 
-def behind_number(low: float | None, high: float | None, how: str) -> str:
+def format_interval(low: float | None, high: float | None, how: str) -> str:
     """Return a 95% interval as it stands behind its number, each end shown as `how` says; empty where it is unknown."""
     return "" if low is None or high is None else f" (95% interval {low:{how}} to {high:{how}})"
 
 
-def found_per_1000(errors: Any, kept_errors: Any, reviews: Any) -> Any:
+def errors_found_per_1000(errors: Any, kept_errors: Any, reviews: Any) -> Any:
     """Return errors found per 1,000 reviews, if all decisions but those kept are reviewed: numbers or columns."""
     return 1000 * (errors - kept_errors) / reviews

@@ -10,8 +10,8 @@ import numpy as np
 
 from relmap.settings import METRIC_DEFAULTS
 
-BINS = METRIC_DEFAULTS.ece_bins
-SMALLEST_PROBABILITY = METRIC_DEFAULTS.smallest_probability  # one impossible label may cost 27.6 nats at most
+N_BINS = METRIC_DEFAULTS.ece_bins
+MIN_PROBABILITY = METRIC_DEFAULTS.smallest_probability  # one impossible label may cost 27.6 nats at most
 
 
 def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
@@ -19,7 +19,7 @@ def accuracy(decision: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(decision == labels)) if len(labels) else np.nan
 
 
-def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
+def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = N_BINS) -> float:
     """Return the expected calibration error, in [0, 1], of confidence `(n,)` in [0, 1] against correct `(n,)` bool.
 
     Sum over bins of (share of rows) * |mean confidence - mean correct| (Guo et al., 2017), over `confidence_bins`.
@@ -35,7 +35,7 @@ def ece(confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> float:
     return float(np.abs(gaps).sum() / len(confidence))
 
 
-def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
+def confidence_bins(confidence: np.ndarray, bins: int = N_BINS) -> np.ndarray:
     """Map confidence `(n,)` in [0, 1] to its bin `(n,)` int64, 0..bins-1, where 0 is the lowest.
 
     Bins are of equal width and closed on the left, as the authors' are: bin i is [i/bins, (i+1)/bins) with float64
@@ -58,7 +58,7 @@ def confidence_bins(confidence: np.ndarray, bins: int = BINS) -> np.ndarray:
     return bin_of_row
 
 
-def top_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def top_label(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the probability `(n,)` of each row's top label, the first among equals, and whether it is the true one."""
     reject_nan(log_probabilities, "log-probability")
     highest, top = log_probabilities[:, 0].copy(), np.zeros(len(labels), dtype=np.int64)
@@ -68,8 +68,8 @@ def top_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.n
     return np.exp(highest), top == labels
 
 
-def nll_of_rows(
-    log_probabilities: np.ndarray, labels: np.ndarray, smallest: float = SMALLEST_PROBABILITY
+def log_loss_per_row(
+    log_probabilities: np.ndarray, labels: np.ndarray, smallest: float = MIN_PROBABILITY
 ) -> np.ndarray:
     """Return -log p of the true label, in nats: `(n,)`, at least 0; p counts as `smallest` at least.
 
@@ -80,7 +80,7 @@ def nll_of_rows(
     return np.asarray(-np.maximum(of_label, np.log(smallest) if smallest > 0 else -np.inf))
 
 
-def brier_of_rows(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def brier_score_per_row(log_probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return the squared error of the probabilities, `(n,)` in [0, 2], summed over labels; its mean is Brier's (1950).
 
     Some libraries average over labels too, or take one of two labels: that is 1/K, or half, of this.

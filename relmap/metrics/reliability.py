@@ -72,7 +72,7 @@ def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
     Raises:
         ValueError: a logit is NaN; the message names the row.
     """
-    groups = tie_groups(logit, correct)
+    groups = find_tie_groups(logit, correct)
     row = np.argsort(-np.asarray(logit, dtype=np.float64))
     wrong = ~np.asarray(correct, dtype=bool)[row]
     borders, count = np.hstack([groups.before, groups.upto]).ravel().astype(np.int64), len(groups.upto)
@@ -80,7 +80,7 @@ def order_by_risk(logit: np.ndarray, correct: np.ndarray) -> RiskOrder:
     return RiskOrder(row, count * (within + wrong) + group, count)
 
 
-def tie_groups(logit: np.ndarray, correct: np.ndarray) -> TieGroups:
+def find_tie_groups(logit: np.ndarray, correct: np.ndarray) -> TieGroups:
     """Return the groups of reliability logits `(n,)`, infinite ones allowed, and correct `(n,)` bool, each row once.
 
     Neighbouring wrong rows make one group even where they are not tied: no metric tells them apart.
@@ -155,7 +155,7 @@ def ranking_metrics(groups: TieGroups, harmonic: np.ndarray | None = None) -> di
     precisions, accuracies = np.einsum("gr,gr->r", share, by_group), {}
     with np.errstate(invalid="ignore"):  # 0/0 of no rows is the NaN that is meant
         for tenths in COVERAGE_TENTHS:
-            retained = np.minimum(rows_kept(n, tenths), n)  # of no rows, none
+            retained = np.minimum(count_retained_rows(n, tenths), n)  # of no rows, none
             at = np.count_nonzero(upto < retained, axis=0), np.arange(len(n))  # the first that does not end before
             passed = (errors - wrong)[at] + share[at] * np.maximum(retained - before[at], 0)
             accuracies[f"selacc_{tenths}0"] = 1 - passed / retained
@@ -167,7 +167,7 @@ def ranking_metrics(groups: TieGroups, harmonic: np.ndarray | None = None) -> di
         }
 
 
-def threshold_aupr_error(logit: np.ndarray, correct: np.ndarray) -> float:
+def average_precision_by_threshold(logit: np.ndarray, correct: np.ndarray) -> float:
     """Return the average precision of finding the errors where each tie group is one threshold, as scikit-learn has it.
 
     Of logits `(n,)` and correct `(n,)` bool. It is below `aupr_error` wherever precision falls along the ranking, and
@@ -180,12 +180,12 @@ def threshold_aupr_error(logit: np.ndarray, correct: np.ndarray) -> float:
     return float(precisions.sum() / errors) if errors else np.nan
 
 
-def rows_kept(rows: Any, tenths: int) -> Any:
+def count_retained_rows(rows: Any, tenths: int) -> Any:
     """Return how many of so many `rows` the accuracy at `tenths` tenths is of: rounded up, and one at least."""
     return np.maximum(1, -(-tenths * rows // 10))
 
 
-def errors_retained(groups: TieGroups, coverage: np.ndarray) -> np.ndarray:
+def expected_retained_errors(groups: TieGroups, coverage: np.ndarray) -> np.ndarray:
     """Return the errors to expect among the `coverage` `(c,)` of lowest risk, as shares of all rows `(R, c)`.
 
     Coverages lie in [0, 1]; between two places the line is straight, as it is on average within a tie group. Over
@@ -202,7 +202,7 @@ def errors_retained(groups: TieGroups, coverage: np.ndarray) -> np.ndarray:
         return np.asarray(np.stack(retained) / n)
 
 
-def nll_correct_of_rows(
+def correctness_log_loss(
     logit: np.ndarray, correct: np.ndarray, smallest: float = METRIC_DEFAULTS.smallest_reliability
 ) -> np.ndarray:
     """Return the log loss of the reliability sigmoid(t), `(n,)` at least 0, in nats: `(n,)` logits t and `(n,)` bool.

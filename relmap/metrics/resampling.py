@@ -21,22 +21,26 @@ from functools import cached_property
 import numpy as np
 import scipy
 
-from relmap.metrics.probability import BINS, confidence_bins
+from relmap.metrics.probability import N_BINS, confidence_bins
 from relmap.metrics.reliability import (
     RiskOrder,
     TieGroups,
-    errors_retained,
+    expected_retained_errors,
     harmonic_sums,
     order_by_risk,
     ranking_metrics,
 )
-from relmap.metrics.spread import label_cells, mean_spread
+from relmap.metrics.spread import assign_label_cells, mean_spread
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
-MOST_CLUSTERS = 1000  # that are drawn: the deviation of as many numbers is known to 2%, and all rows speak
-TOGETHER = 32  # resamples that are summed together: their counts stay near a cache
-MOST_GROUPS = 2**12  # at 441,677 rows an end of an interval moves by 0.05 standard errors at most, less than by drawing
-FEWEST_GROUPS = 10  # with fewer, resampling them says far too little: at 5, a true null is rejected in 15% of cases
+MAX_CLUSTERS = 1000  # that are drawn: the deviation of as many numbers is known to 2%, and all rows speak
+CHUNK_RESAMPLES = 32  # resamples that are summed together: their counts stay near a cache
+MAX_TIE_GROUPS = (
+    2**12
+)  # at 441,677 rows an end of an interval moves by 0.05 standard errors at most, less than by drawing
+MIN_BOOTSTRAP_GROUPS = (
+    10  # with fewer, resampling them says far too little: at 5, a true null is rejected in 15% of cases
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +67,7 @@ class Resamples:
         """The mean of values `(n,)`: of a loss, or of a bool."""
         return np.asarray(self.sums(values)[0] / self.rows)
 
-    def ece(self, confidence: np.ndarray, correct: np.ndarray, bins: int = BINS) -> np.ndarray:
+    def ece(self, confidence: np.ndarray, correct: np.ndarray, bins: int = N_BINS) -> np.ndarray:
         """`probability.ece` of fixed decisions, in [0, 1]: confidence `(n,)`, correct `(n,)` bool."""
         bin_of_row = confidence_bins(confidence, bins)
         return np.asarray(np.abs(self.sums(confidence - correct, bin_of_row, bins)).sum(axis=0) / self.rows)
@@ -72,7 +76,7 @@ class Resamples:
         self, confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray, params: MetricParams = METRIC_DEFAULTS
     ) -> np.ndarray:
         """`LabelCells.spread`; where a resample has no row of a cell, it does without that cell."""
-        cell, shape = label_cells(confidence, decision, params)
+        cell, shape = assign_label_cells(confidence, decision, params)
         rows = self.sums(np.ones(len(cell)), cell, shape[0] * shape[1])
         rows[np.bincount(cell, minlength=len(rows)) < params.spread_minimum_cell] = 0
         sums = self.sums(correct - confidence, cell, len(rows))
@@ -80,14 +84,14 @@ class Resamples:
 
     def ranking_metrics(self, logit: np.ndarray, correct: np.ndarray) -> dict[str, np.ndarray]:
         """`reliability.ranking_metrics` by name: logits `(n,)` and correct `(n,)` bool."""
-        order, harmonic = order_by_risk(logit, correct).coarse(MOST_GROUPS), harmonic_sums(int(self.rows.max()))
+        order, harmonic = order_by_risk(logit, correct).coarse(MAX_TIE_GROUPS), harmonic_sums(int(self.rows.max()))
         ranked = [ranking_metrics(groups, harmonic) for groups in self._weighted(order)]
         return {name: np.concatenate([some[name] for some in ranked]) for name in ranked[0]}
 
     def errors_retained(self, logit: np.ndarray, correct: np.ndarray, coverage: np.ndarray) -> np.ndarray:
         """`reliability.errors_retained` at coverages `(c,)` in each resample, `(R, c)`."""
-        order = order_by_risk(logit, correct).coarse(MOST_GROUPS)
-        return np.concatenate([errors_retained(groups, coverage) for groups in self._weighted(order)])
+        order = order_by_risk(logit, correct).coarse(MAX_TIE_GROUPS)
+        return np.concatenate([expected_retained_errors(groups, coverage) for groups in self._weighted(order)])
 
     def _weighted(self, order: RiskOrder) -> Iterator[TieGroups]:
         """The groups of an order under TOGETHER draws or fewer, until there are R."""
@@ -98,8 +102,8 @@ class Resamples:
 
     def _summed(self, of_cell: "scipy.sparse.csr_array") -> Iterator[np.ndarray]:
         """What is drawn of `(cells, C)`, `(cells, TOGETHER or fewer)`, until there are R."""
-        for start in range(0, self.resamples, TOGETHER):
-            counts = self._counts[:, start : start + TOGETHER]
+        for start in range(0, self.resamples, CHUNK_RESAMPLES):
+            counts = self._counts[:, start : start + CHUNK_RESAMPLES]
             yield (of_cell @ counts.astype(of_cell.dtype)).astype(np.float64, copy=False)
 
     @cached_property
@@ -110,7 +114,7 @@ class Resamples:
         return np.stack([np.bincount(of_one, minlength=self.clusters).astype(np.uint16) for of_one in drawn], axis=1)
 
 
-def resample(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
+def draw_resamples(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
     """Draw `resamples` resamples of rows whose group `(n,)` says which stay together; `arange(n)` parts them all.
 
     Beyond `MOST_CLUSTERS` groups, as many bags of whole groups, dealt at random, are drawn in their place: bags vary as
@@ -122,10 +126,10 @@ def resample(group: np.ndarray, *, resamples: int, seed: int) -> Resamples:
     if len(group) == 0 or resamples < 1:
         raise ValueError(f"{resamples} resamples of {len(group)} rows: both must be at least 1")
     names, cluster = np.unique(group, return_inverse=True)
-    if len(names) > MOST_CLUSTERS:
-        cluster = (np.random.default_rng(seed).permutation(len(names)) % MOST_CLUSTERS)[cluster]
+    if len(names) > MAX_CLUSTERS:
+        cluster = (np.random.default_rng(seed).permutation(len(names)) % MAX_CLUSTERS)[cluster]
     cluster.flags.writeable = False
-    return Resamples(cluster, min(len(names), MOST_CLUSTERS), resamples, seed, len(names))
+    return Resamples(cluster, min(len(names), MAX_CLUSTERS), resamples, seed, len(names))
 
 
-SEED = 0  # of the resamples, which no result may choose
+BOOTSTRAP_SEED = 0  # of the resamples, which no result may choose

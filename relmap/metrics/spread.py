@@ -12,7 +12,7 @@ import numpy as np
 from relmap.metrics.probability import reject_nan
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
-BINS = 32  # of equal width, of the residuals of a group
+N_RESIDUAL_BINS = 32  # of equal width, of the residuals of a group
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class LabelCells:
         Raises:
             ValueError: a confidence or residual is NaN; the message names the row.
         """
-        cell, shape = label_cells(confidence, decision, params)
+        cell, shape = assign_label_cells(confidence, decision, params)
         residual = event - confidence
         reject_nan(residual, "residual")
         rows = np.bincount(cell, minlength=shape[0] * shape[1])
@@ -72,7 +72,7 @@ class LabelCells:
         return np.where(rows >= self.params.spread_minimum_cell, rows, 0)[..., None]
 
 
-def confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
+def assign_confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
     """Confidence `(n,)` to its group `(n,)` int64, 0..groups-1, of n/groups rows each where no rows tie.
 
     Rows of equal confidence are never parted: they go together to the group in which their middle place falls.
@@ -87,12 +87,12 @@ def confidence_groups(confidence: np.ndarray, groups: int) -> np.ndarray:
     return np.searchsorted(values[begins[begins < len(values)]], confidence, side="right")
 
 
-def label_cells(
+def assign_label_cells(
     confidence: np.ndarray, decision: np.ndarray, params: MetricParams
 ) -> tuple[np.ndarray, tuple[int, int]]:
     """Return the cell of each row `(n,)`, group by group, and how many groups and labels there are."""
     labels = int(np.max(decision, initial=0)) + 1
-    cell = confidence_groups(confidence, params.spread_groups) * labels + np.asarray(decision, dtype=np.int64)
+    cell = assign_confidence_groups(confidence, params.spread_groups) * labels + np.asarray(decision, dtype=np.int64)
     return cell, (params.spread_groups, labels)
 
 
@@ -120,8 +120,12 @@ def _dealt(sizes: np.ndarray, residual: np.ndarray, deals: int, generator: np.ra
     residual = residual - (np.add.reduceat(residual, first) / rows)[group]
     lowest, highest = (of.reduceat(residual, first)[group] for of in (np.minimum, np.maximum))
     width = np.where(highest > lowest, highest - lowest, 1)
-    cell = group * BINS + np.minimum(BINS * ((residual - lowest) / width), BINS - 1).astype(np.int64)
-    in_bin, sums = (np.bincount(cell, of, len(first) * BINS).reshape(-1, BINS) for of in (None, residual))
+    cell = group * N_RESIDUAL_BINS + np.minimum(
+        N_RESIDUAL_BINS * ((residual - lowest) / width), N_RESIDUAL_BINS - 1
+    ).astype(np.int64)
+    in_bin, sums = (
+        np.bincount(cell, of, len(first) * N_RESIDUAL_BINS).reshape(-1, N_RESIDUAL_BINS) for of in (None, residual)
+    )
     # the rows of a bin all count as their mean, and all sums are stretched, so that their variances and covariances are
     # exact; so is the whole law where each bin holds one value only
     means = sums / np.maximum(in_bin, 1)

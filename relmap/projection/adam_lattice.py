@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from relmap.projection.device import device_turn
-from relmap.projection.lattice import GENTLE, NODES, FitRows, first_curve, sort_rows, uniform_knots
+from relmap.projection.device import lock_device
+from relmap.projection.lattice import MAX_NODE_RISE, N_NODES, FitRows, initial_curve, sort_into_cells, uniform_knots
 from relmap.settings import ProjectionParams
 
-WHOLE = 64  # rows of several vector registers: the CPU rounds exp differently in the odd rows at the end of an array
+CELL_ROW_MULTIPLE = (
+    64  # rows of several vector registers: the CPU rounds exp differently in the odd rows at the end of an array
+)
 
 
 def fit_lattices(
@@ -27,13 +29,13 @@ def fit_lattices(
     The same rows in any order give the same bits on one machine, and on the CPU each fit of a batch the same as alone.
     A label without rows keeps its start.
     """
-    cells = sort_into_cells(fits, n_labels=n_labels, knots=uniform_knots(settings.knots), device=device)
-    start = np.tile(first_curve(settings.knots), (len(fits), n_labels, 1))
-    with _one_thread(), device_turn(device):
+    cells = build_cell_tensors(fits, n_labels=n_labels, knots=uniform_knots(settings.knots), device=device)
+    start = np.tile(initial_curve(settings.knots), (len(fits), n_labels, 1))
+    with _one_thread(), lock_device(device):
         return _descend(torch.from_numpy(start).to(device), cells, settings).cpu().numpy()
 
 
-class Cells(NamedTuple):
+class CellTensors(NamedTuple):
     """The rows of B fits by cell: as masses of a few nodes, and one by one for curves too steep for those."""
 
     counts: torch.Tensor  # (B,) float64, the rows of each fit, at least 1
@@ -50,7 +52,7 @@ class Cells(NamedTuple):
         at_nodes = torch.sigmoid(left[..., None] + rise[..., None] * self.places).mul_(self.masses)
         # with q the reliability of each row and w its weight, sums of q and of q w by cell
         total, upper = at_nodes.sum(dim=-1), at_nodes.mul_(self.places).sum(dim=-1)
-        steep = (rise.abs() > GENTLE) & (self.lengths > 0)
+        steep = (rise.abs() > MAX_NODE_RISE) & (self.lengths > 0)
         if steep.any():
             lengths, mine = self.lengths[steep], steep.flatten().repeat_interleave(self.lengths.flatten())
             weight, true = self.weight[mine], self.true[mine]
@@ -65,12 +67,12 @@ class Cells(NamedTuple):
         return gradient.div_(self.counts[:, None, None])
 
 
-def sort_into_cells(fits: Sequence[FitRows], *, n_labels: int, knots: np.ndarray, device: str) -> Cells:
+def build_cell_tensors(fits: Sequence[FitRows], *, n_labels: int, knots: np.ndarray, device: str) -> CellTensors:
     """The rows of each fit, and knots `(J,)`, to cells on a device."""
-    rows = sort_rows(fits, n_labels, knots)
-    many = rows.lengths > NODES
+    rows = sort_into_cells(fits, n_labels, knots)
+    many = rows.lengths > N_NODES
     lengths, weight = np.where(many, rows.lengths, 0), rows.weight[np.repeat(many, rows.lengths)]
-    filled = -(-lengths // WHOLE) * WHOLE  # cells filled up to whole vector registers
+    filled = -(-lengths // CELL_ROW_MULTIPLE) * CELL_ROW_MULTIPLE  # cells filled up to whole vector registers
     place_in_cell = np.arange(filled.sum()) - np.repeat(np.cumsum(filled) - filled, filled)
     true = place_in_cell < np.repeat(lengths, filled)
     whole = np.zeros(len(true))
@@ -78,13 +80,13 @@ def sort_into_cells(fits: Sequence[FitRows], *, n_labels: int, knots: np.ndarray
     shape = (len(fits), n_labels, len(knots) - 1)
     hits, by_node = (
         rows.hits.reshape(*shape[:2], -1),
-        (part.reshape(*shape, NODES) for part in (rows.places, rows.masses)),
+        (part.reshape(*shape, N_NODES) for part in (rows.places, rows.masses)),
     )
     arrays = (rows.counts.astype(np.float64), hits, *by_node, whole, true.astype(np.float64), filled.reshape(shape))
-    return Cells(*(torch.from_numpy(array).to(device) for array in arrays))
+    return CellTensors(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
-def _descend(theta: torch.Tensor, cells: Cells, settings: ProjectionParams) -> torch.Tensor:
+def _descend(theta: torch.Tensor, cells: CellTensors, settings: ProjectionParams) -> torch.Tensor:
     """Adam from `theta (B, K, J)`, (b, eta) of every curve, to the values `(B, K, J)` of the last epoch."""
     # written out (Kingma and Ba, 2015): torch's own loads a compiler at its first step, longer than all epochs take.
     # Sums run over the last axis, so that no fit feels its neighbours, in one order, so that rounding lets none fall.

@@ -8,17 +8,17 @@ import numpy as np
 
 from relmap.decisions import Calibrator
 from relmap.errors import needs_extra
-from relmap.projection.curves import Curves, Fallback, fallbacks, with_fallbacks
+from relmap.projection.curves import Curves, Fallback, choose_fallbacks, curves_with_fallbacks
 from relmap.projection.decisions import LabelledDecisions
-from relmap.projection.exact import Exact, fit_exact
-from relmap.projection.lattice import FitRows, objective, uniform_knots
-from relmap.projection.pooling import PooledRows
+from relmap.projection.exact import ExactFit, fit_exact
+from relmap.projection.lattice import FitRows, mrp_objective, uniform_knots
+from relmap.projection.pooling import PooledLineFitter
 from relmap.settings import ProjectionParams
 from relmap.splits import ValidationRows
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class FitBatch:
     """Everything that the variants of one protocol seed are fitted on; what several of them need is fitted once."""
 
     fit: LabelledDecisions  # projection-fit
@@ -31,7 +31,7 @@ class Batch:
     @classmethod
     def under(
         cls, calibrators: Sequence[Calibrator], parts: ValidationRows, settings: ProjectionParams, device: str
-    ) -> "Batch":
+    ) -> "FitBatch":
         """The validation rows of one protocol seed under several calibrators."""
         fit, selection = parts.projection_fit, parts.projection_selection
         judge = LabelledDecisions.of(calibrators, selection) if len(selection) else None
@@ -50,7 +50,7 @@ class Batch:
     @cached_property
     def fallback(self) -> tuple[Fallback, ...]:
         """What each label stands on."""
-        return fallbacks(self.rows, self.settings.minimum_rows)
+        return choose_fallbacks(self.rows, self.settings.minimum_rows)
 
     @cached_property
     def by_label(self) -> list[list[tuple[np.ndarray, np.ndarray]]]:
@@ -68,15 +68,15 @@ class Batch:
         return [(under.confidence, decision, self.fit.correct) for under in self.fit.under]
 
     @cached_property
-    def pooled(self) -> list[PooledRows]:
+    def pooled(self) -> list[PooledLineFitter]:
         """The rows of each fit as pooled lines take them."""
         rows = self.fit.decision, self.fit.correct, self.n_labels
-        return [PooledRows(under.confidence_logit, *rows) for under in self.fit.under]
+        return [PooledLineFitter(under.confidence_logit, *rows) for under in self.fit.under]
 
     @cached_property
     def shared(self) -> np.ndarray:
         """Values `(B, J)` of the curves that all labels share."""
-        return lattices([self], shared=True)[0][:, 0]
+        return fit_batch_lattices([self], shared=True)[0][:, 0]
 
     @cached_property
     def stand_in(self) -> np.ndarray:
@@ -86,20 +86,20 @@ class Batch:
     @cached_property
     def adam(self) -> np.ndarray:
         """Values `(B, K, J)` of MRP as published."""
-        return lattices([self])[0]
+        return fit_batch_lattices([self])[0]
 
     @cached_property
-    def exact(self) -> Exact:
+    def exact(self) -> ExactFit:
         """The convex optimum of the same problem."""
         return fit_exact(self.fits(), n_labels=self.n_labels, settings=self.settings, device=self.device)
 
     def curves(self, values: np.ndarray) -> list[Curves]:
         """Fitted `values (B, K, J)` with `stand_in` where few rows lie behind a label."""
         fits, least = zip(values, self.stand_in, strict=True), self.settings.minimum_rows
-        return [with_fallbacks(self.knots, own, self.rows, shared, least) for own, shared in fits]
+        return [curves_with_fallbacks(self.knots, own, self.rows, shared, least) for own, shared in fits]
 
 
-def lattices(batches: Sequence[Batch], *, shared: bool = False) -> list[np.ndarray]:
+def fit_batch_lattices(batches: Sequence[FitBatch], *, shared: bool = False) -> list[np.ndarray]:
     """Of each batch the values `(B, K, J)`, or `(B, 1, J)` of what all labels share: one descent for all.
 
     The batches have their settings, number of labels and device in common.
@@ -119,12 +119,12 @@ def lattices(batches: Sequence[Batch], *, shared: bool = False) -> list[np.ndarr
     return np.split(values, np.cumsum([len(batch.fit.under) for batch in batches])[:-1])
 
 
-def project_together(batches: Sequence[Batch]) -> list[list[Curves]]:
+def fit_mrp_batches(batches: Sequence[FitBatch]) -> list[list[Curves]]:
     """MRP as published for several batches, as `lattices` takes them, which may differ in their rows."""
-    return [batch.curves(values) for batch, values in zip(batches, lattices(batches), strict=True)]
+    return [batch.curves(values) for batch, values in zip(batches, fit_batch_lattices(batches), strict=True)]
 
 
-def optimality(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+def measure_optimality_gap(batch: FitBatch) -> tuple[np.ndarray, np.ndarray]:
     """How far Adam stays above the lowest value of MRP's objective, and what proves that value, `(B,)` both.
 
     The objective of Adam's curves less that of the optimum's on the projection-fit rows, labels before their
@@ -132,5 +132,7 @@ def optimality(batch: Batch) -> tuple[np.ndarray, np.ndarray]:
     """
     fits, smoothness = batch.fits(), batch.settings.smoothness
     pairs = zip(batch.adam, batch.exact.values, fits, strict=True)
-    excess = [objective(adam, *rows, smoothness) - objective(best, *rows, smoothness) for adam, best, rows in pairs]
+    excess = [
+        mrp_objective(adam, *rows, smoothness) - mrp_objective(best, *rows, smoothness) for adam, best, rows in pairs
+    ]
     return np.array(excess), batch.exact.kkt.max(axis=1)

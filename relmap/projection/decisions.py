@@ -12,7 +12,7 @@ from relmap.decisions import Calibrator, FixedDecisions, confidence_logit
 
 
 @dataclass(frozen=True, eq=False)
-class Decisions:
+class CalibratedDecisions:
     """The same n fixed decisions under one calibrator; a reliability map, and its SQL, know the first two parts."""
 
     confidence_logit: np.ndarray  # (n,) float64
@@ -22,7 +22,7 @@ class Decisions:
     signals: np.ndarray | None = None  # (n, S), what else is known of each decision, in units of its spread
 
     @classmethod
-    def under(cls, calibrator: Calibrator, fixed: FixedDecisions) -> "Decisions":
+    def under(cls, calibrator: Calibrator, fixed: FixedDecisions) -> "CalibratedDecisions":
         """The `fixed` decisions with the whole vector that `calibrator` gives to each."""
         log_probabilities = calibrator(fixed.logits)
         confidence = confidence_logit(log_probabilities, fixed.decision)
@@ -57,14 +57,16 @@ class Decisions:
 class LabelledDecisions(NamedTuple):
     """The same m fixed decisions under B calibrators, and which of them are correct."""
 
-    under: Sequence[Decisions]  # B of them
+    under: Sequence[CalibratedDecisions]  # B of them
     correct: np.ndarray  # (m,) bool
     label: np.ndarray | None = None  # (m,) the truth, 0..K-1; what reads the whole vector is fitted to it
 
     @classmethod
     def of(cls, calibrators: Sequence[Calibrator], fixed: FixedDecisions) -> "LabelledDecisions":
         """The `fixed` decisions under each of `calibrators`."""
-        return cls([Decisions.under(calibrator, fixed) for calibrator in calibrators], fixed.correct, fixed.labels)
+        return cls(
+            [CalibratedDecisions.under(calibrator, fixed) for calibrator in calibrators], fixed.correct, fixed.labels
+        )
 
     @property
     def decision(self) -> np.ndarray:

@@ -8,7 +8,7 @@ from pathlib import Path
 from relmap.errors import InputError, needs_extra
 
 
-def available_device(wanted: str | None) -> str:
+def select_device(wanted: str | None) -> str:
     """The device that is wanted, or else CUDA where there is one; InputError if the wanted one is not there."""
     import torch  # noqa: PLC0415 - takes two seconds, and the CPU does without
 
@@ -23,7 +23,7 @@ def available_device(wanted: str | None) -> str:
     return wanted
 
 
-def device_turn(device: str) -> AbstractContextManager:
+def lock_device(device: str) -> AbstractContextManager:
     """Hold an accelerator alone, across the processes of this user; the CPU needs no turn."""
     if device == "cpu":
         return nullcontext()

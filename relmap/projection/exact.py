@@ -17,19 +17,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relmap.projection.device import device_turn
-from relmap.projection.lattice import GENTLE, NODES, FitRows, sort_rows, uniform_knots
+from relmap.projection.device import lock_device
+from relmap.projection.lattice import MAX_NODE_RISE, N_NODES, FitRows, sort_into_cells, uniform_knots
 from relmap.settings import ProjectionParams
 
-LEAST_INCREMENT = 1e-6
-LARGEST_INCREMENT = 1e3
+MIN_INCREMENT = 1e-6
+MAX_INCREMENT = 1e3
 RIDGE = 1e-6
 TOLERANCE = 1e-12  # where Newton stops; rounding allows no less
-ROUNDING = 4e-15  # what the objective may rise by: near the optimum its last digits say nothing
-PASSES = 2001  # over the nodes; a fit takes about ten, and some with hardly any wrong (or correct) row many hundreds
+ROUNDING_TOLERANCE = 4e-15  # what the objective may rise by: near the optimum its last digits say nothing
+MAX_ITERATIONS = (
+    2001  # over the nodes; a fit takes about ten, and some with hardly any wrong (or correct) row many hundreds
+)
 
 
-class Exact(NamedTuple):
+class ExactFit(NamedTuple):
     """The optimum of B fits, and what proves it."""
 
     values: np.ndarray  # (B, K, J) float64, logit of the reliability at each knot
@@ -38,7 +40,7 @@ class Exact(NamedTuple):
     ridged: np.ndarray  # (B, K) bool, labels that needed the ridge
 
 
-def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionParams, device: str = "cpu") -> Exact:
+def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionParams, device: str = "cpu") -> ExactFit:
     """Confidence, decision and correct of B fits, each with rows of its own, to their optimal curves.
 
     Of `settings` only the knots and the smoothness are read. The order of the rows does not matter, nor does a fit
@@ -50,10 +52,10 @@ def fit_exact(fits: Sequence[FitRows], *, n_labels: int, settings: ProjectionPar
     """
     problem = _state_problem(fits, n_labels, settings)
     shape = len(fits), n_labels
-    with device_turn(device):
+    with lock_device(device):
         placed = problem if device == "cpu" else problem._replace(rows=problem.rows.on(device))
         theta, objective, kkt = _descend(placed)
-    return Exact(
+    return ExactFit(
         values=np.cumsum(theta, axis=1).reshape(*shape, settings.knots),
         kkt=kkt.reshape(shape),
         objective=objective.reshape(shape).sum(axis=1),
@@ -92,7 +94,7 @@ class CellRows(NamedTuple):
         """
         t = self._beside(left)[:, None] + self._beside(rise)[:, None] * self.places
         sums = self._on_host([(terms * self.masses).sum(axis=1) for terms in self._terms(t, self.places)])
-        steep = (np.abs(rise) > GENTLE) & (self.lengths > NODES)
+        steep = (np.abs(rise) > MAX_NODE_RISE) & (self.lengths > N_NODES)
         if steep.any():
             sums[:, steep] = self.only(steep)._sums_by_row(left[steep], rise[steep])
         return sums
@@ -134,7 +136,7 @@ class CellRows(NamedTuple):
         yield variance * weight * weight
 
 
-class Problem(NamedTuple):
+class LatticeProblem(NamedTuple):
     """P = B * K convex problems in J variables: rows in the order of cells (problem, interval), and a quadratic."""
 
     cell: np.ndarray  # (C,) the cells that have rows, ascending
@@ -145,7 +147,7 @@ class Problem(NamedTuple):
     bending: float  # weight of the sum of the squared second differences
     ridge: np.ndarray  # (P,) weight of the squared distance to the start
 
-    def only(self, kept: np.ndarray) -> "Problem":
+    def only(self, kept: np.ndarray) -> "LatticeProblem":
         """The problems `kept (P,)` bool, in their order."""
         intervals = self.start.shape[1] - 1
         owner = self.cell // intervals
@@ -185,17 +187,17 @@ class Problem(NamedTuple):
         return objective, _above(gradient, 1), _above(_above(hessian, 1), 2)
 
 
-def _state_problem(fits: Sequence[FitRows], n_labels: int, settings: ProjectionParams) -> Problem:
+def _state_problem(fits: Sequence[FitRows], n_labels: int, settings: ProjectionParams) -> LatticeProblem:
     """What the exact projection minimises (paper, section 3.4) for each label of each fit, rows sorted into cells."""
     knots, problems = uniform_knots(settings.knots), len(fits) * n_labels
-    rows = sort_rows(fits, n_labels, knots)
+    rows = sort_into_cells(fits, n_labels, knots)
     cell = np.flatnonzero(rows.lengths)
     total = rows.lengths.reshape(problems, -1).sum(axis=1)
     some, starts = total > 0, (np.cumsum(total) - total)[total > 0]
     hit, parted = np.rint(rows.hits.sum(axis=1)), np.ones(problems, dtype=bool)
     highest_wrong = np.maximum.reduceat(np.where(rows.correct, -np.inf, rows.confidence), starts)
     parted[some] = highest_wrong <= np.minimum.reduceat(np.where(rows.correct, rows.confidence, np.inf), starts)
-    return Problem(
+    return LatticeProblem(
         cell=cell,
         rows=CellRows(rows.lengths[cell], rows.weight, rows.places[cell], rows.masses[cell]),
         scale=np.repeat(1 / rows.counts, n_labels),
@@ -212,15 +214,15 @@ def _above(array: np.ndarray, axis: int) -> np.ndarray:
     return np.flip(np.cumsum(np.flip(array, axis), axis), axis)
 
 
-def _descend(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _descend(problem: LatticeProblem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The optimal theta `(P, J)`, its objective `(P,)` and KKT residual `(P,)`, by the method of Bertsekas (1982)."""
     theta = np.diff(problem.start, axis=1, prepend=0)
-    box = np.repeat([[LEAST_INCREMENT], [LARGEST_INCREMENT]], theta.shape[1], axis=1)
+    box = np.repeat([[MIN_INCREMENT], [MAX_INCREMENT]], theta.shape[1], axis=1)
     box[:, 0] = -np.inf, np.inf
     theta, alive, size = np.clip(theta, *box), np.arange(len(theta)), np.ones(len(theta))
     step, gradient = np.zeros((2, *theta.shape))  # so that the first pass stays where it is
     objective, kkt = np.full((2, len(theta)), np.inf)
-    for _ in range(PASSES):
+    for _ in range(MAX_ITERATIONS):
         going = (kkt[alive] > TOLERANCE) & (size[alive] > 1e-12)
         if not going.all():
             problem, alive = problem.only(going), alive[going]
@@ -229,7 +231,7 @@ def _descend(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         trial = np.clip(theta[alive] + size[alive, None] * step[alive], *box)
         trial_objective, trial_gradient, hessian = problem.derivatives(trial)
         expected = (gradient[alive] * (theta[alive] - trial)).sum(axis=1)
-        taken = trial_objective <= objective[alive] - 1e-4 * np.maximum(expected, 0) + ROUNDING
+        taken = trial_objective <= objective[alive] - 1e-4 * np.maximum(expected, 0) + ROUNDING_TOLERANCE
         size[alive[~taken]] /= 2
         now = alive[taken]
         theta[now], objective[now], gradient[now] = trial[taken], trial_objective[taken], trial_gradient[taken]

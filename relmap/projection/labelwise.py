@@ -12,25 +12,25 @@ import numpy as np
 import scipy
 from pydantic import Field
 
-from relmap.metrics.reliability import nll_correct_of_rows
+from relmap.metrics.reliability import correctness_log_loss
 from relmap.optimizers import newton
-from relmap.projection.curves import Fallbacks, SharedCurve, between, place
-from relmap.projection.decisions import Decisions
+from relmap.projection.curves import Fallbacks, SharedCurve, interpolate, locate_interval
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.serialization import Axes, Count, Share, Value
 
 if TYPE_CHECKING:
-    from relmap.projection.batch import Batch  # imports torch, which whoever reads a map does without
+    from relmap.projection.batch import FitBatch  # imports torch, which whoever reads a map does without
 
-FARTHEST_SHIFT = 12.0  # where a label that is always right, or always wrong, ends
-FARTHEST_LOGIT = 40.0  # a line reads no logit beyond: a float64 confidence is 1 from 37 on
+MAX_SHIFT = 12.0  # where a label that is always right, or always wrong, ends
+MAX_LOGIT = 40.0  # a line reads no logit beyond: a float64 confidence is 1 from 37 on
 PENALTIES = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0)  # of the mean squared shift; of equals the first is chosen
-SMALLEST = 1e-6  # reliability of an isotonic step
+MIN_RELIABILITY = 1e-6  # reliability of an isotonic step
 RIDGE = 1e-6  # weight, beside the mean log loss, of the squared distance of a line to the identity
 
-Shift = Annotated[float, Field(ge=-FARTHEST_SHIFT, le=FARTHEST_SHIFT)]
+Shift = Annotated[float, Field(ge=-MAX_SHIFT, le=MAX_SHIFT)]
 Slope = Annotated[float, Field(ge=0, le=1e6)]
 Intercept = Annotated[float, Field(ge=-1e6, le=1e6)]
-Steps = Annotated[np.ndarray, Axes("T", of=Share)]
+StepArray = Annotated[np.ndarray, Axes("T", of=Share)]
 
 
 class Intercepts(Value, kind="intercepts"):
@@ -38,12 +38,12 @@ class Intercepts(Value, kind="intercepts"):
 
     alpha: Annotated[np.ndarray, Axes("K", of=Shift)]
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
         """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
         return np.asarray(decisions.confidence_logit + self.alpha[decisions.decision])
 
     def _contradictions(self) -> list[str]:
-        outside = np.flatnonzero(~(np.abs(self.alpha) <= FARTHEST_SHIFT))
+        outside = np.flatnonzero(~(np.abs(self.alpha) <= MAX_SHIFT))
         return [f"label {label} is shifted by {self.alpha[label]}" for label in outside]
 
 
@@ -52,9 +52,9 @@ class Lines(Value, kind="lines"):
 
     slope: Annotated[np.ndarray, Axes("K", of=Slope)]  # where it is 0 all rows of the label tie
     intercept: Annotated[np.ndarray, Axes("K", of=Intercept)]
-    farthest: Annotated[float, Field(gt=0, le=FARTHEST_LOGIT)] = FARTHEST_LOGIT
+    farthest: Annotated[float, Field(gt=0, le=MAX_LOGIT)] = MAX_LOGIT
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
         """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
         within = np.clip(decisions.confidence_logit, -self.farthest, self.farthest)
         return np.asarray(self.slope[decisions.decision] * within + self.intercept[decisions.decision])
@@ -71,14 +71,14 @@ class Isotonic(Value, kind="isotonic"):
     exactly 0 or 1, which a fit never gives, has a logit of -inf or inf.
     """
 
-    confidence: Annotated[tuple[Steps, ...], Axes("K")]  # T rising thresholds of each label, T its own
-    reliability: Annotated[tuple[Steps, ...], Axes("K")]  # at these thresholds; none falls
+    confidence: Annotated[tuple[StepArray, ...], Axes("K")]  # T rising thresholds of each label, T its own
+    reliability: Annotated[tuple[StepArray, ...], Axes("K")]  # at these thresholds; none falls
 
     def __post_init__(self) -> None:
         for name in ("confidence", "reliability"):
             object.__setattr__(self, name, tuple(Axes("T").read_only(steps) for steps in getattr(self, name)))
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
         """n decisions, with infinite logits of the confidence too, to logit of the reliability `(n,)` float64."""
         confidence, reliability = decisions.confidence, np.empty(len(decisions.decision))
         for label, (thresholds, values) in enumerate(zip(self.confidence, self.reliability, strict=True)):
@@ -86,8 +86,8 @@ class Isotonic(Value, kind="isotonic"):
             if len(thresholds) == 1:
                 reliability[mine] = values[0]
                 continue
-            interval, weight = place(np.clip(confidence[mine], thresholds[0], thresholds[-1]), thresholds)
-            reliability[mine] = between(values[interval], values[interval + 1], weight)
+            interval, weight = locate_interval(np.clip(confidence[mine], thresholds[0], thresholds[-1]), thresholds)
+            reliability[mine] = interpolate(values[interval], values[interval + 1], weight)
         return np.asarray(scipy.special.logit(reliability))
 
     def _contradictions(self) -> list[str]:
@@ -116,7 +116,7 @@ class WithFallbacks(Value, kind="labelwise"):
     fallback: Fallbacks
     rows: Annotated[np.ndarray, Axes("K", of=Count)]  # projection-fit rows behind each label
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
         """n decisions to logit of the reliability `(n,)` float64, by confidence and label."""
         reliability_logit = self.own(decisions)
         if {*self.fallback} <= {"none"}:
@@ -130,7 +130,7 @@ class WithFallbacks(Value, kind="labelwise"):
         return self.own.violations(len(self.rows)) + [f"shared curve: {what}" for what in self.shared.violations()]
 
 
-def fit_intercepts(batch: "Batch") -> list[Intercepts]:
+def fit_intercepts(batch: "FitBatch") -> list[Intercepts]:
     """The shifts of B fits, at least log loss plus a penalty times their mean square.
 
     The penalty is that of `PENALTIES` with the least log loss on the selection rows, the larger where two are equal;
@@ -145,12 +145,12 @@ def fit_intercepts(batch: "Batch") -> list[Intercepts]:
     for fit, rows in enumerate(batch.by_label):
         each = [Intercepts(np.array([_shift(*mine, penalty) for mine in rows])) for penalty in penalties]
         if judge is not None:
-            each.sort(key=lambda shifts: nll_correct_of_rows(shifts(judge.under[fit]), judge.correct).mean())
+            each.sort(key=lambda shifts: correctness_log_loss(shifts(judge.under[fit]), judge.correct).mean())
         chosen.append(each[0])
     return chosen
 
 
-def fit_isotonic(batch: "Batch") -> list[Isotonic]:
+def fit_isotonic(batch: "FitBatch") -> list[Isotonic]:
     """The thresholds of B fits.
 
     A label of one confidence gets the mean of its rows, a label without rows the line from (0, 0) to (1, 1). The
@@ -162,7 +162,7 @@ def fit_isotonic(batch: "Batch") -> list[Isotonic]:
     return [Isotonic(*zip(*labels, strict=True)) for labels in fits]
 
 
-def fit_platt(batch: "Batch") -> list[Lines]:
+def fit_platt(batch: "FitBatch") -> list[Lines]:
     """The lines of B fits.
 
     A label's line minimises its mean log loss plus 1e-6 ((slope - 1)^2 + intercept^2), slope >= 0: unique and finite
@@ -181,11 +181,11 @@ def _shift(logits: np.ndarray, correct: np.ndarray, penalty: float) -> float:
         missing, present = scipy.special.expit(-logits[correct] - shift), scipy.special.expit(logits[~correct] + shift)
         return float(present.sum() - missing.sum()) + penalty * shift
 
-    if excess(-FARTHEST_SHIFT) >= 0:
-        return -FARTHEST_SHIFT
-    if excess(FARTHEST_SHIFT) <= 0:
-        return FARTHEST_SHIFT
-    return float(scipy.optimize.brentq(excess, -FARTHEST_SHIFT, FARTHEST_SHIFT, xtol=1e-15, rtol=1e-15, maxiter=1000))
+    if excess(-MAX_SHIFT) >= 0:
+        return -MAX_SHIFT
+    if excess(MAX_SHIFT) <= 0:
+        return MAX_SHIFT
+    return float(scipy.optimize.brentq(excess, -MAX_SHIFT, MAX_SHIFT, xtol=1e-15, rtol=1e-15, maxiter=1000))
 
 
 def _thresholds(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -199,12 +199,12 @@ def _thresholds(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray
     n_correct[np.searchsorted(places, places_of_correct)] = counts
     steps = scipy.optimize.isotonic_regression(n_correct / rows, weights=rows).x
     inner = np.r_[False, (steps[1:-1] == steps[:-2]) & (steps[1:-1] == steps[2:]), False][: len(steps)]
-    return places[~inner], np.clip(steps[~inner], SMALLEST, 1 - SMALLEST)
+    return places[~inner], np.clip(steps[~inner], MIN_RELIABILITY, 1 - MIN_RELIABILITY)
 
 
 def _line(logits: np.ndarray, correct: np.ndarray) -> np.ndarray:
     """Rising logits `(r,)` and `correct (r,)` to slope and intercept `(2,)`."""
-    x = np.stack([np.clip(logits, -FARTHEST_LOGIT, FARTHEST_LOGIT), np.ones(len(logits))])
+    x = np.stack([np.clip(logits, -MAX_LOGIT, MAX_LOGIT), np.ones(len(logits))])
     line = _fitted_line(x, correct, np.array([1.0, 0.0]))
     # the sum is convex: where its lowest point has a slope below 0, the lowest with slope >= 0 has slope 0
     return line if line[0] >= 0 else np.r_[0.0, _fitted_line(x[1:], correct, np.zeros(1))]

@@ -22,20 +22,24 @@ import numpy as np
 import scipy
 
 from relmap.projection.curves import Curves
-from relmap.projection.decisions import Decisions
-from relmap.projection.labelwise import FARTHEST_LOGIT, Lines
+from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.labelwise import MAX_LOGIT, Lines
 from relmap.serialization import Axes, Number, Share, Value
 
-Fitted = tuple[float, np.ndarray, np.ndarray]  # log marginal likelihood, in nats; shared (F,), own coefficients (K, F)
-LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)  # deviations of a prior, in logits
-SETTLED = 1e-12  # what a step must promise to take off the objective, in nats
-NEARLY_SETTLED = 1e-5  # the same while deviations are compared
-MOST_STEPS = 100
-MOST_ROUNDS = 4  # of a search that ends, as a rule, with the second
-DOUBT = 1.0  # nats of evidence that it takes to let a part in, so that chance seldom does
-SLOPES = 0.5  # scale of the half-normal prior of slopes' deviation; without it few kind rows make one far too steep
-LEAST_SPREAD = 0.01  # of the logits that a slope is fitted on; what differs by less is the same
-SEARCHED = 1000  # rows that a search begins with, at most, evenly spread
+PooledFit = tuple[
+    float, np.ndarray, np.ndarray
+]  # log marginal likelihood, in nats; shared (F,), own coefficients (K, F)
+DEVIATION_LEVELS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)  # deviations of a prior, in logits
+TOLERANCE = 1e-12  # what a step must promise to take off the objective, in nats
+SEARCH_TOLERANCE = 1e-5  # the same while deviations are compared
+MAX_NEWTON_STEPS = 100
+MAX_SEARCH_ROUNDS = 4  # of a search that ends, as a rule, with the second
+MIN_EVIDENCE_GAIN = 1.0  # nats of evidence that it takes to let a part in, so that chance seldom does
+SLOPE_DEVIATION_SCALE = (
+    0.5  # scale of the half-normal prior of slopes' deviation; without it few kind rows make one far too steep
+)
+MIN_SPREAD = 0.01  # of the logits that a slope is fitted on; what differs by less is the same
+N_SEARCH_ROWS = 1000  # rows that a search begins with, at most, evenly spread
 
 
 class WithSignals(Value, kind="signals"):
@@ -44,7 +48,7 @@ class WithSignals(Value, kind="signals"):
     line: Lines
     weights: Annotated[np.ndarray, Axes("S", "K", of=Number)]  # of each signal for each label
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
         """n decisions with signals `(n, S)` to logit of the reliability `(n,)` float64."""
         assert decisions.signals is not None
         return np.asarray(self.line(decisions) + (decisions.signals * self.weights.T[decisions.decision]).sum(axis=1))
@@ -60,7 +64,7 @@ class ShrunkCurves(Value, kind="shrunk"):
     curves: Curves
     share: Annotated[np.ndarray, Axes("K", of=Share)]
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
         """n decisions to logit of the reliability `(n,)` float64, by confidence and label."""
         share = self.share[decisions.decision]
         # a sum of two products, neither of which falls as the confidence rises, to the last bit
@@ -87,20 +91,22 @@ class Prior:
         return np.array(shared), np.array([self.intercept, self.slope, *[self.signals_by_label] * more])
 
 
-def search(prior: Prior, parts: Sequence[str], rows: "_Rows", reach: int) -> Prior:
+def search_prior(prior: Prior, parts: Sequence[str], rows: "PooledProblem", reach: int) -> Prior:
     """The prior of the largest evidence of `rows`, searched from `prior` on, one of its `parts` at a time.
 
     A part moves by `reach` of the `LEVELS`, from 0 up, at most; it is left out unless that costs more than `DOUBT`.
     Evidence counts what the prior of a deviation takes off. What `rows.fit(prior, the one before)` says, the evidence
     first, is kept in `rows.tried`.
     """
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_SEARCH_ROUNDS):
         before = prior
         for part in parts:
-            now = LEVELS.index(getattr(prior, part))
-            near = LEVELS[max(now - reach, 0) : now + reach + 1]
-            scale = SLOPES if part == "slope" else math.inf
-            candidates = {replace(prior, **{part: at}): DOUBT * (at == 0) - (at / scale) ** 2 / 2 for at in near}
+            now = DEVIATION_LEVELS.index(getattr(prior, part))
+            near = DEVIATION_LEVELS[max(now - reach, 0) : now + reach + 1]
+            scale = SLOPE_DEVIATION_SCALE if part == "slope" else math.inf
+            candidates = {
+                replace(prior, **{part: at}): MIN_EVIDENCE_GAIN * (at == 0) - (at / scale) ** 2 / 2 for at in near
+            }
             for candidate in candidates:
                 if candidate not in rows.tried:
                     rows.tried[candidate] = rows.fit(candidate, prior)
@@ -110,7 +116,7 @@ def search(prior: Prior, parts: Sequence[str], rows: "_Rows", reach: int) -> Pri
     return prior
 
 
-class PooledRows:
+class PooledLineFitter:
     """n rows to fit pooled lines on: what was tried for one set of free parts is known for the next."""
 
     def __init__(
@@ -125,17 +131,17 @@ class PooledRows:
         columns = () if signals is None else tuple(signals.T)
         order = np.lexsort((*columns, correct, confidence_logit, decision))
         z = confidence_logit[order].astype(np.float64)
-        certain, self._farthest = np.isinf(z), FARTHEST_LOGIT
+        certain, self._farthest = np.isinf(z), MAX_LOGIT
         if certain.any():
-            self._farthest = min(float(np.abs(z[~certain]).max(initial=2)) + float(np.log(2)), FARTHEST_LOGIT)
+            self._farthest = min(float(np.abs(z[~certain]).max(initial=2)) + float(np.log(2)), MAX_LOGIT)
         z = np.clip(z, -self._farthest, self._farthest)
-        self._middle, self._spread = float(z.mean()), max(float(z.std()), LEAST_SPREAD)
+        self._middle, self._spread = float(z.mean()), max(float(z.std()), MIN_SPREAD)
         x = (z - self._middle) / self._spread
         features = np.column_stack([np.ones(len(z)), x, *(column[order] for column in columns)])
-        every = np.unique(np.linspace(0, len(z) - 1, min(SEARCHED, len(z))).astype(np.int64))
+        every = np.unique(np.linspace(0, len(z) - 1, min(N_SEARCH_ROWS, len(z))).astype(np.int64))
         label, correct = decision[order], correct[order]
-        self._all = _Rows(z, features, label, correct, n_labels)
-        self._some = _Rows(z[every], features[every], label[every], correct[every], n_labels)
+        self._all = PooledProblem(z, features, label, correct, n_labels)
+        self._some = PooledProblem(z[every], features[every], label[every], correct[every], n_labels)
         self._signals = signals is not None
 
     def lines(self, *free: str) -> Lines | WithSignals:
@@ -146,8 +152,8 @@ class PooledRows:
         what its rows have on average. A confidence of exactly 0 or 1 counts as half as far from it as the nearest
         other one. The order of the rows does not matter.
         """
-        prior = search(search(Prior(), free, self._some, len(LEVELS)), free, self._all, 1)
-        _, shared, own = self._all.fit(prior, prior, SETTLED)
+        prior = search_prior(search_prior(Prior(), free, self._some, len(DEVIATION_LEVELS)), free, self._all, 1)
+        _, shared, own = self._all.fit(prior, prior, TOLERANCE)
         coefficients = shared + own
         slope = 1 + coefficients[:, 1] / self._spread
         intercept = coefficients[:, 0] - coefficients[:, 1] * self._middle / self._spread
@@ -157,13 +163,13 @@ class PooledRows:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class PooledProblem:
     offset: np.ndarray  # (n,)
     features: np.ndarray  # (n, F)
     label: np.ndarray  # (n,) decided, rising
     correct: np.ndarray  # (n,) bool
     n_labels: int
-    tried: dict[Prior, Fitted] = field(default_factory=dict)
+    tried: dict[Prior, PooledFit] = field(default_factory=dict)
 
     def mean_logits(self, line: np.ndarray) -> np.ndarray:
         """Coefficients `(K, 2)` to the logit of each label's mean reliability `(K,)`, of all rows where it has none."""
@@ -172,7 +178,7 @@ class _Rows:
         mean = np.bincount(self.label, q, self.n_labels) / np.maximum(rows, 1)
         return np.asarray(scipy.special.logit(np.where(rows, mean, q.mean())))
 
-    def fit(self, prior: Prior, near: Prior, settled: float = NEARLY_SETTLED) -> Fitted:
+    def fit(self, prior: Prior, near: Prior, settled: float = SEARCH_TOLERANCE) -> PooledFit:
         """By Newton's method from what is known of `near`; a label's own coefficients are eliminated label by label."""
         n_features = self.features.shape[1]
         of_shared, of_own = prior.deviations(n_features)
@@ -189,7 +195,7 @@ class _Rows:
             return float(log_loss + (ridge * u**2).sum() / 2 + (ridges * v**2).sum() / 2), t
 
         value, t = objective(u, v)
-        for _ in range(MOST_STEPS):
+        for _ in range(MAX_NEWTON_STEPS):
             q = scipy.special.expit(t)
             residual, weight = q - self.correct, q * (1 - q)
             own_hessian = self._by_label(y, y, weight) + np.diag(ridges)

@@ -18,17 +18,17 @@ import scipy
 
 from relmap.metrics.probability import reject_nan
 
-HIGHEST_LOGIT = np.log((1 - 1e-6) / 1e-6)  # q = 1 would need an infinite alpha
-LARGEST_ALPHA = 1e4
-LEAST_ABOVE = 1e-7  # above 1/K
-LARGEST_GAP = 1e6  # a probability of exactly 0 counts as exp(-1e6) of the largest, or it could never rise again
+MAX_RELIABILITY_LOGIT = np.log((1 - 1e-6) / 1e-6)  # q = 1 would need an infinite alpha
+MAX_ALPHA = 1e4
+MIN_EXCESS_OVER_UNIFORM = 1e-7  # above 1/K
+MAX_GAP = 1e6  # a probability of exactly 0 counts as exp(-1e6) of the largest, or it could never rise again
 TOLERANCE = 1e-13  # of log h, hence of logit q
-PASSES = 200  # a row takes about five
-AT_ONCE = 2**13  # rows: what is computed on the way fits in a cache
+MAX_NEWTON_STEPS = 200  # a row takes about five
+CHUNK_ROWS = 2**13  # rows: what is computed on the way fits in a cache
 
 
 @dataclass(frozen=True, eq=False)
-class Simplex:
+class SimplexProjection:
     """Rows moved along their power paths, and how each ended."""
 
     log_probabilities: np.ndarray  # (n, K) float64
@@ -39,7 +39,7 @@ class Simplex:
 
 def project_simplex(
     log_probabilities: np.ndarray, decision: np.ndarray, reliability_logit: np.ndarray, *, off_top_alpha: float = 1.0
-) -> Simplex:
+) -> SimplexProjection:
     """Log-probabilities `(n, K)`, K >= 2, decision `(n,)` 0..K-1 and logit of the reliability `(n,)` to MRC's rows.
 
     A row is solved on its own: its bits depend neither on the other rows nor on their order. Where the decision is
@@ -59,20 +59,20 @@ def project_simplex(
 
     on_top = by_label[decision, np.arange(count)] == highest
     top = np.where(on_top, decision, by_label.argmax(axis=0))
-    gaps = np.minimum(highest - by_label, LARGEST_GAP)
+    gaps = np.minimum(highest - by_label, MAX_GAP)
     others = np.where(np.arange(labels - 1)[:, None] < top, gaps[:-1], gaps[1:])
     uniform = -np.log(labels - 1)  # logit of 1/K
-    least = scipy.special.logit(1 / labels + LEAST_ABOVE)
+    least = scipy.special.logit(1 / labels + MIN_EXCESS_OVER_UNIFORM)
     alpha = np.full(count, float(off_top_alpha))
     solved = np.flatnonzero(on_top)
-    for rows in np.split(solved, range(AT_ONCE, len(solved), AT_ONCE)):
-        alpha[rows] = _powers(others[:, rows], np.clip(reliability_logit[rows], least, HIGHEST_LOGIT))
+    for rows in np.split(solved, range(CHUNK_ROWS, len(solved), CHUNK_ROWS)):
+        alpha[rows] = _powers(others[:, rows], np.clip(reliability_logit[rows], least, MAX_RELIABILITY_LOGIT))
 
     moved = -alpha * gaps - np.log1p(_over_labels(np.exp(-alpha * others)))
     moved[:, alpha == 0] = -np.log(labels)  # log1p(K - 1) rounds otherwise, and for K = 3 to the next bin of the ECE
     unmoved = ~on_top & (alpha == 1)
     moved[:, unmoved] = by_label[:, unmoved]
-    return Simplex(moved.T, alpha, reliability_logit >= uniform, on_top)
+    return SimplexProjection(moved.T, alpha, reliability_logit >= uniform, on_top)
 
 
 def _powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -83,8 +83,8 @@ def _powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
     nearest = gaps.min(axis=0)
     gaps -= nearest
     # where the others have no weight it is the nearest gap's; with them it is more
-    power = np.maximum(target, 0) / np.maximum(nearest, HIGHEST_LOGIT / LARGEST_ALPHA)
-    for _ in range(PASSES):
+    power = np.maximum(target, 0) / np.maximum(nearest, MAX_RELIABILITY_LOGIT / MAX_ALPHA)
+    for _ in range(MAX_NEWTON_STEPS):
         weight = np.exp(-power * gaps)  # the largest is 1: nothing underflows but what may
         total = _over_labels(weight)
         lacking = np.log(total) - power * nearest + target
@@ -92,8 +92,8 @@ def _powers(gaps: np.ndarray, target: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # no gap is left: alpha would be infinite
             further = power + np.maximum(lacking, 0) / fall
         unsolved = lacking > TOLERANCE
-        power[unsolved] = np.minimum(further[unsolved], LARGEST_ALPHA)
-        unsolved &= further < LARGEST_ALPHA
+        power[unsolved] = np.minimum(further[unsolved], MAX_ALPHA)
+        unsolved &= further < MAX_ALPHA
         left = np.count_nonzero(unsolved)
         if not left:
             break

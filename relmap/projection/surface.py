@@ -10,14 +10,17 @@ import numpy as np
 import scipy
 
 from relmap.optimizers import Adam
-from relmap.projection.curves import between, place
-from relmap.projection.decisions import Decisions
-from relmap.projection.lattice import first_curve, uniform_knots
+from relmap.projection.curves import interpolate, locate_interval
+from relmap.projection.decisions import CalibratedDecisions
+from relmap.projection.lattice import initial_curve, uniform_knots
 from relmap.serialization import Axes, Value
 from relmap.settings import ProjectionParams
 
-GAP_KNOTS = 6
-FIRST_RISE, FIRST_PRODUCT = 1e-2, 1e-3  # increments along the gap, and of the product, at the start
+N_GAP_KNOTS = 6
+INITIAL_GAP_INCREMENT, INITIAL_PRODUCT_INCREMENT = (
+    1e-2,
+    1e-3,
+)  # increments along the gap, and of the product, at the start
 
 
 class Surfaces(Value):
@@ -31,15 +34,15 @@ class Surfaces(Value):
     gap_knots: Annotated[np.ndarray, Axes("G")]  # rising, G >= 2
     values: Annotated[np.ndarray, Axes("K", "J", "G")]  # logit of the reliability
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
         """n decisions, with their gap, to logit of the reliability `(n,)` float64."""
-        below, up = place(np.clip(decisions.gap, *self.gap_knots[[0, -1]]), self.gap_knots)
+        below, up = locate_interval(np.clip(decisions.gap, *self.gap_knots[[0, -1]]), self.gap_knots)
         by_knot, cell = np.hstack([*self.values]), decisions.decision * len(self.gap_knots) + below
-        at_knots = between(by_knot.take(cell, axis=1), by_knot.take(cell + 1, axis=1), up)
+        at_knots = interpolate(by_knot.take(cell, axis=1), by_knot.take(cell + 1, axis=1), up)
         at_knots = np.maximum.accumulate(at_knots, axis=0)  # rounding alone could make a curve of c fall
-        interval, weight = place(decisions.confidence, self.knots)
+        interval, weight = locate_interval(decisions.confidence, self.knots)
         row = np.arange(len(interval))
-        return between(at_knots[interval, row], at_knots[interval + 1, row], weight)
+        return interpolate(at_knots[interval, row], at_knots[interval + 1, row], weight)
 
     def _contradictions(self) -> list[str]:
         wrong = []
@@ -73,9 +76,12 @@ def fit_surfaces(
     confidence, gap, decision = confidence[order], gap[order], decision[order]
     correct = np.asarray(correct, dtype=np.float64)[order]
     low, high = np.quantile(gap, [0.01, 0.99]) if len(gap) else (0.0, 1.0)
-    knots, gap_knots = uniform_knots(settings.knots), np.linspace(low, max(high, low + 1e-6), GAP_KNOTS)
-    shape = (n_labels, len(knots), GAP_KNOTS)
-    (i, right), (j, above) = place(confidence, knots), place(np.clip(gap, *gap_knots[[0, -1]]), gap_knots)
+    knots, gap_knots = uniform_knots(settings.knots), np.linspace(low, max(high, low + 1e-6), N_GAP_KNOTS)
+    shape = (n_labels, len(knots), N_GAP_KNOTS)
+    (i, right), (j, above) = (
+        locate_interval(confidence, knots),
+        locate_interval(np.clip(gap, *gap_knots[[0, -1]]), gap_knots),
+    )
     corner = [((decision * shape[1] + i + x) * shape[2] + j + y) for x in (0, 1) for y in (0, 1)]
     weight = [u * v for u in (1 - right, right) for v in (1 - above, above)]
     of_row = np.arange(0, 4 * len(i) + 1, 4)
@@ -83,9 +89,9 @@ def fit_surfaces(
     hats = scipy.sparse.csr_array(bilinear, (len(i), int(np.prod(shape))))
     turned = hats.T.tocsr()
     theta = np.empty(shape)  # start and increments: along the confidence in the first column, along the gap in row one
-    theta[:] = np.log(np.expm1(FIRST_PRODUCT))
-    theta[:, 0] = np.log(np.expm1(FIRST_RISE))
-    theta[:, :, 0] = first_curve(len(knots))
+    theta[:] = np.log(np.expm1(INITIAL_PRODUCT_INCREMENT))
+    theta[:, 0] = np.log(np.expm1(INITIAL_GAP_INCREMENT))
+    theta[:, :, 0] = initial_curve(len(knots))
     bends = [np.diff(np.eye(size), n=2, axis=0) for size in shape[1:]]
     bending = [
         2 * settings.smoothness / (n_labels * len(d) * other) * d.T @ d

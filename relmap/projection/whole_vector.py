@@ -12,15 +12,17 @@ import numpy as np
 import scipy
 
 from relmap.calibrators.identity import log_softmax
-from relmap.calibrators.matrix import multinomial_loss, with_ridge
+from relmap.calibrators.matrix import add_ridge, multinomial_loss
 from relmap.calibrators.temperature import fit_temperature
 from relmap.decisions import confidence_logit
 from relmap.optimizers import newton
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.serialization import Axes, Value
 
-MOST_LABELS = 12  # for which it is offered; the time of a fit grows with the fourth power
-LOWEST = -87.0  # of a logit beside the row's largest: e to it is the smallest number of float32, and far ones mislead
+MAX_LABELS = 12  # for which it is offered; the time of a fit grows with the fourth power
+MIN_RELATIVE_LOGIT = (
+    -87.0
+)  # of a logit beside the row's largest: e to it is the smallest number of float32, and far ones mislead
 
 
 class WholeVector(Value, kind="whole_vector"):
@@ -29,7 +31,7 @@ class WholeVector(Value, kind="whole_vector"):
     weights: Annotated[np.ndarray, Axes("K", "K")]  # a row for each new logit, of logits beside the row's largest
     bias: Annotated[np.ndarray, Axes("K")]
 
-    def __call__(self, decisions: Decisions) -> np.ndarray:
+    def __call__(self, decisions: CalibratedDecisions) -> np.ndarray:
         """n decisions with their uncalibrated logits `(n, K)` to logit of the reliability `(n,)` float64."""
         assert decisions.logits is not None
         recalibrated = log_softmax(_beside_largest(decisions.logits) @ self.weights.T + self.bias)
@@ -47,12 +49,12 @@ def fit_whole_vector(logits: np.ndarray, labels: np.ndarray) -> WholeVector:
     beside, (n, n_labels) = _beside_largest(logits), logits.shape
     beta, start = fit_temperature(beside, labels, seed=0).beta, np.eye(n_labels, n_labels + 1)
     table = start
-    if n_labels <= MOST_LABELS:
+    if n_labels <= MAX_LABELS:
         ridge = np.full(start.shape, 2 * n_labels * (n_labels - 1) / n)
         np.fill_diagonal(ridge, 2 * n_labels / n)
         ridge[:, -1] = 2 * n_labels / n
         loss = multinomial_loss(np.vstack([beta * beside.T, np.ones(n)]), np.asarray(labels), n_labels)
-        posterior = with_ridge(loss, start, np.arange(start.size), ridge.ravel())
+        posterior = add_ridge(loss, start, np.arange(start.size), ridge.ravel())
         moved = newton(posterior, start.ravel(), float(ridge.min()), settled=1e-9 / n)
         value, _, hessian = posterior(moved)
         evidence = n * (loss(start.ravel())[0] - value) + (np.log(ridge).sum() - np.linalg.slogdet(hessian)[1]) / 2
@@ -62,4 +64,4 @@ def fit_whole_vector(logits: np.ndarray, labels: np.ndarray) -> WholeVector:
 
 def _beside_largest(logits: np.ndarray) -> np.ndarray:
     logits = np.asarray(logits, dtype=np.float64)
-    return np.maximum(logits - logits.max(axis=1, keepdims=True), LOWEST)
+    return np.maximum(logits - logits.max(axis=1, keepdims=True), MIN_RELATIVE_LOGIT)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from relmap.errors import InputError, mistakes
+from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import check_file
 from relmap.maps.document import MapDocument
 from relmap.serialization import Count, Share
@@ -124,7 +124,7 @@ def cuts_by_label(document: MapDocument, cuts: Path | Mapping[str, Any]) -> np.n
             cuts = json.loads(cuts.read_text(encoding="utf-8"))
         said = _Cuts.model_validate(cuts)
     except (OSError, ValueError, RecursionError) as error:  # there is none, no UTF-8, no JSON, or no cuts
-        why = mistakes(error, "cuts")[0] if isinstance(error, ValidationError) else error
+        why = describe_validation_errors(error, "cuts")[0] if isinstance(error, ValidationError) else error
         raise InputError(f"{where} is not what `thresholds` writes ({why}); make it anew") from None
     if said.map_fingerprint != document.fingerprint:
         raise InputError(f"{where} holds the cuts of another map; make them again with `thresholds` and this map")

@@ -25,13 +25,13 @@ import scipy
 
 from relmap.decisions import decide
 
-SLOTS = 6  # properties of a candidate that say something about its label
-CHOICES = 6  # of each
+N_SLOTS = 6  # properties of a candidate that say something about its label
+N_PHRASES = 6  # of each
 LOG_SHARPNESS = 1.5  # default of `Difficulty.log_sharpness`
-SOLVED_ON = 20_000  # rows that the bias is solved on at most
-STEPS = 40 * (0.6,) + 10 * (0.2,)  # the damping of each
-AGAIN = 5  # one judgement in so many is of a candidate that was judged before,
-BACK = 1001  # so many judgements ago: under another query, and no multiple of AGAIN, so never a third time
+MAX_SOLVER_ROWS = 20_000  # rows that the bias is solved on at most
+DAMPING_STEPS = 40 * (0.6,) + 10 * (0.2,)  # the damping of each
+REPEAT_EVERY = 5  # one judgement in so many is of a candidate that was judged before,
+REPEAT_LAG = 1001  # so many judgements ago: under another query, and no multiple of AGAIN, so never a third time
 
 
 class Difficulty(NamedTuple):
@@ -56,14 +56,14 @@ class Relevance(NamedTuple):
 
     def __call__(self, evidence: np.ndarray) -> np.ndarray:
         """Evidence `(n, K)` to the true probabilities `(n, K)`, rows summing to one."""
-        decision, margin, odds = decisions(evidence + self.bias)
+        decision, margin, odds = decisions_with_margins(evidence + self.bias)
         decided = scipy.special.expit(self.pivot[decision] + self.sharpness[decision] * (margin - self.pivot[decision]))
         probabilities = odds * ((1 - decided) * np.exp(margin))[:, None]
         probabilities[np.arange(len(odds)), decision] = decided
         return np.asarray(probabilities)
 
 
-def decisions(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def decisions_with_margins(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Scores `(n, K)` to the argmax d `(n,)`, the logit of softmax_d `(n,)`, and the odds of the others.
 
     The odds `(n, K)` are softmax_k / softmax_d, and 0 for d itself: they sum to exp(-logit).
@@ -81,11 +81,11 @@ def solve_relevance(
 
     The bias climbs, damped, by the log of what each share lacks; the pivots follow it.
     """
-    evidence = evidence[:SOLVED_ON]
+    evidence = evidence[:MAX_SOLVER_ROWS]
     tilt = np.where(np.arange(len(mix)) == np.argmax(mix), 1.0, -1.0)
     sharpness = np.exp(log_sharpness * residual * tilt)
     bias = np.log(mix)
-    for step in STEPS:
+    for step in DAMPING_STEPS:
         relevance = Relevance(bias, sharpness, _pivots(evidence + bias))
         bias = bias + step * (np.log(mix) - np.log(relevance(evidence).mean(axis=0)))
     return Relevance(bias, sharpness, _pivots(evidence + bias))
@@ -93,7 +93,7 @@ def solve_relevance(
 
 def _pivots(scores: np.ndarray) -> np.ndarray:
     """For each label the mean margin of the rows of `scores (n, K)` that decide it, `(K,)`; 0 where none does."""
-    decision, margin, _ = decisions(scores)
+    decision, margin, _ = decisions_with_margins(scores)
     # so sharpening moves no label's mean accuracy, to first order
     weight = scipy.special.expit(margin) * scipy.special.expit(-margin)
     total = np.bincount(decision, weights=weight, minlength=scores.shape[1])
@@ -117,7 +117,7 @@ class Judgements(NamedTuple):
     label: np.ndarray  # (n,) int64
 
 
-def judge(
+def simulate_judgements(
     rows: int, mix: tuple[float, ...], difficulty: Difficulty, residual: float, generator: np.random.Generator
 ) -> Judgements:
     """Draw judgements whose labels are independent given the evidence.
@@ -133,14 +133,14 @@ def judge(
         The judgements, their true probabilities and their labels.
     """
     row = np.arange(rows)
-    again = (row >= BACK) & (row % AGAIN == 0)
+    again = (row >= REPEAT_LAG) & (row % REPEAT_EVERY == 0)
     candidate = np.cumsum(~again) - 1
-    candidate[again] = candidate[row[again] - BACK]
-    choice = generator.integers(CHOICES, size=(int((~again).sum()), SLOTS))
-    weights = generator.normal(size=(SLOTS, CHOICES, len(mix)))
+    candidate[again] = candidate[row[again] - REPEAT_LAG]
+    choice = generator.integers(N_PHRASES, size=(int((~again).sum()), N_SLOTS))
+    weights = generator.normal(size=(N_SLOTS, N_PHRASES, len(mix)))
     weights -= weights.mean(axis=1, keepdims=True)
-    weights *= difficulty.strength / np.sqrt(SLOTS) / weights.std(axis=1, keepdims=True)
-    evidence = sum(weights[slot, choice[:, slot]] for slot in range(SLOTS))[candidate]
+    weights *= difficulty.strength / np.sqrt(N_SLOTS) / weights.std(axis=1, keepdims=True)
+    evidence = sum(weights[slot, choice[:, slot]] for slot in range(N_SLOTS))[candidate]
     relevance = solve_relevance(evidence, np.array(mix), residual, difficulty.log_sharpness)
     probabilities = relevance(evidence)
     return Judgements(candidate, np.flatnonzero(~again), choice, probabilities, draw_labels(probabilities, generator))

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from pydantic import BaseModel, ValidationError
 
-from relmap.errors import InputError, mistakes
+from relmap.errors import InputError, describe_validation_errors
 from relmap.io.atomic import write_json, write_whole
 from tasks.predictors import boosted, linear
 from tasks.records.store import read_json
@@ -105,7 +105,9 @@ def fit_predictor(
     try:
         chosen = KINDS[name].settings[form](**settings)
     except ValidationError as error:
-        raise InputError(f"settings of {name} in params.yaml: " + "; ".join(mistakes(error, name))) from None
+        raise InputError(
+            f"settings of {name} in params.yaml: " + "; ".join(describe_validation_errors(error, name))
+        ) from None
     labels = train["label"].to_numpy().astype(np.int64)
     absent = np.flatnonzero(np.bincount(labels, minlength=n_labels) == 0)
     if len(absent):

@@ -104,7 +104,9 @@ def read_manifest(path: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
-        raise errors.InputError(f"{path} is no manifest: {'; '.join(errors.mistakes(error, 'the file'))}") from None
+        raise errors.InputError(
+            f"{path} is no manifest: {'; '.join(errors.describe_validation_errors(error, 'the file'))}"
+        ) from None
     if _seal(content) != seal:
         raise errors.InputError(f"{path} is not as it was written: its content does not fit its SHA-256")
     return manifest

@@ -13,7 +13,7 @@ import psutil
 import typer
 from pydantic import BaseModel, ValidationError
 
-from relmap.errors import InputError, printable
+from relmap.errors import InputError, escape_unprintable
 from relmap.io.atomic import remove, write_json
 from tasks.provenance import manifest
 from tasks.provenance.declared import Declared, declared
@@ -162,7 +162,7 @@ def command(main: Callable[..., object], name: str) -> None:
     try:
         app()
     except (InputError, RunFailed) as error:
-        sys.exit("\n".join(map(printable, f"{name}: {error}".split("\n"))))
+        sys.exit("\n".join(map(escape_unprintable, f"{name}: {error}".split("\n"))))
     except OSError as error:
         if error.errno in MAY_NOT and error.filename:
             refused = f"{error.filename} is refused ({error.strerror})"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from relmap.errors import InputError
-from relmap.hashing import digest_of_file
+from relmap.hashing import hash_file
 from tasks.provenance.declared import declared
 from tasks.provenance.manifest import Files, Manifest, hashed, read_manifest
 
@@ -70,7 +70,7 @@ def problems_of_inputs(manifests: Mapping[str, Manifest]) -> Iterator[Problem]:
 
 def is_rotted(stored: Path) -> bool:
     """Whether the bytes of an object of DVC's cache are not those that it is named for; DVC trusts it for ever."""
-    return digest_of_file(stored, "md5") != stored.parent.name + stored.name.removesuffix(".dir")
+    return hash_file(stored, "md5") != stored.parent.name + stored.name.removesuffix(".dir")
 
 
 def objects_in(cache: Path) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from relmap.errors import InputError, mistakes
+from relmap.errors import InputError, describe_validation_errors
 from relmap.settings import Count, MetricParams, ProjectionParams, ProtocolParams, Section, Settings, row_counts
 from tasks.settings.dataset_params import DatasetParams
 
@@ -182,5 +182,5 @@ def load_params(path: Path = PARAMS_FILE) -> Params:
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not valid YAML: {error}") from None
     except ValidationError as error:
-        places = mistakes(error, str(path))
+        places = describe_validation_errors(error, str(path))
         raise InputError(f"{path} has {len(places)} mistake(s):\n  " + "\n  ".join(places)) from None

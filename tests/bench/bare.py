@@ -12,7 +12,7 @@ from prefect import Task
 import flows.report
 import tasks.report
 from flows.reliability import with_calibrators
-from relmap.splits import validation_rows
+from relmap.splits import select_validation_rows
 from tasks import download, train
 from tasks.calibrate import calibrate
 from tasks.measure import baselines, bootstrap_intervals, measure, sensitivity
@@ -28,7 +28,7 @@ def reliability(dataset: str) -> None:
     params = load_params()
     params = with_calibrators(params, params.dataset(dataset).calibrators or params.calibrators)
     base, rivals, few = read_base(dataset), params.rivals.calibrators, params.rivals.rows
-    cuts = [validation_rows(base.validation, seed, params.protocol) for seed in params.seeds]
+    cuts = [select_validation_rows(base.validation, seed, params.protocol) for seed in params.seeds]
     own = params.calibrator_settings.get(dataset, {})
     steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
     made = {"gates": [check_inputs.fn(dataset)], "projected": [], "metrics": [], "rivals": [], "sensitivity": []}

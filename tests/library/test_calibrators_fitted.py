@@ -13,20 +13,20 @@ from sklearn.preprocessing import SplineTransformer, StandardScaler
 
 from relmap.calibrators.diagonal import Diagonal, fit_diagonal
 from relmap.calibrators.hcalibration import HCalibration, HCalibrationSettings, _mapped_loss, _residual_loss, fit_hcal
-from relmap.calibrators.identity import floored
-from relmap.calibrators.matrix import Matrix, centred, fit_matrix, fit_vector, multinomial_loss, typical_spread
-from relmap.calibrators.registry import CALIBRATORS, calibrators_for
-from relmap.calibrators.smart import SmartSettings, _summed_loss, first_parameters, fit_smart
+from relmap.calibrators.identity import floored_log_softmax
+from relmap.calibrators.matrix import Matrix, center_rows, fit_matrix, fit_vector, median_spread, multinomial_loss
+from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
+from relmap.calibrators.smart import SmartSettings, _summed_loss, fit_smart, initial_parameters
 from relmap.calibrators.spline import fit_spline
 from relmap.calibrators.temperature import Temperature, fit_temperature
 from relmap.decisions import decide
-from relmap.metrics.probability import nll_of_rows
+from relmap.metrics.probability import log_loss_per_row
 from relmap.optimizers import Adam, newton
 
 
 def test_the_paper_has_its_order_and_the_rivals_stand_apart():
-    assert calibrators_for("paper") == ("uncal", "ts", "diag", "spline", "hcal", "smart")
-    assert calibrators_for("rival") == ("vector", "matrix")
+    assert calibrators_with_role("paper") == ("uncal", "ts", "diag", "spline", "hcal", "smart")
+    assert calibrators_with_role("rival") == ("vector", "matrix")
     assert all(calibrator.fit.__name__.startswith("fit_") for calibrator in CALIBRATORS.values())
 
 
@@ -35,7 +35,7 @@ def test_the_paper_has_its_order_and_the_rivals_stand_apart():
 def test_one_factor_for_all_gaps_or_segments_is_an_inverse_temperature(n_labels, factor):
     logits, _ = simulated(200, n_labels)
     for fitted in (Diagonal(np.full(n_labels - 1, factor)), HCalibration(np.full(50, factor))):
-        np.testing.assert_allclose(fitted(logits), Temperature(factor)(floored(logits)), atol=1e-12)
+        np.testing.assert_allclose(fitted(logits), Temperature(factor)(floored_log_softmax(logits)), atol=1e-12)
 
 
 @pytest.mark.parametrize("n_labels", [2, 4])
@@ -44,7 +44,7 @@ def test_the_factors_have_the_least_log_loss_plus_ridge(n_labels):
 
     def objective(log_factors: np.ndarray) -> float:
         fitted = Diagonal(np.exp(log_factors))
-        return float(nll_of_rows(fitted(logits), labels, 0).mean() + 1e-3 * (log_factors**2).mean())
+        return float(log_loss_per_row(fitted(logits), labels, 0).mean() + 1e-3 * (log_factors**2).mean())
 
     optimum = np.log(fit_diagonal(logits, labels, seed=1).factors)
     np.testing.assert_allclose(approx_fprime(optimum, objective, 1e-6), 0, atol=1e-5)
@@ -100,17 +100,17 @@ def test_gradient_and_hessian_of_the_log_loss_are_those_of_finite_differences(n,
     loss, table = multinomial_loss(features, labels, n_labels), rng.normal(size=3 * n_labels)
     value, gradient, hessian = loss(table)
     log_probabilities = log_softmax(features.T @ table.reshape(n_labels, 3).T, axis=1)
-    assert value == pytest.approx(nll_of_rows(log_probabilities, labels, 0).mean())
+    assert value == pytest.approx(log_loss_per_row(log_probabilities, labels, 0).mean())
     np.testing.assert_allclose(gradient, approx_fprime(table, lambda at: loss(at)[0], 1e-7), atol=1e-5)
     np.testing.assert_allclose(hessian, approx_fprime(table, lambda at: loss(at)[1], 1e-7), atol=1e-5)
 
 
 def gradient_left(fitted: Matrix, logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Gradient `(K, K + 1)` of log loss and ridge at a fit, row by row, in weights and bias of logits of spread 1."""
-    n_labels, unit = logits.shape[1], typical_spread(logits)
+    n_labels, unit = logits.shape[1], median_spread(logits)
     start = fit_temperature(logits, labels, seed=1).beta * unit * np.eye(n_labels, n_labels + 1)
     gradient = 2e-6 * (np.column_stack([fitted.weights * unit, fitted.bias]) - start)
-    for row, probability, label in zip(centred(logits) / unit, np.exp(fitted(logits)), labels, strict=True):
+    for row, probability, label in zip(center_rows(logits) / unit, np.exp(fitted(logits)), labels, strict=True):
         gradient += np.outer(probability - np.eye(n_labels)[label], np.append(row, 1)) / len(labels)
     return gradient
 
@@ -176,7 +176,7 @@ def test_hcal_lowers_its_own_loss_and_draws_by_its_seed(n):
 
 def test_the_slope_of_the_loss_in_the_factors_is_that_of_finite_differences():
     logits, labels = simulated(60, 3)
-    surprise = -floored(logits)
+    surprise = -floored_log_softmax(logits)
     segment = (surprise / 10).astype(int)  # ten segments
 
     rows, at = (surprise, segment, labels, 11), np.linspace(-0.5, 0.5, 10)
@@ -189,12 +189,12 @@ def test_smart_keeps_every_order_and_fits_better_than_nothing(n_labels):
     logits, labels = simulated(800, n_labels)
     fitted = fit_smart(logits, labels, seed=1)(logits)
     assert (np.argsort(fitted, axis=1) == np.argsort(logits, axis=1)).all()
-    assert nll_of_rows(fitted, labels).mean() < nll_of_rows(log_softmax(logits, axis=1), labels).mean() - 0.1
+    assert log_loss_per_row(fitted, labels).mean() < log_loss_per_row(log_softmax(logits, axis=1), labels).mean() - 0.1
 
 
 @pytest.mark.parametrize("labels", [2, 4])
 def test_the_gradient_of_the_log_loss_in_the_net_is_that_of_finite_differences(labels):
-    parameters, x, generator = first_parameters(3), np.linspace(-2, 3, 17), np.random.default_rng(0)
+    parameters, x, generator = initial_parameters(3), np.linspace(-2, 3, 17), np.random.default_rng(0)
     below = -generator.exponential(2, (labels, 17))
     below[0] = 0
     rows = x, below, below[generator.integers(labels, size=17), np.arange(17)]
@@ -214,4 +214,4 @@ def test_patience_ends_a_fit_that_gains_nothing_and_the_best_epoch_is_kept(fit, 
     )
     assert 3 + 3 < len(steps) < 500
     if fit is fit_smart:  # whose loss is this one
-        assert nll_of_rows(long, labels).mean() <= nll_of_rows(short, labels).mean()
+        assert log_loss_per_row(long, labels).mean() <= log_loss_per_row(short, labels).mean()

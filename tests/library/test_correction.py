@@ -19,7 +19,7 @@ from relmap.io.rows import PredictedRows
 from relmap.maps.correction import Correction
 from relmap.maps.map_file import load_map, save_map
 from relmap.maps.reliability_map import FittedMap
-from relmap.metrics.reliability import ranking_metrics, tie_groups
+from relmap.metrics.reliability import find_tie_groups, ranking_metrics
 from tests import maps
 
 logits = st.floats(-60, 60)
@@ -153,7 +153,7 @@ def test_auto_corrects_the_score_and_keeps_its_ranking(rows, corrected):
     plain = FittedMap(document.calibrator.fitted, document.projection.fitted)(rows).logit
     scored = FittedMap.of(document)(rows).logit
     np.testing.assert_array_equal(scored, document.correction(plain))
-    before, after = (ranking_metrics(tie_groups(score, rows.correct)) for score in (plain, scored))
+    before, after = (ranking_metrics(find_tie_groups(score, rows.correct)) for score in (plain, scored))
     for name, value in before.items():
         assert after[name] == pytest.approx(value, abs=1e-12)
     assert "A monotone correction of this score" in " ".join(corrected.in_words())

@@ -12,8 +12,8 @@ from scipy.special import expit, logit
 
 from relmap.projection.adam_lattice import fit_lattices
 from relmap.projection.curves import Curves
-from relmap.projection.exact import LEAST_INCREMENT, RIDGE, CellRows, Exact, fit_exact
-from relmap.projection.lattice import FitRows, nodes, uniform_knots
+from relmap.projection.exact import MIN_INCREMENT, RIDGE, CellRows, ExactFit, fit_exact
+from relmap.projection.lattice import FitRows, compute_nodes, uniform_knots
 from relmap.settings import ProjectionParams
 
 SETTINGS = ProjectionParams()
@@ -21,11 +21,11 @@ DEVICES = ["cpu:0", *(["cuda"] if torch.cuda.is_available() else [])]  # torch's
 sizes = {"B": st.integers(1, 3), "m": st.integers(1, 300), "K": st.integers(1, 5), "seed": st.integers(0, 2**32 - 1)}
 
 
-def fitted(rows: Rows, K: int, chosen: ProjectionParams = SETTINGS, device: str = "cpu") -> Exact:
+def fitted(rows: Rows, K: int, chosen: ProjectionParams = SETTINGS, device: str = "cpu") -> ExactFit:
     return fit_exact(fits(*rows), n_labels=K, settings=chosen, device=device)
 
 
-def certify(exact: Exact, rows: Rows, chosen: ProjectionParams = SETTINGS, tolerance: float = 1e-8) -> None:
+def certify(exact: ExactFit, rows: Rows, chosen: ProjectionParams = SETTINGS, tolerance: float = 1e-8) -> None:
     """Each fit has the stated objective, and at its bound a variable may only want to leave the box; no other moves."""
     confidence, decision, correct = rows
     for b, values in enumerate(exact.values):
@@ -42,8 +42,8 @@ def certify(exact: Exact, rows: Rows, chosen: ProjectionParams = SETTINGS, toler
         np.testing.assert_allclose(exact.objective[b], height.item(), rtol=0, atol=1e-13)
         height.backward()
         slope = variables.grad.numpy()
-        assert (theta[:, 1:] >= LEAST_INCREMENT - 1e-13).all()
-        at_lowest, at_highest = theta < LEAST_INCREMENT + 1e-12, theta > 1000 - 1e-9
+        assert (theta[:, 1:] >= MIN_INCREMENT - 1e-13).all()
+        at_lowest, at_highest = theta < MIN_INCREMENT + 1e-12, theta > 1000 - 1e-9
         at_lowest[:, 0] = False
         assert (slope[at_lowest] >= -tolerance).all()
         assert (slope[at_highest] <= tolerance).all()
@@ -129,7 +129,7 @@ def test_there_is_no_flat_piece():
     rng = np.random.default_rng(0)
     confidence = rng.random((1, 3000))
     exact = fitted((confidence, np.zeros(3000, dtype=int), rng.random(3000) < 1 - confidence[0]), 1)  # falls in truth
-    np.testing.assert_allclose(np.diff(exact.values), LEAST_INCREMENT, atol=1e-12)
+    np.testing.assert_allclose(np.diff(exact.values), MIN_INCREMENT, atol=1e-12)
     curves = Curves(uniform_knots(SETTINGS.knots), exact.values[0], np.array([3000]), ("none",))
     assert curves.violations() == []
     assert (np.diff(curves(seen(np.linspace(-8, 8, 20_001), 0))) > 0).all()
@@ -143,7 +143,7 @@ def test_there_is_no_flat_piece():
 def test_the_sums_over_cells_are_those_of_each_cell_by_itself(device, lengths, spread, seed):
     rng, counts = np.random.default_rng(seed), np.array(lengths, dtype=np.int64)
     weight = rng.random(counts.sum())
-    host = CellRows(counts, weight, *nodes(weight, counts))
+    host = CellRows(counts, weight, *compute_nodes(weight, counts))
     left, rise = rng.normal(scale=spread, size=(2, len(counts)))
     stays = rng.random(len(counts)) < 0.7
     rows = host if device == "cpu" else host.on(device)

@@ -13,7 +13,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from relmap.projection import labelwise
 from relmap.projection.curves import Curves, SharedCurve
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.labelwise import Intercepts, Isotonic, Lines, WithFallbacks, fit_intercepts, fit_isotonic
 
 LABELS = 3
@@ -174,7 +174,7 @@ def test_a_label_with_few_rows_takes_the_shared_curve_and_one_without_the_identi
     at = np.linspace(-30, 30, 61)
     expected = np.stack([at + 1.5, fitted.shared(seen(at, 0)), at])
     mixed = np.arange(61) % LABELS
-    np.testing.assert_array_equal(fitted(Decisions(at, mixed)), expected[mixed, np.arange(61)])
+    np.testing.assert_array_equal(fitted(CalibratedDecisions(at, mixed)), expected[mixed, np.arange(61)])
     assert fitted.violations() == []
     wrong = dataclasses.replace(fitted, own=Intercepts([np.inf, 0, 0]), shared=shared(1, 0, 1))
     assert wrong.violations() == [

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
-from relmap.projection.adam_lattice import Cells, fit_lattices, sort_into_cells
+from relmap.projection.adam_lattice import CellTensors, build_cell_tensors, fit_lattices
 from relmap.projection.curves import Curves
-from relmap.projection.decisions import Decisions
+from relmap.projection.decisions import CalibratedDecisions
 from relmap.projection.exact import CellRows, fit_exact
-from relmap.projection.lattice import GENTLE, NODES, FitRows, nodes, objective, uniform_knots
+from relmap.projection.lattice import MAX_NODE_RISE, N_NODES, FitRows, compute_nodes, mrp_objective, uniform_knots
 from relmap.settings import ProjectionParams
 
 K, SETTINGS = 3, ProjectionParams()
@@ -35,7 +35,7 @@ def test_a_curve_of_two_intervals_by_hand():
     curves = curves_of(np.array([[-1.0, 0.0, 4.0], [0, 0, 0]]))
     confidence = np.array([0.0, 0.25, 0.5, 0.75, 1.0, 0.9])
     with np.errstate(divide="ignore"):
-        at = curves(Decisions(logit(confidence), np.array([0, 0, 0, 0, 0, 1])))
+        at = curves(CalibratedDecisions(logit(confidence), np.array([0, 0, 0, 0, 0, 1])))
     np.testing.assert_allclose(at, [-1, -0.5, 0, 2, 4, 0], atol=1e-15)
 
 
@@ -82,7 +82,7 @@ def test_the_objective_is_the_papers_double_sum(B, m, K, seed, J):
     rows = fits(*simulated(B, m, K, seed))
     for values, fit in zip(np.random.default_rng(seed).normal(size=(B, K, J)), rows, strict=True):
         expected = stated_objective(fit, J, 0.3)(torch.from_numpy(values)).item()
-        assert objective(values, *fit, 0.3) == pytest.approx(expected, rel=1e-12)
+        assert mrp_objective(values, *fit, 0.3) == pytest.approx(expected, rel=1e-12)
 
 
 def test_torchs_own_adam_takes_the_same_steps():
@@ -123,7 +123,7 @@ def two_fits(m: int, sharpness: float = 1.0) -> list[FitRows]:
 
 @given(
     lengths=st.lists(st.integers(0, 300), min_size=1, max_size=8),
-    rise=st.floats(-GENTLE, GENTLE),
+    rise=st.floats(-MAX_NODE_RISE, MAX_NODE_RISE),
     left=st.floats(-20, 20),
     seed=st.integers(0, 2**32),
 )
@@ -131,8 +131,8 @@ def two_fits(m: int, sharpness: float = 1.0) -> list[FitRows]:
 def test_what_a_fit_sums_over_rows_it_may_sum_over_nodes_of_each_cell_by_itself(lengths, rise, left, seed):
     rng, lengths = np.random.default_rng(seed), np.array(lengths)
     weight = rng.beta(*rng.uniform(0.1, 3, 2), lengths.sum())
-    places, masses = nodes(weight, lengths)
-    assert places.shape == masses.shape == (len(lengths), NODES)
+    places, masses = compute_nodes(weight, lengths)
+    assert places.shape == masses.shape == (len(lengths), N_NODES)
     by_cell = np.split(weight, np.cumsum(lengths)[:-1])
     for f in (
         np.ones_like,
@@ -144,15 +144,17 @@ def test_what_a_fit_sums_over_rows_it_may_sum_over_nodes_of_each_cell_by_itself(
         scale = np.abs(f(np.linspace(0, 1, 101))).max() * np.maximum(lengths, 1)
         assert (np.abs((f(places) * masses).sum(axis=1) - by_row) <= 2e-14 * scale).all()
     for cell, rows in enumerate(by_cell[:3]):
-        alone = nodes(rows, lengths[[cell]])
+        alone = compute_nodes(rows, lengths[[cell]])
         np.testing.assert_array_equal((places[[cell]], masses[[cell]]), alone)
 
 
 @pytest.mark.parametrize("steep", [False, True])
 def test_the_gradient_is_a_sum_over_all_rows(steep):
     rows = two_fits(4000)
-    cells = sort_into_cells(rows, n_labels=K, knots=uniform_knots(SETTINGS.knots), device="cpu")
-    increments = np.random.default_rng(1).uniform(0, 3 * GENTLE if steep else GENTLE, (2, K, SETTINGS.knots))
+    cells = build_cell_tensors(rows, n_labels=K, knots=uniform_knots(SETTINGS.knots), device="cpu")
+    increments = np.random.default_rng(1).uniform(
+        0, 3 * MAX_NODE_RISE if steep else MAX_NODE_RISE, (2, K, SETTINGS.knots)
+    )
     values = np.cumsum(increments, axis=2) - increments.sum(axis=2, keepdims=True) / 2
     gradient = cells.gradient(torch.from_numpy(values)).numpy()
     for b, (confidence, decision, correct) in enumerate(rows):
@@ -165,7 +167,7 @@ def test_the_gradient_is_a_sum_over_all_rows(steep):
 def test_steep_cells_are_known_by_themselves_and_give_the_bits_that_they_give_alone():
     rows, chosen = two_fits(4000, sharpness=8.0), SETTINGS.model_copy(update={"epochs": 60, "learning_rate": 0.3})
     together = fit_lattices(rows, n_labels=K, settings=chosen)
-    assert np.diff(together).max() > GENTLE
+    assert np.diff(together).max() > MAX_NODE_RISE
     np.testing.assert_array_equal(together, [fit_lattices([fit], n_labels=K, settings=chosen)[0] for fit in rows])
 
 
@@ -178,17 +180,17 @@ def test_a_step_costs_the_nodes_of_each_cell_however_many_rows_there_are(monkeyp
         method = getattr(owner, name)
 
         def counted(self, *places):
-            assert (rises(*places) < GENTLE).all()
+            assert (rises(*places) < MAX_NODE_RISE).all()
             evaluated.append(int(np.prod(self.masses.shape)))
             return method(self, *places)
 
         monkeypatch.setattr(owner, name, counted)
 
-    count(Cells, "gradient", lambda values: values.diff())
+    count(CellTensors, "gradient", lambda values: values.diff())
     count(CellRows, "sums", lambda _, rise: np.abs(rise))
     fit_lattices(rows, n_labels=K, settings=chosen)
-    assert evaluated == [cells * NODES] * chosen.epochs
+    assert evaluated == [cells * N_NODES] * chosen.epochs
     evaluated.clear()
     fit_exact(rows, n_labels=K, settings=SETTINGS)
-    assert max(evaluated) <= cells * NODES
-    assert sum(evaluated) <= 12 * cells * NODES
+    assert max(evaluated) <= cells * N_NODES
+    assert sum(evaluated) <= 12 * cells * N_NODES

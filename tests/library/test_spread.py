@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relmap.metrics.spread import BINS, LabelCells, confidence_groups
+from relmap.metrics.spread import N_RESIDUAL_BINS, LabelCells, assign_confidence_groups
 from relmap.settings import METRIC_DEFAULTS, MetricParams
 
 
@@ -29,7 +29,7 @@ def test_spread_equals_a_query_over_sorted_rows(groups, more):
     decision = np.where(np.arange(2013) % 100 == 0, 4, decision)  # a label in small cells
     decision[confidence < 0.45] = 1  # so that one cell of the lowest tenth is large
     by_rank = pl.DataFrame({"c": confidence, "d": decision, "r": correct - confidence}).sort("c")
-    sizes = np.bincount(confidence_groups(confidence, groups))
+    sizes = np.bincount(assign_confidence_groups(confidence, groups))
     by_cell = by_rank.with_columns(g=np.repeat(np.arange(groups), sizes)).group_by("g", "d")
     expected = by_cell.agg(pl.len().alias("n"), pl.col("r").mean()).sort("g", "d")
     cells = LabelCells.of(confidence, decision, correct, chosen(groups=groups))
@@ -48,21 +48,21 @@ def test_spread_equals_a_query_over_sorted_rows(groups, more):
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.integers(1, 12))
 def test_groups_hold_equal_mass_and_never_part_equals(levels, groups):
     confidence = np.array(levels) / 8
-    measured = confidence_groups(confidence, groups)
+    measured = assign_confidence_groups(confidence, groups)
     ordered = measured[np.argsort(confidence, kind="stable")]
     assert measured.min() >= 0
     assert measured.max() < groups
     assert (np.diff(ordered) >= 0).all()
     for level in set(levels):
         assert len(set(measured[confidence == level / 8])) == 1
-    untied = confidence_groups(np.arange(len(levels)), groups)
+    untied = assign_confidence_groups(np.arange(len(levels)), groups)
     assert np.ptp(np.bincount(untied, minlength=groups)) <= 1
 
 
 def test_a_tie_goes_where_its_middle_falls():
     # ten rows in two groups: the tie covers 3 to 7, its middle 5 is the border, and the border belongs above
-    assert confidence_groups(np.array([1, 2, 3, 4, 4, 4, 4, 5, 6, 7]) / 10, 2).tolist() == [0] * 3 + [1] * 7
-    assert confidence_groups(np.full(9, 0.5), 3).tolist() == [1] * 9
+    assert assign_confidence_groups(np.array([1, 2, 3, 4, 4, 4, 4, 5, 6, 7]) / 10, 2).tolist() == [0] * 3 + [1] * 7
+    assert assign_confidence_groups(np.full(9, 0.5), 3).tolist() == [1] * 9
 
 
 def test_the_order_of_rows_changes_no_bit_and_the_seed_does():
@@ -85,7 +85,7 @@ def test_spread_without_two_cells_is_nan(n):
 def shuffled_null(confidence, decision, correct, groups: int, permutations: int, seed: int) -> float:
     """The null as it is defined: the residuals of a group shuffled under its labels."""
     generator, residual = np.random.default_rng(seed), correct - confidence
-    group = confidence_groups(confidence, groups)
+    group = assign_confidence_groups(confidence, groups)
     cells = LabelCells.of(confidence, decision, correct, chosen(groups=groups))
     of_group, spreads = [residual[group == place] for place in range(groups)], []
     for _ in range(permutations):
@@ -121,4 +121,4 @@ def test_what_the_null_draws_does_not_grow_with_the_rows(monkeypatch):
         rows = confidence, decision, generator.random(n) < confidence
         LabelCells.of(*rows, chosen(groups=4, permutations=20)).null(0)
         assert set(calls) == {4 * 20}  # of all groups at once
-        assert len(calls) <= BINS * (3 - 1)  # for the cells of a group but one
+        assert len(calls) <= N_RESIDUAL_BINS * (3 - 1)  # for the cells of a group but one

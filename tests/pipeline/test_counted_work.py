@@ -12,7 +12,7 @@ import pytest
 from maps import document, predictions
 
 from flows import reliability
-from relmap.calibrators.registry import CALIBRATORS, calibrators_for
+from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
 from relmap.io import files
 from relmap.maps import reliability_map
 from relmap.maps.reliability_map import AT_ONCE
@@ -84,7 +84,7 @@ def test_one_draw_of_counts_serves_every_metric_calibrator_and_seed(monkeypatch,
     assert drawn == [quick_params.metrics.resamples]
     assert sorted_once == [len(decisions)] * 2 * 2 * len(quick_params.calibrators)  # before and after, in each seed
     assert len(passes) == len(sorted_once)  # one for all metrics of a score
-    assert max(passes) <= resampling.MOST_GROUPS
+    assert max(passes) <= resampling.MAX_TIE_GROUPS
 
 
 @pytest.mark.parametrize("rows", [200, 2 * AT_ONCE + 5])
@@ -108,7 +108,7 @@ def test_a_data_set_asks_for_each_fit_once_and_for_one_projection_of_each_seed(
     for name, task in tasks.items():
         task.with_options.return_value = task
         monkeypatch.setattr(reliability, name, task)
-    params = reliability.with_calibrators(quick_params, calibrators_for("paper"))
+    params = reliability.with_calibrators(quick_params, calibrators_with_role("paper"))
     base = Base("wands", decisions, decisions, ("a", "b", "c"), "group", ("test",), "simulated", 0.5)
     sizes = [[9 + 2 * run, 10 + 2 * run] for run in range(runs)]  # test rows of the members of each model run
     members = [

@@ -19,10 +19,10 @@ from relmap.fitting.labelled import divide, division_of, out_of_fold
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import Candidate
 from relmap.maps.reliability_map import FittedMap
-from relmap.metrics.advice import too_few_errors
-from relmap.metrics.reliability import nll_correct_of_rows
+from relmap.metrics.advice import describe_insufficient_errors
+from relmap.metrics.reliability import correctness_log_loss
 from relmap.metrics.spread import LabelCells
-from relmap.splits import validation_rows
+from relmap.splits import select_validation_rows
 from tasks.calibrate import calibrate
 from tasks.project import project
 from tasks.settings.params import load_params
@@ -43,7 +43,7 @@ def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(cali
     behind, new = (checked(predictions(n, seed=seed), "group") for seed, n in enumerate((900, 500)))
     validation, test = (FixedDecisions(rows.logits, rows.label, rows.decision, rows.group) for rows in (behind, new))
     protocol, seed = PARAMS.protocol.model_copy(update=split), 2
-    parts = validation_rows(validation, 2, protocol)
+    parts = select_validation_rows(validation, 2, protocol)
     fits = [calibrate.fn(parts, calibrator, seed) for calibrator in calibrators]
     behind = behind if split else dataclasses.replace(behind, group=None)
     alone = QUICK.projection.model_copy(update={"minimum_rows": 0})  # as the flow has it for the paper's sets
@@ -155,7 +155,7 @@ def test_the_standard_error_is_that_of_the_difference_by_group():
 
 @pytest.mark.parametrize("rarer", [True, False])
 def test_it_takes_ten_correct_and_ten_wrong_decisions_to_choose(rarer):
-    nine, ten = (too_few_errors(300, 300 - few if rarer else few) for few in (9, 10))
+    nine, ten = (describe_insufficient_errors(300, 300 - few if rarer else few) for few in (9, 10))
     assert (nine.split(",")[0], ten) == (f"9 of 300 decisions are {'right' if rarer else 'wrong'}", "")
 
 
@@ -169,7 +169,7 @@ def simulated(sets: int, shift: float, n: int) -> Iterator[tuple[Candidate, floa
         )
         document = learned(rows, names=None, params=QUICK).document
         scored = FittedMap.of(document)(fresh)
-        losses = (nll_correct_of_rows(t, fresh.correct, SMALLEST) for t in (scored.logit, logit(scored.confidence)))
+        losses = (correctness_log_loss(t, fresh.correct, SMALLEST) for t in (scored.logit, logit(scored.confidence)))
         name = document.projection.name
         chosen = next(each for each in document.choice.candidates if each.variant == name)
         yield chosen, float(np.subtract(*losses).mean())
@@ -227,9 +227,9 @@ def test_matrix_scaling_is_recommended_where_it_does_as_well():
     loss, moved = np.empty(n), np.empty(n)
     for place, fold in enumerate(division.folds):
         matrix, unseen = fit_calibrator("matrix", rows.take(division.training(place)), seed=1), rows.take(fold)
-        loss[fold] = nll_correct_of_rows(FittedMap(matrix)(unseen).logit, unseen.correct, SMALLEST)
+        loss[fold] = correctness_log_loss(FittedMap(matrix)(unseen).logit, unseen.correct, SMALLEST)
         moved[fold] = matrix(unseen.logits).argmax(axis=1) != unseen.decision
-    ours = nll_correct_of_rows(out_of_fold(result.document, rows, division).logit, rows.correct, SMALLEST)
+    ours = correctness_log_loss(out_of_fold(result.document, rows, division).logit, rows.correct, SMALLEST)
     recalibrated = result.document.others.recalibrated
     assert recalibrated.change == pytest.approx((loss - ours).mean())
     assert recalibrated.decisions_changed == moved.mean()

@@ -12,7 +12,7 @@ import yaml
 
 from flows.processes import LOCK_FILE
 from flows.verify import REFRESH, locked_stages, read_cache, remedies
-from relmap.hashing import digest_of_file
+from relmap.hashing import hash_file
 from tasks.provenance import verification
 from tasks.provenance.declared import declared, stage_names
 from tasks.provenance.manifest import Manifest
@@ -93,7 +93,7 @@ def cache(tmp_path):
     """A cache with an object for each file of the stage's outputs, and a list of them, as DVC keeps them; dvc.lock."""
     folder, entries = tmp_path / "shared cache", []
     for path in sorted(Path("data/base/wands").rglob("*.*")):
-        md5 = digest_of_file(path, "md5")
+        md5 = hash_file(path, "md5")
         keep(folder, md5, path.read_bytes())
         entries.append({"md5": md5, "relpath": path.relative_to("data/base/wands").as_posix()})
     content = json.dumps(entries).encode()
