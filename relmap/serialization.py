@@ -95,9 +95,9 @@ class Value:
             shape = given.shape if isinstance(given, np.ndarray) else (len(given),)
             if shape != (due := axes.due(shape, lengths)):
                 wrong.append(f"{name} is of shape {shape}, where {due} is due")
-        return wrong or self._contradictions()
+        return wrong or self._content_violations()
 
-    def _contradictions(self) -> list[str]:
+    def _content_violations(self) -> list[str]:
         """What is wrong beyond shapes and bounds, a sentence each, a place in each."""
         return []
 

@@ -82,12 +82,14 @@ def baselines(
     settings, names = params.projection, [fit.calibrator for fit in calibrated]
     few = [[fit.few[asked] for fit in calibrated] for asked in steps]
     first = [parts.first(asked) for asked in steps]
-    batches = [FitBatch.under(fits, rows, settings, device) for fits, rows in zip(few, first, strict=True)]
+    batches = [
+        FitBatch.from_validation_rows(fits, rows, settings, device) for fits, rows in zip(few, first, strict=True)
+    ]
     measurements: list[tuple[object, ...]] = []
     for asked, fits, rows, curves in zip(steps, few, first, fit_mrp_batches(batches), strict=True):
         counts = parts.seed, asked, len(rows.calibrator_fit), len(rows.projection_fit)
         for name, calibrator, mrp in zip(names, fits, curves, strict=True):
-            seen = CalibratedDecisions.under(calibrator, test)
+            seen = CalibratedDecisions.from_calibrator(calibrator, test)
             logits = {"confidence": seen.confidence_logit, "mrp": mrp(seen)}
             measurements += [
                 (*counts, name, *row) for row in compute_compared_metrics(logits, test.correct, params.metrics)
@@ -95,7 +97,7 @@ def baselines(
     for fit in both_parts:
         for asked in steps:
             place = parts.seed, asked, min(2 * asked, fit.rows), 0, fit.calibrator
-            logits = {"confidence": CalibratedDecisions.under(fit.few[2 * asked], test).confidence_logit}
+            logits = {"confidence": CalibratedDecisions.from_calibrator(fit.few[2 * asked], test).confidence_logit}
             measurements += [(*place, *row) for row in compute_compared_metrics(logits, test.correct, params.metrics)]
     return pl.DataFrame(measurements, schema=RIVALS, orient="row")
 
@@ -111,11 +113,11 @@ def _refitted(parts: ValidationRows, base: Base, params: Params, device: str) ->
         cut = select_validation_rows(other.validation, parts.seed, params.with_alternative(option).protocol)
         rows = ((name, cut.fit_rows(name)) for name in names)
         calibrators = [fit_prefixes(name, fit.logits, fit.labels, [len(fit)], seed=cut.seed)[0] for name, fit in rows]
-        fits[option] = calibrators, FitBatch.under(calibrators, cut, settings, device), other.test
+        fits[option] = calibrators, FitBatch.from_validation_rows(calibrators, cut, settings, device), other.test
     together = fit_mrp_batches([batch for _, batch, _ in fits.values()])
     for (option, (calibrators, _, test)), curves in zip(fits.items(), together, strict=True):
         for name, calibrator, mrp in zip(names, calibrators, curves, strict=True):
-            seen = CalibratedDecisions.under(calibrator, test)
+            seen = CalibratedDecisions.from_calibrator(calibrator, test)
             logits = {"confidence": seen.confidence_logit, "mrp": mrp(seen)}
             yield name, option, ("confidence", "accuracy", accuracy(test.decision, test.labels))
             yield from ((name, option, row) for row in compute_compared_metrics(logits, test.correct, params.metrics))
@@ -157,7 +159,7 @@ def sensitivity(
     kept = [place for place, fit in enumerate(calibrated) if fit.calibrator in params.calibrators]
     projected = replace(projected, rows=[projected.rows[place] for place in kept])
     calibrators = [calibrated[place].value for place in kept]
-    batch = FitBatch.under(calibrators, parts, params.projection, device)
+    batch = FitBatch.from_validation_rows(calibrators, parts, params.projection, device)
     varied = *_refitted(parts, base, params, device), *_remeasured(projected, batch, base.test.labels, params)
     return pl.DataFrame(
         [(calibrator, parts.seed, option, *row) for calibrator, option, row in varied], schema=SENSITIVITY, orient="row"

@@ -48,7 +48,7 @@ def scored(n: int, seed: int = 0, levels: int | None = None) -> tuple[np.ndarray
 def fits(confidence: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> list[FitRows]:
     """The rows of each fit; confidence is `(B, m)`, the others too or `(m,)`."""
     parts = [np.broadcast_to(part, np.shape(confidence)) for part in (confidence, decision, correct)]
-    return list(zip(*parts, strict=True))
+    return [FitRows(*columns) for columns in zip(*parts, strict=True)]
 
 
 def batch(rows: Rows, n_labels: int, settings: ProjectionParams | None = None, judge: Rows | None = None) -> FitBatch:
@@ -57,8 +57,8 @@ def batch(rows: Rows, n_labels: int, settings: ProjectionParams | None = None, j
     def labelled(confidence_logit: np.ndarray, decision: np.ndarray, correct: np.ndarray) -> LabelledDecisions:
         anything = np.log(np.random.default_rng(9).dirichlet(np.ones(9), len(decision)))
         label = np.where(correct, decision, (decision + 1) % n_labels)
-        under = [CalibratedDecisions(at, decision, anything, anything) for at in confidence_logit]
-        return LabelledDecisions(under, correct, label)
+        by_calibrator = [CalibratedDecisions(at, decision, anything, anything) for at in confidence_logit]
+        return LabelledDecisions(by_calibrator, correct, label)
 
     selection = None if judge is None else labelled(*judge)
     return FitBatch(labelled(*rows), n_labels, settings or ProjectionParams(), selection)

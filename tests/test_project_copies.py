@@ -29,10 +29,11 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
     (
         "relmap/projection/as_it_was.py",
         "from relmap.projection.curves import Confidence\n\n\n"
-        "def fit_as_it_was(batch) -> list[Confidence]:\n    return [Confidence() for _ in batch.fit.under]\n",
+        "def fit_as_it_was(batch) -> list[Confidence]:\n    return [Confidence() for _ in range(batch.n_fits)]\n",
         "relmap/projection/variants.py",
         "_VARIANTS = (\n",
-        'Variant("as_it_was", "as it was", "rival", fit_as_it_was, "the confidence as it was"),',
+        'Variant(key="as_it_was", title="as it was", role="rival", model_types=(Confidence,), fit=fit_as_it_was, '
+        'description="the confidence as it was"),',
     ),
     (
         "relmap/metrics/errors_left.py",

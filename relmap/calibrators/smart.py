@@ -39,7 +39,7 @@ class Smart(Value, kind="smart"):
         raw = [_forward(self.parameters, piece)[2] for piece in np.split(x, range(CHUNK_ROWS, len(x), CHUNK_ROWS))]
         return log_softmax(logits / _temperature(np.concatenate(raw))[:, None])
 
-    def _contradictions(self) -> list[str]:
+    def _content_violations(self) -> list[str]:
         count = len(self.parameters)
         whole = count >= 6 and np.sqrt(count + 3) % 1 == 0  # H^2 + 4 H + 1 = (H + 2)^2 - 3
         return [] if whole else [f"the network has {count} parameters, which is not H^2 + 4 H + 1"]

@@ -46,7 +46,7 @@ class Spline(Value, kind="spline"):
         height = constant + place * (first + place * (second + place * third))
         return np.clip(scipy.special.expit(height), MIN_PROBABILITY, 1 - MIN_PROBABILITY)
 
-    def _contradictions(self) -> list[str]:
+    def _content_violations(self) -> list[str]:
         return [] if (np.diff(self.knots) > 0).all() else ["the knots of the spline do not rise"]
 
 

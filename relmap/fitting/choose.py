@@ -59,7 +59,7 @@ def check_names(calibrator: str, variant: str, rows: PredictedRows, n_labels: in
         )
     if variant != AUTO and variant not in offered(rows, n_labels, DEPLOYABLE_VARIANTS):
         needs = {"logits": f"logits or probabilities of {MAX_LABELS} labels at most", "signals": "signals"}
-        needed = needs.get(VARIANTS[variant].reads, "a confidence")
+        needed = needs.get(VARIANTS[variant].required_input, "a confidence")
         raise InputError(f"the variant {variant} needs {needed}; give them, or take the variant auto")
 
 
@@ -70,7 +70,7 @@ def offered(rows: PredictedRows, n_labels: int, names: Sequence[str] = AUTO_VARI
         there.add("logits")
     if rows.signals is not None:
         there.add("signals")
-    names = tuple(name for name in names if VARIANTS[name].reads in there)
+    names = tuple(name for name in names if VARIANTS[name].required_input in there)
     if rows.kind == "decision_only":  # without a confidence there is nothing to draw a curve over
         names = tuple(name for name in names if name in ("confidence", "label_intercept", "label_signals"))
     return names
@@ -137,7 +137,7 @@ def reason(chosen: Candidate, best: Candidate, rows: int, calibrator: str) -> st
     lowest = "has the lowest log loss"
     if chosen is not best:
         lowest = f"is within {CLEARLY} standard errors of the lowest log loss ({VARIANTS[best.variant].title})"
-    what = kept(calibrator) if chosen.variant == "confidence" else VARIANTS[chosen.variant].in_words
+    what = kept(calibrator) if chosen.variant == "confidence" else VARIANTS[chosen.variant].description
     return f"{what}, which {lowest} on {rows:,} rows that the fit had not seen ({chosen.nll_correct:.4f})"
 
 
@@ -210,7 +210,7 @@ def choose_map(
         judged = candidates(losses | {chosen: trial.losses(chosen)}, trial.rows)
     why = reason(taken, best_of(judged), len(trial.rows), calibrator)
     if variant != AUTO:
-        why = f"{VARIANTS[variant].in_words}, as asked for"
+        why = f"{VARIANTS[variant].description}, as asked for"
     if chosen == "confidence":
         advice = Advice(KEEP, lacking or ("as asked for" if variant != AUTO else "it has the lowest log loss"))
     else:
@@ -219,7 +219,7 @@ def choose_map(
     if variant == AUTO and advice.answer not in (USE, SAFE):
         if chosen != "confidence":
             advice = Advice(KEEP, advice.because)
-            why = f"{kept(calibrator)}, in place of {VARIANTS[chosen].in_words}: {advice.because}"
+            why = f"{kept(calibrator)}, in place of {VARIANTS[chosen].description}: {advice.because}"
         elif lacking:
             why = f"{kept(calibrator)}: {lacking}"
         chosen = "confidence"

@@ -141,7 +141,7 @@ def cross_fit(
     def fit(training: np.ndarray) -> Fit:
         on = rows.take(training[:most])
         fitted = fit_calibrator(calibrator, on, seed=seed)
-        values = fit_variants(_batch_under(fitted, on, n_labels, projection), tuple(names), lean=True)
+        values = fit_variants(_batch_under(fitted, on, n_labels, projection), tuple(names), pool_labels=True)
         matrix = _matrix_beside(calibrator, on, n_labels) if most is None else None
         return Fit(fitted, {name: value for name, (value,) in values.items()}, matrix)
 

@@ -235,7 +235,7 @@ def _of_gains(document: MapDocument) -> list[str]:
         return []
     name = gains_shown(document.projection.name, document.choice.candidates)
     assert name is not None
-    lines = [f"What {VARIANTS[name].in_words} changes with fewer labelled rows:"]
+    lines = [f"What {VARIANTS[name].description} changes with fewer labelled rows:"]
     for gain in document.choice.gains:
         log_loss = f"log loss {gain.nll_correct:+z.4f} ({gain.nll_correct_standard_error:.4f})"
         lines.append(f"    {gain.rows:>6,} rows: {log_loss}, AURC {gain.aurc:+z.4f}")

@@ -39,7 +39,7 @@ class Correction(Value):
         above = np.maximum(logit - last, 0)
         return np.asarray(corrected + self.first_slope * below + self.last_slope * above)
 
-    def _contradictions(self) -> list[str]:
+    def _content_violations(self) -> list[str]:
         wrong = []
         if len(self.knots) < 2:
             wrong.append(f"a correction has {len(self.knots)} knots; it needs two")

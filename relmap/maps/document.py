@@ -34,7 +34,7 @@ Half = Literal["lower", "upper"]
 OF_CONFIDENCE = tuple(calibrator.value for calibrator in CALIBRATORS.values() if calibrator.of_confidence)
 CALIBRATIONS = (*(calibrator.value for calibrator in CALIBRATORS.values()), Constant)
 PROJECTIONS = sorted(
-    {value for name in DEPLOYABLE_VARIANTS for value in VARIANTS[name].values}, key=attrgetter("__name__")
+    {value for name in DEPLOYABLE_VARIANTS for value in VARIANTS[name].model_types}, key=attrgetter("__name__")
 )
 # of what the registries hold, which the type checker cannot know
 Calibrator: TypeAlias = Union[tuple(CALIBRATIONS)]  # type: ignore[valid-type]  # noqa: UP007

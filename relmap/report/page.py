@@ -130,7 +130,7 @@ def _of_candidates(said: Numbers) -> tuple[tuple[str, ...], list[list[str]]]:
     def row(candidate: Numbers) -> list[str]:
         gain, low, high = (0 - candidate[name] for name in ("change", "high", "low"))
         chosen = "this one" if candidate["variant"] == said["variant"] else ""
-        shown = VARIANTS[candidate["variant"]].in_words
+        shown = VARIANTS[candidate["variant"]].description
         return [shown, f"{candidate['nll_correct']:.4f}", f"{gain:+z.4f}", f"{low:+z.4f} to {high:+z.4f}", chosen]
 
     return ("candidate", "log loss", "gain", "95% interval", "taken"), [row(each) for each in said["candidates"]]

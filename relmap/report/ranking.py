@@ -30,7 +30,7 @@ def retained(results: Results) -> tuple[ByVariant, ByVariant]:
     frames = [results.scored(seed) for seed in results.seeds]
     draws = draw_resamples(frames[0]["group"].to_numpy(), resamples=RESAMPLES, seed=0)
     errors, resampled = {}, {}
-    shown = [name for name, variant in VARIANTS.items() if variant.line or name == results.variant]
+    shown = [name for name, variant in VARIANTS.items() if variant.color or name == results.variant]
     for name in [name for name in shown if f"logit_{name}" in frames[0].columns]:
         seeds = [(frame[f"logit_{name}"].to_numpy(), frame["correct"].to_numpy()) for frame in frames]
         errors[name] = np.mean(

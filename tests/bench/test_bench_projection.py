@@ -61,7 +61,7 @@ def test_exact_fits(race, threads):
     confidence = simulated(FITS, ROWS, K)[0]
     race.floor(lambda: np.sort(confidence))  # every row is read and sorted once; the steps read a tenth as many nodes
     rows, exact, theirs = beside_torch(race, threads, "mrp_exact", fit_exact, 250, rounds=3)
-    assert exact.kkt.max() <= 1e-8
+    assert exact.kkt_residual.max() <= 1e-8
     ours, torchs = (
         np.array(
             [mrp_objective(own, *fit, SETTINGS.smoothness) for own, fit in zip(values[:TIMED], rows, strict=False)]

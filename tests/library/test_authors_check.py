@@ -63,9 +63,9 @@ def differences(request) -> Found:
         parts = select_validation_rows(validation, seed, PARAMS.protocol)
         rows = {name: parts.fit_rows(name) for name in CALLED}
         fits = [CALIBRATORS[name].fit(fit.logits, fit.labels, seed=seed) for name, fit in rows.items()]
-        batch = FitBatch.under(fits, parts, alone, "cpu")
+        batch = FitBatch.from_validation_rows(fits, parts, alone, "cpu")
         variants = fit_variants(batch, tuple(VARIANTS))
-        seen = [CalibratedDecisions.under(fit, test) for fit in fits]
+        seen = [CalibratedDecisions.from_calibrator(fit, test) for fit in fits]
         for place, calibrator in enumerate(CALLED):
             for variant, values in variants.items():
                 logit = values[place](seen[place])

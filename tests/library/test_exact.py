@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from relmap.projection.adam_lattice import fit_lattices
+from relmap.projection.cell_rows import CellRows
 from relmap.projection.curves import Curves
-from relmap.projection.exact import MIN_INCREMENT, RIDGE, CellRows, ExactFit, fit_exact
+from relmap.projection.exact import MIN_INCREMENT, RIDGE, ExactFit, fit_exact
 from relmap.projection.lattice import FitRows, compute_nodes, uniform_knots
 from relmap.settings import ProjectionParams
 
@@ -37,7 +38,7 @@ def certify(exact: ExactFit, rows: Rows, chosen: ProjectionParams = SETTINGS, to
         at = variables.cumsum(dim=1)
         height = stated_objective((confidence[b], decision, correct), J, chosen.smoothness)(at)
         height = (
-            height + RIDGE * (torch.from_numpy(exact.ridged[b])[:, None] * (at - torch.from_numpy(start)) ** 2).sum()
+            height + RIDGE * (torch.from_numpy(exact.has_ridge[b])[:, None] * (at - torch.from_numpy(start)) ** 2).sum()
         )
         np.testing.assert_allclose(exact.objective[b], height.item(), rtol=0, atol=1e-13)
         height.backward()
@@ -58,11 +59,11 @@ def test_the_optimum_meets_the_sign_conditions_of_its_slope_on_every_device(devi
     chosen, rows = ProjectionParams(knots=J, smoothness=smoothness), simulated(B, m, K, seed)
     exact, host = fitted(rows, K, chosen, device), fitted(rows, K, chosen)
     assert exact.values.shape == (B, K, J)
-    assert exact.kkt.shape == (B, K)
-    assert exact.kkt.max() <= 1e-8
+    assert exact.kkt_residual.shape == (B, K)
+    assert exact.kkt_residual.max() <= 1e-8
     certify(exact, rows, chosen)
     np.testing.assert_array_equal(exact.values, fitted(rows, K, chosen, device).values)
-    np.testing.assert_array_equal(exact.ridged, host.ridged)
+    np.testing.assert_array_equal(exact.has_ridge, host.has_ridge)
     np.testing.assert_allclose(exact.objective, host.objective, rtol=0, atol=1e-13)
     if smoothness >= 1e-4:  # with less the objective decides little
         np.testing.assert_allclose(exact.values, host.values, rtol=0, atol=1e-11)
@@ -96,8 +97,8 @@ def test_labels_that_are_always_right_always_wrong_or_parted_stay_finite():
     parted = (confidence[0] > 0.5) | (np.arange(1000) == tied[0])
     correct = np.select([decision == 0, decision == 1, decision == 2], [True, False, parted], correct)
     exact = fitted((confidence, decision, correct), 5)
-    assert exact.ridged.tolist() == [[True, True, True, False, True]]
-    assert exact.kkt.max() <= 1e-8
+    assert exact.has_ridge.tolist() == [[True, True, True, False, True]]
+    assert exact.kkt_residual.max() <= 1e-8
     assert np.abs(exact.values).max() < 40
     assert (exact.values[0, 0, 3:] > 6).all()
     assert (exact.values[0, 1] < -6).all()
@@ -119,7 +120,7 @@ def test_a_label_without_rows_keeps_its_start():
 def test_confidences_that_all_but_coincide_or_saturate_can_be_fitted(confidence):
     correct = np.arange(400) % 3 > 0
     exact = fitted((confidence[None], np.zeros(400, dtype=int), correct), 1)
-    assert exact.kkt.max() <= 1e-8
+    assert exact.kkt_residual.max() <= 1e-8
     assert np.isfinite(exact.values).all()
     at = hats(confidence, 8) @ exact.values[0, 0]
     np.testing.assert_allclose(expit(at).mean(), correct.mean(), atol=1e-5)  # b is free: on average it fits
@@ -146,28 +147,28 @@ def test_the_sums_over_cells_are_those_of_each_cell_by_itself(device, lengths, s
     host = CellRows(counts, weight, *compute_nodes(weight, counts))
     left, rise = rng.normal(scale=spread, size=(2, len(counts)))
     stays = rng.random(len(counts)) < 0.7
-    rows = host if device == "cpu" else host.on(device)
+    rows = host if device == "cpu" else host.to_device(device)
     expected = np.empty((6, len(counts)))
     for cell, w in enumerate(np.split(weight, np.cumsum(counts)[:-1]) if lengths else []):
         t = left[cell] + rise[cell] * w
         q, variance = expit(t), expit(t) * expit(-t)
         rows_of_terms = [np.logaddexp(0, t), q, q * w, variance, variance * w, variance * w**2]
         expected[:, cell] = np.sum(rows_of_terms, axis=1)
-    np.testing.assert_allclose(rows.sums(left, rise), expected, rtol=1e-12, atol=1e-300)
-    np.testing.assert_array_equal(rows.sums(left, rise), rows.sums(left, rise))
-    kept = rows.only(stays).sums(left[stays], rise[stays])
+    np.testing.assert_allclose(rows.sum_terms(left, rise), expected, rtol=1e-12, atol=1e-300)
+    np.testing.assert_array_equal(rows.sum_terms(left, rise), rows.sum_terms(left, rise))
+    kept = rows.select(stays).sum_terms(left[stays], rise[stays])
     np.testing.assert_allclose(kept, expected[:, stays], rtol=1e-12, atol=1e-300)
 
 
-@pytest.mark.parametrize("part", ["exact", "adam"])
+@pytest.mark.parametrize("part", ["exact_fit", "adam_values"])
 def test_a_batch_is_fitted_on_its_device_when_it_is_its_turn(part, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    placed, on = [], CellRows.on
-    monkeypatch.setattr(CellRows, "on", lambda rows, device: placed.append(device) or on(rows, device))
+    placed, on = [], CellRows.to_device
+    monkeypatch.setattr(CellRows, "to_device", lambda rows, device: placed.append(device) or on(rows, device))
     confidence, decision, correct = simulated(2, 60, 2)
     of = batch((logit(confidence), decision, correct), 2, ProjectionParams(epochs=2))
     getattr(of, part)
     assert not list(tmp_path.iterdir())  # the host needs no turn
     getattr(replace(of, device="cpu:0"), part)
     assert [path.name.endswith("cpu-0.lock") for path in tmp_path.iterdir()] == [True]
-    assert placed == (["cpu:0"] if part == "exact" else [])
+    assert placed == (["cpu:0"] if part == "exact_fit" else [])

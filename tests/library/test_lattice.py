@@ -187,7 +187,7 @@ def test_a_step_costs_the_nodes_of_each_cell_however_many_rows_there_are(monkeyp
         monkeypatch.setattr(owner, name, counted)
 
     count(CellTensors, "gradient", lambda values: values.diff())
-    count(CellRows, "sums", lambda _, rise: np.abs(rise))
+    count(CellRows, "sum_terms", lambda _, rise: np.abs(rise))
     fit_lattices(rows, n_labels=K, settings=chosen)
     assert evaluated == [cells * N_NODES] * chosen.epochs
     evaluated.clear()

@@ -49,9 +49,10 @@ def shift_at_half(line, labels: int = 4) -> np.ndarray:
 @pytest.mark.parametrize("prior", [Prior(1.0, 0.5, 0.25), Prior(0.5, 1.0), Prior(2.0), Prior(slope=1.0)])
 def test_the_coefficients_minimise_the_stated_objective_and_the_evidence_is_laplaces(prior):
     z, decision, correct = rows_of(200)
-    rows = PooledLineFitter(z, decision, correct, 4)._all
+    rows = PooledLineFitter(z, decision, correct, 4).rows
     evidence, shared, own = rows.fit(prior, prior, TOLERANCE)
-    of_shared, of_own = prior.deviations(2)
+    of_shared = prior.shared_deviations(2)
+    of_own = prior.label_deviations(2)
     free = np.r_[of_shared > 0, np.tile(of_own > 0, 4)]
     ridge = np.r_[of_shared, np.tile(of_own, 4)][free] ** -2.0
 
@@ -71,7 +72,7 @@ def test_the_coefficients_minimise_the_stated_objective_and_the_evidence_is_lapl
 
 def test_a_part_of_the_prior_is_let_in_only_where_the_evidence_is_clear():
     def found(evidence: Callable[[Prior], float], parts: tuple[str, ...], reach: int) -> Prior:
-        rows = SimpleNamespace(tried={}, fit=lambda prior, _near: (evidence(prior),))
+        rows = SimpleNamespace(fits={}, fit=lambda prior, _start: SimpleNamespace(log_evidence=evidence(prior)))
         return search_prior(Prior(), parts, rows, reach)
 
     for part, takes in (
@@ -85,9 +86,9 @@ def test_a_part_of_the_prior_is_let_in_only_where_the_evidence_is_clear():
 
 def test_without_a_label_spread_the_lines_are_the_confidence_and_with_one_they_find_it():
     z, decision, correct = rows_of(2000, np.zeros(4), seed=3)
-    flat = PooledLineFitter(z, decision, correct, 4).lines(*FREE)
+    flat = PooledLineFitter(z, decision, correct, 4).fit_lines(*FREE)
     np.testing.assert_array_equal((flat.slope, flat.intercept), ([1] * 4, [0] * 4))
-    line = PooledLineFitter(*rows_of(4000), 4).lines(*FREE)
+    line = PooledLineFitter(*rows_of(4000), 4).fit_lines(*FREE)
     np.testing.assert_allclose(shift_at_half(line), SHIFTS, atol=0.25)
 
 
@@ -96,7 +97,7 @@ def test_a_label_leans_on_the_others_the_more_the_fewer_its_rows_and_wholly_with
     shared, away = None, []
     for few in (0, 5, 50, 1000):
         kept = (decision != 3) | (np.cumsum(decision == 3) <= few)
-        line = PooledLineFitter(z[kept], decision[kept], correct[kept], 4).lines(*FREE)
+        line = PooledLineFitter(z[kept], decision[kept], correct[kept], 4).fit_lines(*FREE)
         shifts = shift_at_half(line)
         shared = shifts[3] if shared is None else shared
         away.append(shared - shifts[3])
@@ -111,9 +112,9 @@ def test_any_rows_give_lines_that_never_fall_whatever_their_order(seed, n, label
     z = np.round(generator.normal(size=n) * 4, 1)
     z[generator.random(n) < 0.2 * certain] = np.inf
     decision, correct = generator.integers(0, labels, n), generator.random(n) < 0.5
-    line, order = PooledLineFitter(z, decision, correct, labels).lines(*FREE), generator.permutation(n)
+    line, order = PooledLineFitter(z, decision, correct, labels).fit_lines(*FREE), generator.permutation(n)
     assert line.violations(labels) == []
-    again = PooledLineFitter(z[order], decision[order], correct[order], labels).lines(*FREE)
+    again = PooledLineFitter(z[order], decision[order], correct[order], labels).fit_lines(*FREE)
     np.testing.assert_array_equal((line.slope, line.intercept), (again.slope, again.intercept))
     assert (line.farthest < MAX_LOGIT) == np.isinf(z).any()
 
@@ -121,7 +122,7 @@ def test_any_rows_give_lines_that_never_fall_whatever_their_order(seed, n, label
 def test_a_certain_confidence_counts_as_half_as_far_as_the_nearest_other_one():
     z, decision, correct = rows_of(500)
     z[:50] = np.inf
-    line = PooledLineFitter(z, decision, correct, 4).lines(*FREE)
+    line = PooledLineFitter(z, decision, correct, 4).fit_lines(*FREE)
     nearest, counted = (1 - expit(value) for value in (np.abs(z[50:]).max(), line.farthest))
     assert counted == pytest.approx(nearest / 2, rel=0.05)
 
@@ -132,10 +133,10 @@ def test_a_label_whose_line_would_fall_is_flat_at_what_its_rows_have():
     z = np.where(decision == 1, generator.uniform(2, 5, 4000), generator.normal(size=4000) / 5)
     correct = generator.random(4000) < np.where(decision == 1, 1.2 - z / 6, 0.5)
     for free in (FREE, FREE[:2], FREE[:1]):
-        line = PooledLineFitter(z, decision, correct, 2).lines(*free)
+        line = PooledLineFitter(z, decision, correct, 2).fit_lines(*free)
         mean = [expit(line(CalibratedDecisions(z, decision)))[decision == label].mean() for label in (0, 1)]
         np.testing.assert_allclose(mean, [correct[decision == label].mean() for label in (0, 1)], atol=0.1)
-    assert PooledLineFitter(z, decision, correct, 2).lines(*FREE).slope[1] == 0
+    assert PooledLineFitter(z, decision, correct, 2).fit_lines(*FREE).slope[1] == 0
 
 
 def test_a_signal_adds_to_the_line_and_what_says_nothing_is_left_out():
@@ -143,7 +144,7 @@ def test_a_signal_adds_to_the_line_and_what_says_nothing_is_left_out():
     generator = np.random.default_rng(5)
     signals = generator.normal(size=(3000, 2))
     correct = generator.random(3000) < expit(z + SHIFTS[decision] + 1.5 * signals[:, 0])
-    fitted = PooledLineFitter(z, decision, correct, 4, signals).lines(*FREE, "signals", "signals_by_label")
+    fitted = PooledLineFitter(z, decision, correct, 4, signals).fit_lines(*FREE, "signals", "signals_by_label")
     assert isinstance(fitted, WithSignals)
     np.testing.assert_allclose(fitted.weights, [[1.5] * 4, [0] * 4], atol=0.2)
     at = CalibratedDecisions(z, decision, signals=signals)

@@ -28,7 +28,7 @@ SETTINGS = ProjectionParams(epochs=30)
 LABELS = 3
 LABELWISE = ["label_intercept", "label_isotonic", "label_platt", "mrp", "mrp_exact"]
 every_variant = pytest.mark.parametrize(
-    "name", [name for name in PIPELINE_VARIANTS if VARIANTS[name].reads == "confidence"]
+    "name", [name for name in PIPELINE_VARIANTS if VARIANTS[name].required_input == "confidence"]
 )
 
 
@@ -130,8 +130,10 @@ def test_batches_with_different_rows_fitted_together_equal_those_fitted_apart():
 def calibrated(m: int, K: int) -> tuple[np.ndarray, ...]:
     """Confidence, gap, decision and correct of m rows, `(m,)` each, of a calibrated multinomial model."""
     logits, labels = logits_and_labels(m, K, overconfidence=1)
-    rows = LabelledDecisions.of([Identity()], FixedDecisions(logits, labels, decide(logits), np.arange(m)))
-    return expit(rows.under[0].confidence_logit), rows.under[0].gap, rows.decision, rows.correct
+    rows = LabelledDecisions.from_calibrators(
+        [Identity()], FixedDecisions(logits, labels, decide(logits), np.arange(m))
+    )
+    return expit(rows.by_calibrator[0].confidence_logit), rows.by_calibrator[0].gap, rows.decision, rows.correct
 
 
 @pytest.mark.parametrize(

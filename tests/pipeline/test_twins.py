@@ -355,7 +355,7 @@ def projected(twins: list[Twin], parts: list[ValidationRows]) -> list[Reliabilit
     """Temperature scaling and MRP as the pipeline fits them, of several twins side by side, to save time."""
     calibrators = [fit_temperature(rows.calibrator_fit.logits, rows.calibrator_fit.labels, seed=1) for rows in parts]
     fitted_on = zip(calibrators, parts, strict=True)
-    batches = [FitBatch.under([fitted], rows, ProjectionParams(), "cpu") for fitted, rows in fitted_on]
+    batches = [FitBatch.from_validation_rows([fitted], rows, ProjectionParams(), "cpu") for fitted, rows in fitted_on]
     scored = []
     for twin, fitted, (mrp,) in zip(twins, calibrators, fit_mrp_batches(batches), strict=True):
         before = confidence_logit(fitted(twin.test.logits), twin.test.decision)
