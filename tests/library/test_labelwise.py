@@ -119,7 +119,7 @@ def test_the_rows_of_each_fit_are_sorted_once_and_for_steps_values_alone(monkeyp
     assert rows == [300] * 2
     lengths, options = zip(*values, strict=True)
     assert set(options) == {"return_counts"}
-    assert sum(lengths) == 2 * (300 + np.count_nonzero(of.fit.correct))  # all, and those of right rows
+    assert sum(lengths) == 2 * (300 + np.count_nonzero(of.fit_rows.correct))  # all, and those of right rows
 
 
 @every_fit
