@@ -102,9 +102,9 @@ def _from_hub(name: str, dataset: base.Dataset, revision: str | None, folder: Pa
 
 
 def _listed(folder: Path) -> list[dict[str, Any]]:
-    files = {Path(path).relative_to(folder).as_posix(): file for path, file in manifest.hashed([folder]).items()}
+    files = {Path(path).relative_to(folder).as_posix(): file for path, file in manifest.hash_files([folder]).items()}
     return [{"path": path, **file.model_dump()} for path, file in files.items() if path != INDEX]
 
 
 if __name__ == "__main__":
-    stage.as_stage("download", main)
+    stage.run_dataset_stage("download", main)

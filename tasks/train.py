@@ -16,7 +16,7 @@ from tasks.datasets import base, dataset_named
 from tasks.expectations.check import GateFailed
 from tasks.expectations.pairs import check_contract, summarize_pairs
 from tasks.predictors import fit_predictor
-from tasks.provenance.stage import as_stage
+from tasks.provenance.stage import run_dataset_stage
 from tasks.records import store
 from tasks.records.splits import SPLITS, draw_splits
 from tasks.settings.dataset_params import DatasetParams
@@ -176,4 +176,4 @@ def _counted(dataset: base.Dataset, parts: Parts) -> dict[str, dict[str, Any]]:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")  # readers say what they leave out
-    as_stage("train", main)
+    run_dataset_stage("train", main)
