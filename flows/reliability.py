@@ -61,7 +61,7 @@ def submit_all(base: Base, params: Params, device: str, seeds: Sequence[int], ru
     of_member = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/member")
     paired = dict(zip(params.seeds, runs, strict=True)) if len(runs) == len(params.seeds) else {}
     cuts = [validation_rows(base.validation, seed, params.protocol) for seed in seeds]
-    steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
+    steps = params.rivals.row_counts(min(len(parts.calibrator_fit) for parts in cuts))
     made: Futures = defaultdict(dict, gates={"incoming": check_inputs.submit(base.name)})
     for parts in cuts:
         seed, run = f"seed {parts.seed}", paired.get(parts.seed, runs[0] if runs else [])

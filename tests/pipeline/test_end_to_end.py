@@ -248,7 +248,7 @@ def map_file(project, first_run) -> Path:
     for split in ("validation", "test"):
         base.filter(pl.col("split") == split).write_parquet(project / f"{split}.parquet")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(api, "DEFAULTS", load_params(project / "params.yaml").of_library)
+        patched.setattr(api, "DEFAULTS", load_params(project / "params.yaml").library_settings)
         own = {"calibrator": "ts", "variant": "mrp", "seed": 2, "protocol": "paper"}
         rerank.fit(project / "validation.parquet", project / "map.json", **own)
     return project / "map.json"

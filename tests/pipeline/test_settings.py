@@ -80,7 +80,7 @@ def test_flows_refuse_the_library_of_another_checkout(tmp_path):
 
 
 def test_the_librarys_defaults_are_the_pipelines_settings():
-    assert load_params(ROOT / "params.yaml").of_library == DEFAULTS
+    assert load_params(ROOT / "params.yaml").library_settings == DEFAULTS
 
 
 def test_the_state_of_runs_is_for_this_user_alone(tmp_path, monkeypatch):
