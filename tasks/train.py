@@ -170,6 +170,8 @@ def _other_choices(choice: PredictorChoice, entry: DatasetParams, settings: Trai
                 others[f"members/run_{run}_member_{member}"] = replace(choice, seed=seed)
     if entry.preset is None or entry.predictor != "linear":
         return others
+    if entry.source == "simulated" and not settings.alternatives_on_simulated:
+        return others
     alternatives = {
         "unweighted": replace(choice, class_weight="none"),
         "multinomial": replace(choice, predictor="multinomial"),

@@ -179,7 +179,18 @@ def test_a_stage_declares_the_code_that_it_runs_and_no_other_and_a_folder_struck
 
 
 def test_flows_holds_a_file_for_each_command_and_the_files_that_they_share():
-    shared = {"__init__", "engine", "forms", "logs", "notifications", "pages", "processes", "server", "stage_output"}
+    shared = {
+        "__init__",
+        "engine",
+        "forms",
+        "logs",
+        "notifications",
+        "pages",
+        "processes",
+        "scheduling",
+        "server",
+        "stage_output",
+    }
     assert shared < {file.stem for file in FLOWS}
     for file in FLOWS:
         text = (ROOT / file).read_text()

@@ -66,6 +66,7 @@ class TrainParams(Section):
     members: Count  # base predictors of a run, each with another order of the training rows
     runs: Count
     alternatives: tuple[Literal["unweighted", "multinomial", "member_1", "member_2"], ...]
+    alternatives_on_simulated: bool = False  # they say nothing about real data, and take a quarter of the time
 
 
 class DaskTls(Section):

@@ -291,7 +291,8 @@ def test_an_empty_split_is_named_and_nothing_is_written(missing):
 def test_other_base_predictors_are_trained_beside_the_first_for_what_a_choice_is_worth_and_for_members_and_runs():
     alternatives = ["unweighted", "multinomial", "member_1", "member_2"]
     wands = yaml.safe_load((ROOT / "params.yaml").read_text())["datasets"]["wands"]
-    folder = trained("wands", wands | {"rows": 1000}, members=2, runs=2, alternatives=alternatives)
+    settings = {"members": 2, "runs": 2, "alternatives": alternatives, "alternatives_on_simulated": True}
+    folder = trained("wands", wands | {"rows": 1000}, **settings)
     first = pl.read_parquet(folder / "logits.parquet")
     runs = [f"members/run_{run}_member_{member}" for run in range(2) for member in range(2)]
     paths = sorted(folder.glob("*/*.parquet"))
@@ -304,6 +305,12 @@ def test_other_base_predictors_are_trained_beside_the_first_for_what_a_choice_is
     for frame in frames.values():
         assert frame.schema == first.schema
         assert frame.select("split", "group", "label").equals(first.select("split", "group", "label"))
+
+
+def test_alternatives_are_not_trained_for_simulated_data_by_default():
+    wands = yaml.safe_load((ROOT / "params.yaml").read_text())["datasets"]["wands"]
+    folder = trained("wands", wands | {"rows": 1000}, alternatives=["unweighted", "multinomial"])
+    assert not (folder / "sensitivity").exists()
 
 
 def test_saved_logits_take_the_place_of_training():
