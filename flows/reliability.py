@@ -61,7 +61,7 @@ def submit_all(base: Base, params: Params, device: str, seeds: Sequence[int], ru
     of_member = calibrate.with_options(task_run_name="calibrate/{calibrator}/{seed}/member")
     paired = dict(zip(params.seeds, runs, strict=True)) if len(runs) == len(params.seeds) else {}
     cuts = [select_validation_rows(base.validation, seed, params.protocol) for seed in seeds]
-    steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
+    steps = params.rivals.row_counts(min(len(parts.calibrator_fit) for parts in cuts))
     made: Futures = defaultdict(dict, gates={"incoming": check_inputs.submit(base.name)})
     for parts in cuts:
         seed, run = f"seed {parts.seed}", paired.get(parts.seed, runs[0] if runs else [])
@@ -143,7 +143,7 @@ def reliability(dataset: str, seeds: list[int] | None = None, calibrators: list[
         reused = states.count("Cached")
         fits = {"calibrators_fitted": len(states) - reused, "calibrators_reused": reused}
         folder = store.explored_folder(dataset) if explored else store.runs_folder(dataset)
-        with lock.locked(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
+        with lock.hold_lock(f"explored@{dataset}") if explored else nullcontext():  # the stage has a lock of its own
             show(base, write_runs(base, results, params, {"device": device}, folder), folder)
             said = verdict(base, params.calibrators, folder, None if explored else store.metrics_file(dataset))
         # beside the results, which are the same however many were fitted
@@ -201,7 +201,7 @@ def main(
     calibrator: Annotated[list[str] | None, typer.Option(help="Only this calibrator; may be repeated.")] = None,
 ) -> None:
     """The stage `reliability` of one data set; of chosen seeds or calibrators, no stage of DVC."""
-    with nullcontext() if seed or calibrator else stage.stage_run(f"reliability@{dataset}"):
+    with nullcontext() if seed or calibrator else stage.run_stage(f"reliability@{dataset}"):
         params = load_params()  # a mistake is said before a server starts
         with_calibrators(params, tuple(calibrator or params.dataset(dataset).calibrators or params.calibrators))
         find_server()  # that of this run's own would not do for Dask
@@ -212,4 +212,4 @@ def main(
 
 
 if __name__ == "__main__":
-    stage.command(main, "reliability")
+    stage.run_command(main, "reliability")

@@ -9,8 +9,8 @@ from prefect import flow
 from flows.engine import alive, progress
 from flows.server import server_needed
 from relmap.errors import InputError
-from tasks.provenance.lock import locked
-from tasks.provenance.stage import command, stage_run
+from tasks.provenance.lock import hold_lock
+from tasks.provenance.stage import run_command, run_stage
 from tasks.records.store import REPORT, explored_folder
 from tasks.report import draw, gather, write_figures, write_page, write_paper_figures, write_table
 from tasks.settings.params import load_params
@@ -55,9 +55,9 @@ def main(
     ] = None,
 ) -> None:
     """The stage `report`: tables, figures and the page of all data sets; of chosen ones, no stage of DVC."""
-    with locked("explored@report") if only else stage_run("report"), server_needed():
+    with hold_lock("explored@report") if only else run_stage("report"), server_needed():
         report(only=only)
 
 
 if __name__ == "__main__":
-    command(main, "report")
+    run_command(main, "report")

@@ -16,7 +16,7 @@ from prefect.serializers import CompressedPickleSerializer
 from relmap import splits
 from relmap.calibrators.registry import CALIBRATORS, fit_prefixes
 from relmap.hashing import sha256_of_arrays
-from tasks.provenance.hashing import code_fingerprint, imports, reached_files
+from tasks.provenance.hashing import code_fingerprint, imported_files, imported_modules
 from tasks.records import results
 
 # its checksum tells a kept fit that rotted, which is fitted again, not believed: a pickle may be read as another one
@@ -28,7 +28,9 @@ LIBRARIES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}  # t
 def _code_of(calibrator: str) -> list[str]:
     """The code that a calibrator's own file reaches, and the versions of the libraries that it computes with."""
     file = Path(*CALIBRATORS[calibrator].fit.__module__.split(".")).with_suffix(".py")
-    used = {name.split(".")[0] for reached in reached_files(file, packages=False) for name in imports(reached)}
+    used = {
+        name.split(".")[0] for reached in imported_files(file, packages=False) for name in imported_modules(reached)
+    }
     return [code_fingerprint(file), *(f"{name}{version(LIBRARIES[name])}" for name in sorted(used & LIBRARIES.keys()))]
 
 

@@ -134,7 +134,9 @@ def write_page(
         headline=headline_figures,
         verdict=page.verdict_in_words(first, sentence),
         simulated=simulated,
-        provenance=page.provenance_in_words(runs.facts, commit=checkout.commit(), versions=manifest.versions()),
+        provenance=page.provenance_in_words(
+            runs.facts, commit=checkout.describe_commit(), versions=manifest.library_versions()
+        ),
     )
     place = folder / "index.html"
     write_text(place, text)

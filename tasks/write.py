@@ -14,7 +14,7 @@ from relmap.decisions import FixedDecisions
 from relmap.io.atomic import write_json, write_whole
 from relmap.metrics.registry import COMPARED_METRICS
 from tasks.expectations.check import list_failed_expectations
-from tasks.provenance.manifest import versions
+from tasks.provenance.manifest import library_versions
 from tasks.records.advice import in_words, numbers
 from tasks.records.results import Projected, ProjectedDecisions, display_name
 from tasks.records.store import Base, base_folder, read_json, read_parquet
@@ -125,7 +125,7 @@ def write_runs(
         "fallbacks": [sentence for seed in projected for sentence in seed.fallbacks(base.labels)],
         "optimum": optimum(projected, frames["metrics"]),
     }
-    write_json(folder / "run.json", named | sizes | facts | provenance | {"versions": versions()})
+    write_json(folder / "run.json", named | sizes | facts | provenance | {"versions": library_versions()})
     return frames["metrics"]
 
 

@@ -30,7 +30,7 @@ def reliability(dataset: str) -> None:
     base, rivals, few = read_base(dataset), params.rivals.calibrators, params.rivals.rows
     cuts = [select_validation_rows(base.validation, seed, params.protocol) for seed in params.seeds]
     own = params.calibrator_settings.get(dataset, {})
-    steps = params.rivals.asked(min(len(parts.calibrator_fit) for parts in cuts))
+    steps = params.rivals.row_counts(min(len(parts.calibrator_fit) for parts in cuts))
     made = {"gates": [check_inputs.fn(dataset)], "projected": [], "metrics": [], "rivals": [], "sensitivity": []}
     for parts in cuts:
         seed = parts.seed

@@ -419,16 +419,16 @@ def test_a_refresh_removes_failed_gates_of_earlier_refreshes(monkeypatch, failed
     for name in ("end_left_behind", "quarantine_corrupt_dvc_files", "remove_empty_runs"):
         monkeypatch.setattr(processes, name, lambda: None)
     reliability.keep_failed(BASE, [failed_gate.record])
-    refresh.clear_away(datetime.now(UTC) - timedelta(minutes=1))  # it is of this very refresh, whose stages began early
+    refresh.clean_up(datetime.now(UTC) - timedelta(minutes=1))
     assert failed_gates_file("amazon_esci").exists()
-    refresh.clear_away(datetime.now(UTC) + timedelta(minutes=1))
+    refresh.clean_up(datetime.now(UTC) + timedelta(minutes=1))
     assert not failed_gates_file("amazon_esci").exists()
 
 
 def test_a_refresh_reports_its_progress(artifacts, monkeypatch):
-    monkeypatch.setattr(refresh, "SECONDS_BETWEEN_LOOKS", 0)
+    monkeypatch.setattr(refresh, "POLL_SECONDS", 0)
     looks = iter([set(), {"wands"}, {"wands", "mine"}])
-    monkeypatch.setattr(refresh, "ended", lambda _names, _since: next(looks))
+    monkeypatch.setattr(refresh, "ended_datasets", lambda _names, _since: next(looks))
     lane = Mock(poll=Mock(side_effect=[None, None, None, 0]))
     names = ["wands", "mine", "up_to_date", "not_reached"]
     refresh.follow([lane], StageOutput(), names, datetime.now(UTC))

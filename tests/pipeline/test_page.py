@@ -166,7 +166,7 @@ def test_the_same_runs_give_the_same_page_but_for_the_commit_and_it_reads_withou
     for commit in ("0123abc", "4567def"):
         (tmp_path / commit).mkdir()
         monkeypatch.chdir(tmp_path / commit)
-        monkeypatch.setattr("tasks.provenance.checkout.commit", lambda commit=commit: commit)
+        monkeypatch.setattr("tasks.provenance.checkout.describe_commit", lambda commit=commit: commit)
         pages.append(Read(reported([made(source="hub", rows=200, groups=4, changes={})])))
     first, later = pages
     assert first.source.replace("0123abc", "4567def") == later.source != first.source

@@ -254,7 +254,7 @@ def test_an_experiment_of_dvc_changes_its_lines_of_params_yaml_and_no_other(tmp_
 def test_calibrators_are_compared_up_to_the_first_number_of_rows_that_is_not_there():
     rivals = load_params(PARAMS).rivals
     for there, steps in ((50, 1), (1000, 3), (1001, 4), (20_000, 5)):
-        assert rivals.asked(there) == (100, 300, 1000, 3000, 8000)[:steps]
+        assert rivals.row_counts(there) == (100, 300, 1000, 3000, 8000)[:steps]
 
 
 def test_an_alternative_changes_what_it_names_and_nothing_else():
@@ -280,9 +280,9 @@ CONTRADICTIONS = (
     ("calibrators", ["ts", "matrix"], "matrix is given more than once"),
     ("seeds", [1, 2, 2], "seed 2 is given more than once"),
     ("datasets.wands.rows", None, "needs `rows`"),
-    ("datasets.wands.split", {"by": "row"}, "says how the set is split"),
+    ("datasets.wands.split", {"by": "row"}, "defines split"),
     ("datasets.wands.source", "files", "does not read the source `files`"),
-    ("datasets.wands.reader", "files", "readers of your own have none"),
+    ("datasets.wands.reader", "files", "must not have it"),
     ("datasets.mine", OWN | {"split": {"by": "query"}}, "found 'query'"),
     ("datasets.mine", OWN | {"split": {"by": "row", "test": 2}}, "split.test"),
     ("datasets.mine", OWN | {"split": {"by": "row", "validation": 0.6, "test": 0.5}}, "sum to 1.1"),
