@@ -361,7 +361,7 @@ def demo(
 def _fitted(file: Any, labels: str | None, signals: str | None, **asked: Any) -> Any:
     asked["names"] = listed_names("labels", labels, "bad,fair,good", 2)
     asked["signals"] = listed_names("signals", signals, "length,source") or ()
-    if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings:
+    if (key := asked["calibrator"]) in CALIBRATORS and CALIBRATORS[key].settings_type:
         say([f"Fitting the calibrator {key}, which with many labels or rows may take a minute or more."])
     return fit_map(file, **asked)
 

@@ -78,7 +78,7 @@ def calibrate(
     """Fit `calibrator` with its `chosen` settings on its rows, and on only the first calibrator-fit rows, by `few`."""
     rows, first = parts.fit_rows(calibrator), parts.calibrator_fit
     steps = [len(first), *few] if rows is first else few  # together, since equal numbers share one fit
-    fits = fit_prefixes(calibrator, first.logits, first.labels, steps, seed=seed, chosen=chosen)
+    fits = fit_prefixes(calibrator, first.logits, first.labels, steps, seed=seed, settings=chosen)
     if rows is not first:
-        fits = fit_prefixes(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, chosen=chosen) + fits
+        fits = fit_prefixes(calibrator, rows.logits, rows.labels, [len(rows)], seed=seed, settings=chosen) + fits
     return results.Calibrated(calibrator, seed, len(rows), fits[0], dict(zip(few, fits[1:], strict=True)))

@@ -23,8 +23,9 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
         "from relmap.calibrators.temperature import Temperature\n\n\n"
         "def fit_doubled(logits, labels, *, seed) -> Temperature:\n    return Temperature(2.0)\n",
         "relmap/calibrators/registry.py",
-        '        CalibratorSpec("matrix", "matrix scaling", "rival", matrix.fit_matrix),\n',
-        'CalibratorSpec("doubled", "Doubled", "rival", fit_doubled),',
+        "_CALIBRATORS = (\n",
+        'CalibratorSpec(key="doubled", title="Doubled", role="rival", model_type=temperature.Temperature, '
+        "fit=fit_doubled),",
     ),
     (
         "relmap/projection/as_it_was.py",

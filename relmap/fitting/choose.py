@@ -44,8 +44,8 @@ def check_names(calibrator: str, variant: str, rows: PredictedRows, n_labels: in
             )
     elif calibrator not in CALIBRATORS:
         raise InputError(f"there is no calibrator {calibrator!r}; there are {', '.join(CALIBRATORS)}")
-    elif rows.logits is None and not CALIBRATORS[calibrator].of_confidence:
-        able = " and ".join(key for key, each in CALIBRATORS.items() if each.of_confidence)
+    elif rows.logits is None and not CALIBRATORS[calibrator].accepts_confidence:
+        able = " and ".join(key for key, each in CALIBRATORS.items() if each.accepts_confidence)
         needed = f"the calibrator {calibrator} needs logits or probabilities"
         raise InputError(f"{needed}; for a decision and a confidence there are {able}")
     if calibrator in calibrators_with_role("rival") and n_labels > MOST_LABELS_CLASSWISE:

@@ -31,8 +31,8 @@ FEW_ROWS = 20  # behind a label, which then leans on the others so much that it 
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Half = Literal["lower", "upper"]
-OF_CONFIDENCE = tuple(calibrator.value for calibrator in CALIBRATORS.values() if calibrator.of_confidence)
-CALIBRATIONS = (*(calibrator.value for calibrator in CALIBRATORS.values()), Constant)
+OF_CONFIDENCE = tuple(calibrator.model_type for calibrator in CALIBRATORS.values() if calibrator.accepts_confidence)
+CALIBRATIONS = (*(calibrator.model_type for calibrator in CALIBRATORS.values()), Constant)
 PROJECTIONS = sorted(
     {value for name in DEPLOYABLE_VARIANTS for value in VARIANTS[name].model_types}, key=attrgetter("__name__")
 )

@@ -91,7 +91,7 @@ def calibrated_logit(calibrator: Calibrator, rows: PredictedRows) -> np.ndarray:
         assert rows.confidence is not None
         assert isinstance(calibrator, Identity | Spline)
         confidence_only = (
-            calibrator.of_confidence(rows.confidence) if isinstance(calibrator, Spline) else rows.confidence
+            calibrator.calibrate_confidence(rows.confidence) if isinstance(calibrator, Spline) else rows.confidence
         )
         return np.asarray(scipy.special.logit(confidence_only))
     by_label = np.asfortranarray(rows.logits)  # its sums over labels are sums of whole columns: a third quicker

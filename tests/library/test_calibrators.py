@@ -24,7 +24,7 @@ every_calibrator = pytest.mark.parametrize("name", CALIBRATORS)
 
 def fit(name: str, logits: np.ndarray, labels: np.ndarray) -> Calibrator:
     """The calibrator as the pipeline fits it, but for the number of steps."""
-    return fit_prefixes(name, logits, labels, [len(labels)], seed=1, chosen=QUICK.get(name))[0]
+    return fit_prefixes(name, logits, labels, [len(labels)], seed=1, settings=QUICK.get(name))[0]
 
 
 FOUR = simulated(400, 4)
@@ -62,15 +62,15 @@ def test_every_calibrator_gives_each_row_finite_log_probabilities_and_keeps_the_
 @every_calibrator
 def test_a_fit_on_first_rows_is_that_of_those_rows_alone_bit_for_bit(name):
     (logits, labels), asked, chosen = simulated(260, 3), [160, 40, 260, 1000, 160], QUICK.get(name)
-    fits = fit_prefixes(name, logits, labels, asked, seed=2, chosen=chosen)
+    fits = fit_prefixes(name, logits, labels, asked, seed=2, settings=chosen)
     for rows, calibrator in zip(asked, fits, strict=True):
-        (alone,) = fit_prefixes(name, logits[:rows], labels[:rows], [rows], seed=2, chosen=chosen)
+        (alone,) = fit_prefixes(name, logits[:rows], labels[:rows], [rows], seed=2, settings=chosen)
         np.testing.assert_array_equal(calibrator(logits), alone(logits))
     assert fits[2] is fits[3]
     assert fits[0] is fits[4]
     assert fit_prefixes(name, logits, labels, [], seed=2) == []
     with pytest.raises(InputError, match=f"{name} has no settings depth"):
-        fit_prefixes(name, logits, labels, [260], seed=2, chosen={"depth": 3})
+        fit_prefixes(name, logits, labels, [260], seed=2, settings={"depth": 3})
 
 
 @pytest.mark.parametrize("name", ORDER_PRESERVING)

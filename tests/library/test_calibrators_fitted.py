@@ -60,7 +60,7 @@ def test_the_spline_is_scikit_learns_pipeline_whatever_the_order_of_the_rows():
     expected = model.predict_proba(at[:, None])[:, 1].clip(1e-6, 1 - 1e-6)
     for order in (np.arange(600), np.random.default_rng(1).permutation(600)):
         fitted = fit_spline(logits[order], labels[order], seed=1)
-        np.testing.assert_allclose(fitted.of_confidence(at), expected, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(fitted.calibrate_confidence(at), expected, rtol=0, atol=1e-9)
 
 
 def test_the_other_labels_keep_their_proportions_and_the_decision_may_lose_its_place_at_the_top():
