@@ -41,7 +41,8 @@ NEW = (  # the file of what is added, what stands in it, the registry, the line 
         "def errors_left(view):\n    return 1 - view.mean(view.correct)\n",
         "relmap/metrics/registry.py",
         "_METRICS = (\n",
-        'Metric("errors_left", "errors left", LOWER, ReliabilityView, errors_left, compared=True),',
+        'Metric(key="errors_left", title="errors left", direction=LOWER, view=ReliabilityView, function=errors_left, '
+        "compared=True),",
     ),
     (
         "tasks/tables/rows_measured.py",

@@ -96,11 +96,14 @@ def evaluate(document: MapDocument, judged: JudgedDecisions) -> dict[str, Any]:
     map of `document` says.
     """
     rows, scored = judged.rows, judged.scored
-    cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, judged.params)
+    cells = LabelCells.from_decisions(scored.confidence, rows.decision, rows.correct, judged.params)
     return compared(judged) | {
         "accuracy": _shares(judged, np.zeros(len(judged), dtype=np.int64), 1)[0],
         "labels": _labels(document, rows, judged),
-        "label_spread": {"value": plain(cells.spread()), "shuffled_p95": plain(cells.null(BOOTSTRAP_SEED))},
+        "label_spread": {
+            "value": plain(cells.spread()),
+            "shuffled_p95": plain(cells.shuffled_quantile(BOOTSTRAP_SEED)),
+        },
     }
 
 
@@ -163,7 +166,7 @@ def _compared(name: str, values: Numbers, replicates: Numbers | None) -> dict[st
     before, after = (Estimate(values[by][name], drawn.get(by)) for by in VIEWS)
     change, where = after - before, (after - before).interval
     numbers = {"confidence": before.value, "reliability": after.value, "change": change.value}
-    numbers |= {"low": where.low, "high": where.high, "p": change.p}
+    numbers |= {"low": where.low, "high": where.high, "p": change.p_value}
     return {name: plain(number) for name, number in numbers.items()}
 
 

@@ -139,14 +139,14 @@ def learn_map(
 def held_out(trial: Trial, chosen: str, n_labels: int, params: MetricParams) -> HeldOut:
     """What was said of rows that the fits had not seen: what drift and thresholds start from."""
     rows, scored = trial.rows, trial.scores(chosen)
-    cells = LabelCells.of(scored.confidence, rows.decision, rows.correct, params)
+    cells = LabelCells.from_decisions(scored.confidence, rows.decision, rows.correct, params)
     deployed = trial.with_deployed_correction().scores(chosen).reliability
     halves, reference_cells = reference(deployed, rows.decision, rows.correct, rows.group, n_labels)
     quantiles = tuple(np.quantile(scored.reliability, np.linspace(0, 1, 101)).tolist())
     return HeldOut(
         rows=len(rows),
         label_spread=plain(cells.spread()),
-        label_spread_shuffled=plain(cells.null(BOOTSTRAP_SEED)),
+        label_spread_shuffled=plain(cells.shuffled_quantile(BOOTSTRAP_SEED)),
         quantiles=quantiles,
         halves=halves,
         cells=reference_cells,

@@ -128,11 +128,11 @@ def bounded(
             if (calibrators[0], variant, metric) in values:
                 after = estimate(calibrator, variant, metric)
                 table.append(place | {"quantity": "after"} | _numbers(after))
-                table.append(place | {"quantity": "delta"} | _numbers(after - before) | {"p": (after - before).p})
+                table.append(place | {"quantity": "delta"} | _numbers(after - before) | {"p": (after - before).p_value})
     if rival is not None:
         change = estimate(*RECALIBRATED, "nll_correct") - estimate(*BESIDE, "nll_correct")
         place = {"calibrator": rival, "metric": "nll_correct", "quantity": "beside_mrp"}
-        table.append(place | _numbers(change) | {"p": change.p})
+        table.append(place | _numbers(change) | {"p": change.p_value})
     return [{**row, "groups": draws.groups} for row in table]
 
 

@@ -13,7 +13,7 @@ from scipy.special import logsumexp, softmax
 
 from relmap.calibrators import temperature
 from relmap.calibrators.registry import CALIBRATORS, fit_prefixes
-from relmap.calibrators.temperature import LOG_BETA_BOUNDS, Temperature, _rising_root, fit_temperature
+from relmap.calibrators.temperature import LOG_BETA_BOUNDS, Temperature, _find_root, fit_temperature
 from relmap.decisions import Calibrator
 from relmap.errors import InputError
 
@@ -126,14 +126,14 @@ def test_few_passes_over_the_rows_find_beta(monkeypatch, scale):
     passes: list[float] = []
 
     def counted(derivatives, start):
-        return _rising_root(lambda log_beta: passes.append(log_beta) or derivatives(log_beta), start)
+        return _find_root(lambda log_beta: passes.append(log_beta) or derivatives(log_beta), start)
 
-    monkeypatch.setattr(temperature, "_rising_root", counted)
+    monkeypatch.setattr(temperature, "_find_root", counted)
     fit_temperature(scale * logits, labels, seed=1)
     assert 0 < len(passes) <= 5
 
 
 def test_a_derivative_that_jumps_past_zero_is_found_by_halving_and_logits_that_say_nothing_leave_beta_at_one():
-    root = _rising_root(lambda at: (1.0 if at > np.pi else -1.0, 0.0), start=0.0)
+    root = _find_root(lambda at: (1.0 if at > np.pi else -1.0, 0.0), start=0.0)
     np.testing.assert_allclose(root, np.pi, rtol=1e-13)
     assert fit_temperature(np.full((10, 3), 4.2), np.zeros(10, dtype=int), seed=1) == Temperature(1.0)

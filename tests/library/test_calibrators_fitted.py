@@ -12,11 +12,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import SplineTransformer, StandardScaler
 
 from relmap.calibrators.diagonal import Diagonal, fit_diagonal
-from relmap.calibrators.hcalibration import HCalibration, HCalibrationSettings, _mapped_loss, _residual_loss, fit_hcal
+from relmap.calibrators.hcalibration import (
+    HCalibration,
+    HCalibrationSettings,
+    TrainingEvents,
+    _mapping_loss,
+    _residual_loss,
+    fit_hcal,
+)
 from relmap.calibrators.identity import floored_log_softmax
 from relmap.calibrators.matrix import Matrix, center_rows, fit_matrix, fit_vector, median_spread, multinomial_loss
 from relmap.calibrators.registry import CALIBRATORS, calibrators_with_role
-from relmap.calibrators.smart import SmartSettings, _summed_loss, fit_smart, initial_parameters
+from relmap.calibrators.smart import SmartSettings, TrainingRows, _summed_loss, fit_smart, initial_parameters
 from relmap.calibrators.spline import fit_spline
 from relmap.calibrators.temperature import Temperature, fit_temperature
 from relmap.decisions import decide
@@ -149,9 +156,9 @@ def test_the_loss_is_that_of_a_naive_double_loop_and_its_slope_that_of_finite_di
         losses.append(np.abs(sums).mean())
 
     def loss(at: np.ndarray) -> float:
-        return _residual_loss(at.reshape(p.shape), labels, 11)[0]
+        return _residual_loss(at.reshape(p.shape), labels, 11, with_gradient=False)[0]
 
-    value, slope = _residual_loss(p, labels, 11)
+    value, slope = _residual_loss(p, labels, 11, with_gradient=True)
     assert value == pytest.approx(np.mean(losses), rel=1e-12)
     assert slope.ravel() == pytest.approx(approx_fprime(p.ravel(), loss, 1e-10), rel=1e-4, abs=1e-6)
 
@@ -170,18 +177,21 @@ def test_hcal_lowers_its_own_loss_and_draws_by_its_seed(n):
     assert (first.factors == second.factors).all()
     assert (first.factors > 0).all()
     values = log_softmax(logits, axis=1), first(logits)
-    before, after = (_residual_loss(np.exp(of), labels, 51)[0] for of in values)
+    before, after = (_residual_loss(np.exp(of), labels, 51, with_gradient=False)[0] for of in values)
     assert after < before
 
 
 def test_the_slope_of_the_loss_in_the_factors_is_that_of_finite_differences():
     logits, labels = simulated(60, 3)
-    surprise = -floored_log_softmax(logits)
-    segment = (surprise / 10).astype(int)  # ten segments
+    surprisal = -floored_log_softmax(logits)
+    ten_segments = (surprisal / 10).astype(int)
+    events = TrainingEvents(surprisal, ten_segments, labels)
+    log_factors = np.linspace(-0.5, 0.5, 10)
 
-    rows, at = (surprise, segment, labels, 11), np.linspace(-0.5, 0.5, 10)
-    expected = approx_fprime(at, lambda log_factors: _mapped_loss(log_factors, *rows)[0], 1e-9)
-    assert _mapped_loss(at, *rows)[1] == pytest.approx(expected, abs=1e-5)
+    gradient = _mapping_loss(log_factors, events, window=11)[1]
+
+    expected = approx_fprime(log_factors, lambda at: _mapping_loss(at, events, window=11)[0], 1e-9)
+    assert gradient == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("n_labels", [2, 5])
@@ -194,12 +204,17 @@ def test_smart_keeps_every_order_and_fits_better_than_nothing(n_labels):
 
 @pytest.mark.parametrize("labels", [2, 4])
 def test_the_gradient_of_the_log_loss_in_the_net_is_that_of_finite_differences(labels):
-    parameters, x, generator = initial_parameters(3), np.linspace(-2, 3, 17), np.random.default_rng(0)
-    below = -generator.exponential(2, (labels, 17))
-    below[0] = 0
-    rows = x, below, below[generator.integers(labels, size=17), np.arange(17)]
-    _, gradient = _summed_loss(parameters, *rows)
-    assert gradient == pytest.approx(approx_fprime(parameters, lambda at: _summed_loss(at, *rows)[0], 1e-7), abs=1e-4)
+    parameters = initial_parameters(3)
+    generator = np.random.default_rng(0)
+    relative_logits = -generator.exponential(2, (labels, 17))
+    relative_logits[0] = 0
+    true_label = generator.integers(labels, size=17)
+    rows = TrainingRows(np.linspace(-2, 3, 17), relative_logits, relative_logits[true_label, np.arange(17)])
+
+    _, gradient = _summed_loss(parameters, rows)
+
+    expected = approx_fprime(parameters, lambda at: _summed_loss(at, rows)[0], 1e-7)
+    assert gradient == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -260,10 +260,10 @@ def test_rankings_differ_in_no_relevant_way_only_where_neither_does():
 def test_a_comparison_is_paired():
     before, after = np.random.default_rng(0).normal(size=(2, 300))
     change = Estimate(3.0, after) - Estimate(1.0, before)
-    assert (change.value, change.interval, change.p) == (
+    assert (change.value, change.interval, change.p_value) == (
         2.0,
         percentile_interval(after - before),
         two_sided_p(after - before),
     )
     alone = Estimate(3.0, after) - Estimate(1.0)
-    assert np.isnan([alone.interval.low, alone.interval.high, alone.p]).all()
+    assert np.isnan([alone.interval.low, alone.interval.high, alone.p_value]).all()

@@ -75,8 +75,8 @@ RIGHT, LABELS = np.ones(4, dtype=bool), np.zeros(4, dtype=int)
 DRAWS = draw_resamples(LABELS, resamples=2, seed=0)
 NAMED: list[tuple[str, Callable[[np.ndarray], object]]] = [
     ("confidence", lambda values: ece(values, RIGHT)),
-    ("confidence", lambda values: LabelCells.of(values, LABELS, RIGHT)),
-    ("residual", lambda values: LabelCells.of(np.zeros(4), LABELS, values)),
+    ("confidence", lambda values: LabelCells.from_decisions(values, LABELS, RIGHT)),
+    ("residual", lambda values: LabelCells.from_decisions(np.zeros(4), LABELS, values)),
     ("reliability logit", lambda values: compute_reliability_metrics(values, RIGHT)),
     ("reliability logit", lambda values: compute_reliability_metrics(values, RIGHT, draws=DRAWS)),
     ("log-probability", lambda values: top_label(values[:, None], LABELS)),

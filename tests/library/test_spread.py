@@ -32,7 +32,7 @@ def test_spread_equals_a_query_over_sorted_rows(groups, more):
     sizes = np.bincount(assign_confidence_groups(confidence, groups))
     by_cell = by_rank.with_columns(g=np.repeat(np.arange(groups), sizes)).group_by("g", "d")
     expected = by_cell.agg(pl.len().alias("n"), pl.col("r").mean()).sort("g", "d")
-    cells = LabelCells.of(confidence, decision, correct, chosen(groups=groups))
+    cells = LabelCells.from_decisions(confidence, decision, correct, chosen(groups=groups))
     place, rows = np.argwhere(cells.rows), cells.rows[cells.rows > 0]
     columns = [place, rows[:, None], (cells.sums[cells.rows > 0] / rows)[:, None]]
     assert np.hstack(columns) == pytest.approx(expected.to_numpy())
@@ -40,7 +40,7 @@ def test_spread_equals_a_query_over_sorted_rows(groups, more):
     counted = expected.filter(pl.col("n") >= minimum_cell).filter(pl.len().over("g") > 1).group_by("g")
     several = counted.agg(pl.col("r").max() - pl.col("r").min(), pl.col("n").sum())
     params = chosen(groups=groups, minimum_cell=minimum_cell)
-    measured = LabelCells.of(confidence, decision, correct, params).spread()
+    measured = LabelCells.from_decisions(confidence, decision, correct, params).spread()
     assert measured == pytest.approx(np.average(several["r"], weights=several["n"]), abs=1e-12)
 
 
@@ -70,23 +70,25 @@ def test_the_order_of_rows_changes_no_bit_and_the_seed_does():
     confidence = np.round(confidence, 2)  # with ties at the borders of groups
     order = np.random.default_rng(1).permutation(1000)
     here, there = (confidence, decision, correct), (confidence[order], decision[order], correct[order])
-    here, there = (LabelCells.of(*rows, chosen(permutations=50)) for rows in (here, there))
+    here, there = (LabelCells.from_decisions(*rows, chosen(permutations=50)) for rows in (here, there))
     assert here.spread() == there.spread()
-    assert here.null(1) == there.null(1) != here.null(2)
+    assert here.shuffled_quantile(1) == there.shuffled_quantile(1) != here.shuffled_quantile(2)
 
 
 @pytest.mark.parametrize("n", [0, 1, 30])
 def test_spread_without_two_cells_is_nan(n):
     confidence, _, correct = drawn(n, 0.0)
-    cells = LabelCells.of(confidence, np.zeros(n, dtype=int), correct, chosen(minimum_cell=1, permutations=5))
-    assert np.isnan([cells.spread(), cells.null(0)]).all()
+    cells = LabelCells.from_decisions(
+        confidence, np.zeros(n, dtype=int), correct, chosen(minimum_cell=1, permutations=5)
+    )
+    assert np.isnan([cells.spread(), cells.shuffled_quantile(0)]).all()
 
 
 def shuffled_null(confidence, decision, correct, groups: int, permutations: int, seed: int) -> float:
     """The null as it is defined: the residuals of a group shuffled under its labels."""
     generator, residual = np.random.default_rng(seed), correct - confidence
     group = assign_confidence_groups(confidence, groups)
-    cells = LabelCells.of(confidence, decision, correct, chosen(groups=groups))
+    cells = LabelCells.from_decisions(confidence, decision, correct, chosen(groups=groups))
     of_group, spreads = [residual[group == place] for place in range(groups)], []
     for _ in range(permutations):
         shuffled = np.concatenate([generator.permutation(rows) for rows in of_group])
@@ -102,7 +104,9 @@ def test_the_null_is_that_of_exact_shuffles_within_their_noise(n):
     correct, decision = correct & (confidence > 0.6), np.where((confidence < 0.7) & most, 0, decision)
     rows, seeds = (confidence, decision, correct), range(10)
     exact = [shuffled_null(*rows, 4, 200, seed) for seed in seeds]
-    measured = [LabelCells.of(*rows, chosen(groups=4, permutations=200)).null(seed) for seed in seeds]
+    measured = [
+        LabelCells.from_decisions(*rows, chosen(groups=4, permutations=200)).shuffled_quantile(seed) for seed in seeds
+    ]
     standard_error = np.hypot(np.std(exact, ddof=1), np.std(measured, ddof=1)) / np.sqrt(len(seeds))
     assert abs(np.mean(measured) - np.mean(exact)) < 3.5 * standard_error < 0.12 * np.mean(exact)
 
@@ -119,6 +123,6 @@ def test_what_the_null_draws_does_not_grow_with_the_rows(monkeypatch):
         calls: list[int] = []
         confidence, decision = generator.uniform(0.4, 1, n), generator.integers(0, 3, n)
         rows = confidence, decision, generator.random(n) < confidence
-        LabelCells.of(*rows, chosen(groups=4, permutations=20)).null(0)
+        LabelCells.from_decisions(*rows, chosen(groups=4, permutations=20)).shuffled_quantile(0)
         assert set(calls) == {4 * 20}  # of all groups at once
         assert len(calls) <= N_RESIDUAL_BINS * (3 - 1)  # for the cells of a group but one

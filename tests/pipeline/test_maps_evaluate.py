@@ -95,8 +95,8 @@ def test_metrics_are_those_of_the_whole_set(views, grouped, helps):
     assert (helps["rows"], helps["groups"]) == (3000, 300)
     assert helps["accuracy"]["value"] == grouped.correct.mean()
     assert helps["errors"] == (~grouped.correct).sum()
-    cells = LabelCells.of(views["confidence"][1], grouped.decision, grouped.correct)
-    assert helps["label_spread"] == {"value": cells.spread(), "shuffled_p95": cells.null(0)}
+    cells = LabelCells.from_decisions(views["confidence"][1], grouped.decision, grouped.correct)
+    assert helps["label_spread"] == {"value": cells.spread(), "shuffled_p95": cells.shuffled_quantile(0)}
     for compared in helps["metrics"].values():
         assert compared["change"] == compared["reliability"] - compared["confidence"]
         assert compared["low"] < compared["change"] < compared["high"]

@@ -121,7 +121,7 @@ def test_what_judges_a_row_has_not_seen_its_group():
     assert same == [False, False, True, False, False]
     scored = out_of_fold(document, rows, division)
     assert document.held_out.quantiles[50] == pytest.approx(np.median(expit(scored.logit)))
-    spread = LabelCells.of(scored.confidence, rows.decision, rows.correct).spread()
+    spread = LabelCells.from_decisions(scored.confidence, rows.decision, rows.correct).spread()
     assert document.held_out.label_spread == pytest.approx(spread)
     apart = FittedMap(document.folds[2].calibrator, document.folds[2].projection)
     np.testing.assert_array_equal(scored.logit[division.folds[2]], apart(rows.take(division.folds[2])).logit)

@@ -326,9 +326,9 @@ def test_accuracy_class_mix_and_label_spread_are_near_those_of_the_paper(name, d
     cells = []
     for logits in (twin.test.logits, calibrate(twin.test.logits)):
         confidence = expit(confidence_logit(logits, twin.test.decision))
-        cells.append(LabelCells.of(confidence, twin.test.decision, twin.test.correct))
+        cells.append(LabelCells.from_decisions(confidence, twin.test.decision, twin.test.correct))
     spread = np.mean([of_calibrator.spread() for of_calibrator in cells])
-    shuffled = np.mean([of_calibrator.null(1) for of_calibrator in cells])
+    shuffled = np.mean([of_calibrator.shuffled_quantile(1) for of_calibrator in cells])
     assert 100 * spread == pytest.approx(PAPER_SPREAD[name], abs=SPREAD_TOLERANCE)
     assert spread > shuffled  # as on each data set of the paper
 
@@ -391,7 +391,7 @@ def test_mrp_lowers_the_correctness_nll_clearly_and_without_a_residual_it_is_not
 def test_the_spread_found_is_the_true_one_and_more_than_shuffled_labels_show_and_hardly_there_without_residual(scored):
     (_, test, truth), (before, _) = scored[1.0]
     confidence = expit(before)
-    seen, true = (LabelCells.of(confidence, test.decision, of) for of in (test.correct, truth))
+    seen, true = (LabelCells.from_decisions(confidence, test.decision, of) for of in (test.correct, truth))
     counted = seen.rows >= 20
     spread_of_a_cell = np.sqrt(0.25 / seen.rows[counted])
     away = (seen.sums - true.sums)[counted] / seen.rows[counted]
@@ -399,10 +399,10 @@ def test_the_spread_found_is_the_true_one_and_more_than_shuffled_labels_show_and
     # the largest minus the smallest of noisy means is larger than of true ones, by about two deviations of a cell
     excess = seen.spread() - true.spread()
     assert -np.mean(spread_of_a_cell) < excess < 2 * np.mean(spread_of_a_cell)
-    assert seen.spread() > 1.5 * seen.null(1)
+    assert seen.spread() > 1.5 * seen.shuffled_quantile(1)
     if 0.0 in scored:
         (_, test, truth), (before, _) = scored[0.0]
-        assert LabelCells.of(expit(before), test.decision, truth).spread() < 0.06
+        assert LabelCells.from_decisions(expit(before), test.decision, truth).spread() < 0.06
 
 
 def twin_of_logits(seed: int, labels: int, fit: int, test: int, residual: float = 0.0) -> Twin:
@@ -484,5 +484,5 @@ def test_twins_of_logits_are_right_as_often_as_their_truth_says_at_every_confide
     _, test, truth = twin_of_logits(0, 3, 300, 40_000)
     confidence = expit(confidence_logit(test.logits / 1.6, test.decision))
     np.testing.assert_allclose(confidence, truth, atol=1e-12)
-    seen = LabelCells.of(confidence, test.decision, test.correct)  # whose residual is from the truth
+    seen = LabelCells.from_decisions(confidence, test.decision, test.correct)  # whose residual is from the truth
     assert np.abs(seen.sums / seen.rows).max() < 5 * 0.5 / np.sqrt(seen.rows.min())

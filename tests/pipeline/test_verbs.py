@@ -117,7 +117,9 @@ def test_the_label_spread_of_a_run_is_that_of_its_members_mean_probabilities(
         mean = sum(np.exp(fit[place].value(test.logits)) for fit, test in zip(fits, tests, strict=True)) / 2
         confidence = mean[np.arange(len(labels)), decision]
         value = of_members.filter(metric="label_spread", calibrator=name)["value"].item()
-        assert value == pytest.approx(LabelCells.of(confidence, decision, decision == labels).spread(), abs=1e-12)
+        assert value == pytest.approx(
+            LabelCells.from_decisions(confidence, decision, decision == labels).spread(), abs=1e-12
+        )
     spreads = pl.col("metric").is_in(["label_spread", "label_spread_null_p95"])
     assert of_members.filter(~spreads).equals(measured.filter(~spreads))
     assert not of_members.filter(spreads).equals(measured.filter(spreads))
