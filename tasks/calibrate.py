@@ -48,7 +48,7 @@ def fit_key(_context: TaskRunContext | None, arguments: dict[str, Any]) -> str:
     """
     calibrator, seed, few = arguments["calibrator"], arguments["seed"], arguments["few"]
     parts: splits.ValidationRows = arguments["parts"]
-    rows = parts.fit_rows(calibrator)
+    rows = parts.rows_for_calibrator(calibrator)
     content = [
         calibrator,
         seed,
@@ -76,7 +76,7 @@ def calibrate(
     chosen: Mapping[str, int] | None = None,
 ) -> results.Calibrated:
     """Fit `calibrator` with its `chosen` settings on its rows, and on only the first calibrator-fit rows, by `few`."""
-    rows, first = parts.fit_rows(calibrator), parts.calibrator_fit
+    rows, first = parts.rows_for_calibrator(calibrator), parts.calibrator_fit
     steps = [len(first), *few] if rows is first else few  # together, since equal numbers share one fit
     fits = fit_prefixes(calibrator, first.logits, first.labels, steps, seed=seed, settings=chosen)
     if rows is not first:

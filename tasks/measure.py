@@ -81,7 +81,7 @@ def baselines(
     """
     settings, names = params.projection, [fit.calibrator for fit in calibrated]
     few = [[fit.few[asked] for fit in calibrated] for asked in steps]
-    first = [parts.first(asked) for asked in steps]
+    first = [parts.limit_fit_rows(asked) for asked in steps]
     batches = [
         FitBatch.from_validation_rows(fits, rows, settings, device) for fits, rows in zip(few, first, strict=True)
     ]
@@ -111,7 +111,7 @@ def _refitted(parts: ValidationRows, base: Base, params: Params, device: str) ->
             continue
         other = read_base(base.name, alternative.base) if other_base else base
         cut = select_validation_rows(other.validation, parts.seed, params.with_alternative(option).protocol)
-        rows = ((name, cut.fit_rows(name)) for name in names)
+        rows = ((name, cut.rows_for_calibrator(name)) for name in names)
         calibrators = [fit_prefixes(name, fit.logits, fit.labels, [len(fit)], seed=cut.seed)[0] for name, fit in rows]
         fits[option] = calibrators, FitBatch.from_validation_rows(calibrators, cut, settings, device), other.test
     together = fit_mrp_batches([batch for _, batch, _ in fits.values()])

@@ -36,7 +36,7 @@ def reliability(dataset: str) -> None:
         seed = parts.seed
         fits = [calibrate.fn(parts, name, seed, few, own.get(name)) for name in (*params.calibrators, *rivals)]
         twice = tuple(2 * rows for rows in few)
-        both = [calibrate.fn(parts.on_both, name, seed, twice, own.get(name)) for name in rivals]
+        both = [calibrate.fn(parts.interleaved_fit_rows, name, seed, twice, own.get(name)) for name in rivals]
         projected = project.fn(fits, parts, base.test, params, "cpu")
         gated = check_invariants.fn(projected, fits, dataset, params.metrics.ece_bins)
         made["projected"].append(gated)

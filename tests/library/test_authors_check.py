@@ -61,7 +61,7 @@ def differences(request) -> Found:
     alone = PARAMS.projection.model_copy(update={"minimum_rows": 0})  # as the flow runs the paper's sets
     for seed in (1, 2, 3):
         parts = select_validation_rows(validation, seed, PARAMS.protocol)
-        rows = {name: parts.fit_rows(name) for name in CALLED}
+        rows = {name: parts.rows_for_calibrator(name) for name in CALLED}
         fits = [CALIBRATORS[name].fit(fit.logits, fit.labels, seed=seed) for name, fit in rows.items()]
         batch = FitBatch.from_validation_rows(fits, parts, alone, "cpu")
         variants = fit_variants(batch, tuple(VARIANTS))

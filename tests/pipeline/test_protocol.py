@@ -91,8 +91,8 @@ def test_only_the_temperature_may_see_all_validation_rows(rows, leak):
     logits = np.arange(40.0).reshape(20, 2)
     validation = FixedDecisions(logits, np.zeros(20, int), decide(logits), np.arange(20).astype(str))
     parts = select_validation_rows(validation, 1, protocol(temperature_rows=rows))
-    assert (len(parts.fit_rows("ts")) == 20) is leak
-    assert parts.fit_rows("diag") is parts.calibrator_fit
+    assert (len(parts.rows_for_calibrator("ts")) == 20) is leak
+    assert parts.rows_for_calibrator("diag") is parts.calibrator_fit
 
 
 def frame(n: int = 1000, split: str | None = None) -> pl.DataFrame:

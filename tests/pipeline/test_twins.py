@@ -434,7 +434,7 @@ def projected_twins(kind: tuple[int, int, int], residual: float, twins: int) -> 
     """Twins of logits of a kind, fitted on its number of validation rows under protocol seed 1."""
     made = [twin_of_logits(seed, *kind, residual) for seed in range(twins)]
     caps = PARAMS.protocol.model_copy(update={"projection_cap": kind[1]})
-    parts = [select_validation_rows(twin.validation, 1, caps).first(kind[1]) for twin in made]
+    parts = [select_validation_rows(twin.validation, 1, caps).limit_fit_rows(kind[1]) for twin in made]
     return list(zip(made, projected(made, parts), strict=True))
 
 

@@ -152,7 +152,7 @@ def test_an_alternative_measures_what_it_bears_on_beside_the_default(projected, 
 
 
 def test_calibrators_are_compared_on_as_many_rows_as_asked_for_or_there(calibrated, parts, decisions, params, measured):
-    both = [calibrate.fn(parts.on_both, "matrix", 1, tuple(2 * rows for rows in FEW))]
+    both = [calibrate.fn(parts.interleaved_fit_rows, "matrix", 1, tuple(2 * rows for rows in FEW))]
     rows = baselines.fn(calibrated, both, FEW, parts, decisions, params, "cpu")
     counts = ["rows", "calibrator_fit_rows", "projection_fit_rows"]
     with_mrp = rows.filter(variant="mrp").select(counts).unique(maintain_order=True)
