@@ -66,7 +66,9 @@ def submit_all(base: Base, params: Params, device: str, seeds: Sequence[int], ru
     for parts in cuts:
         seed, run = f"seed {parts.seed}", paired.get(parts.seed, runs[0] if runs else [])
         fits = [calibrate.submit(parts, name, parts.seed, few, own.get(name)) for name in names]
-        both_parts = [on_both.submit(parts.interleaved_fit_rows, name, parts.seed, twice, own.get(name)) for name in rivals]
+        both_parts = [
+            on_both.submit(parts.interleaved_fit_rows, name, parts.seed, twice, own.get(name)) for name in rivals
+        ]
         projected = project.submit(fits, parts, base.test, params, device, wait_for=[made["gates"]["incoming"]])
         gated = check_invariants.submit(projected, fits, base.name, params.metrics.ece_bins)
         of_run = [
