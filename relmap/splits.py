@@ -95,7 +95,11 @@ def expand_units(parts: Sequence[np.ndarray], units: Sequence[np.ndarray] | None
     if units is None:
         return list(parts)
     no_rows = np.empty(0, dtype=np.int64)
-    return [np.concatenate([no_rows, *(units[unit] for unit in part)]) for part in parts]
+    expanded = []
+    for part in parts:
+        rows = [units[unit] for unit in part]
+        expanded.append(np.concatenate([no_rows, *rows]))
+    return expanded
 
 
 def split_validation(n: int, seed: int, params: ProtocolParams, group: np.ndarray | None = None) -> list[np.ndarray]:

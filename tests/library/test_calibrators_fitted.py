@@ -31,7 +31,7 @@ from relmap.metrics.probability import log_loss_per_row
 from relmap.optimizers import Adam, newton
 
 
-def test_the_paper_has_its_order_and_the_rivals_stand_apart():
+def test_calibrators_are_listed_in_the_papers_order_and_rivals_separately():
     assert calibrators_with_role("paper") == ("uncal", "ts", "diag", "spline", "hcal", "smart")
     assert calibrators_with_role("rival") == ("vector", "matrix")
     assert all(calibrator.fit.__name__.startswith("fit_") for calibrator in CALIBRATORS.values())
@@ -46,7 +46,7 @@ def test_one_factor_for_all_gaps_or_segments_is_an_inverse_temperature(n_labels,
 
 
 @pytest.mark.parametrize("n_labels", [2, 4])
-def test_the_factors_have_the_least_log_loss_plus_ridge(n_labels):
+def test_the_factors_minimize_log_loss_plus_ridge(n_labels):
     logits, labels = simulated(300, n_labels)
 
     def objective(log_factors: np.ndarray) -> float:
@@ -70,7 +70,7 @@ def test_the_spline_is_scikit_learns_pipeline_whatever_the_order_of_the_rows():
         np.testing.assert_allclose(fitted.calibrate_confidence(at), expected, rtol=0, atol=1e-9)
 
 
-def test_the_other_labels_keep_their_proportions_and_the_decision_may_lose_its_place_at_the_top():
+def test_the_other_labels_keep_their_proportions_and_the_decision_may_not_be_the_largest():
     logits, labels = simulated(400, 5)
     others = np.arange(5) != decide(logits)[:, None]
     calibrated = fit_spline(logits, labels, seed=1)(logits)
@@ -82,7 +82,7 @@ def test_the_other_labels_keep_their_proportions_and_the_decision_may_lose_its_p
 
 
 @pytest.mark.parametrize("start", [0.0, 0.5, 50.0])
-def test_newton_finds_the_bottom_from_afar(start):
+def test_newton_finds_the_minimum_from_a_distant_start(start):
     def pseudo_huber(at: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Nearly straight far out, where a whole step overshoots by the cube of the distance."""
         root = np.sqrt(1 + at**2)
@@ -91,7 +91,7 @@ def test_newton_finds_the_bottom_from_afar(start):
     np.testing.assert_allclose(newton(pseudo_huber, np.array([start, -start / 3]), 1e-12), 0, atol=1e-12)
 
 
-def test_newton_never_ends_higher_than_it_started_nor_goes_where_rounding_leaves_no_curvature():
+def test_newton_never_increases_the_objective_even_where_curvature_is_lost_to_rounding():
     # a gradient that promises what the loss breaks
     end = newton(lambda x: (float(np.abs(x).sum()), np.sign(x), np.eye(1) * 1e-3), np.array([0.3]), 1e-3)
     assert abs(end.item()) <= 0.3
@@ -101,7 +101,7 @@ def test_newton_never_ends_higher_than_it_started_nor_goes_where_rounding_leaves
 
 @given(n=st.integers(1, 30), n_labels=st.integers(2, 5), seed=st.integers(0, 1000))
 @settings(deadline=None, max_examples=15, derandomize=True)
-def test_gradient_and_hessian_of_the_log_loss_are_those_of_finite_differences(n, n_labels, seed):
+def test_gradient_and_hessian_of_the_log_loss_equal_finite_differences(n, n_labels, seed):
     rng = np.random.default_rng(seed)
     features, labels = rng.normal(size=(3, n)), rng.integers(0, n_labels, n)
     loss, table = multinomial_loss(features, labels, n_labels), rng.normal(size=3 * n_labels)
@@ -135,7 +135,7 @@ CASES = {
 
 @pytest.mark.parametrize("n_labels", [2, 3, 5])
 @pytest.mark.parametrize("case", CASES)
-def test_no_gradient_is_left_at_the_fitted_weights(n_labels, case):
+def test_the_gradient_vanishes_at_the_fitted_weights(n_labels, case):
     logits, labels = CASES[case](*simulated(200, n_labels, shift=np.linspace(0, 2, n_labels)))
     matrix, vector = (fit(logits, labels, seed=1) for fit in (fit_matrix, fit_vector))
     np.testing.assert_allclose(gradient_left(matrix, logits, labels), 0, atol=1e-10)
@@ -145,7 +145,7 @@ def test_no_gradient_is_left_at_the_fitted_weights(n_labels, case):
     np.testing.assert_array_equal(vector.weights, np.diag(np.diag(vector.weights)))
 
 
-def test_the_loss_is_that_of_a_naive_double_loop_and_its_slope_that_of_finite_differences():
+def test_the_loss_equals_a_double_loop_and_its_gradient_finite_differences():
     logits, labels = simulated(60, 3)
     p = softmax(logits, axis=1)
     losses = []
@@ -170,7 +170,7 @@ def test_each_segment_has_its_own_factor():
 
 
 @pytest.mark.parametrize("n", [300, 1300])  # one batch; three
-def test_hcal_lowers_its_own_loss_and_draws_by_its_seed(n):
+def test_hcal_lowers_its_loss_and_is_reproducible_by_seed(n):
     logits, labels = simulated(n, 3)
     settings = HCalibrationSettings(window=51, epochs=15, batch=500)
     first, second = (fit_hcal(logits, labels, seed=1, settings=settings) for _ in range(2))
@@ -181,7 +181,7 @@ def test_hcal_lowers_its_own_loss_and_draws_by_its_seed(n):
     assert after < before
 
 
-def test_the_slope_of_the_loss_in_the_factors_is_that_of_finite_differences():
+def test_the_gradient_in_the_log_factors_equals_finite_differences():
     logits, labels = simulated(60, 3)
     surprisal = -floored_log_softmax(logits)
     ten_segments = (surprisal / 10).astype(int)
@@ -195,7 +195,7 @@ def test_the_slope_of_the_loss_in_the_factors_is_that_of_finite_differences():
 
 
 @pytest.mark.parametrize("n_labels", [2, 5])
-def test_smart_keeps_every_order_and_fits_better_than_nothing(n_labels):
+def test_smart_preserves_the_order_of_labels_and_lowers_the_log_loss(n_labels):
     logits, labels = simulated(800, n_labels)
     fitted = fit_smart(logits, labels, seed=1)(logits)
     assert (np.argsort(fitted, axis=1) == np.argsort(logits, axis=1)).all()
@@ -203,7 +203,7 @@ def test_smart_keeps_every_order_and_fits_better_than_nothing(n_labels):
 
 
 @pytest.mark.parametrize("labels", [2, 4])
-def test_the_gradient_of_the_log_loss_in_the_net_is_that_of_finite_differences(labels):
+def test_the_gradient_of_the_network_equals_finite_differences(labels):
     parameters = initial_parameters(3)
     generator = np.random.default_rng(0)
     relative_logits = -generator.exponential(2, (labels, 17))
@@ -220,7 +220,7 @@ def test_the_gradient_of_the_log_loss_in_the_net_is_that_of_finite_differences(l
 @pytest.mark.parametrize(
     ("fit", "settings"), [(fit_smart, SmartSettings), (fit_hcal, HCalibrationSettings)], ids=["smart", "hcal"]
 )
-def test_patience_ends_a_fit_that_gains_nothing_and_the_best_epoch_is_kept(fit, settings, monkeypatch):
+def test_patience_ends_a_fit_and_the_best_epoch_is_returned(fit, settings, monkeypatch):
     (logits, labels), steps, step = simulated(200, 3), [], Adam.step
     monkeypatch.setattr(Adam, "step", lambda adam, gradient: steps.append(gradient) or step(adam, gradient))
     short, long = (

@@ -55,7 +55,7 @@ def certify(exact: ExactFit, rows: Rows, chosen: ProjectionParams = SETTINGS, to
 @given(**sizes, J=st.integers(3, 12), smoothness=st.sampled_from([0.0, 1e-8, 1e-4, 0.1]))
 @example(B=1, m=300, K=5, seed=31, J=12, smoothness=1e-8)  # the curve all but lies flat
 @settings(deadline=None, max_examples=20, derandomize=True)
-def test_the_optimum_meets_the_sign_conditions_of_its_slope_on_every_device(device, B, m, K, seed, J, smoothness):
+def test_the_optimum_meets_the_kkt_conditions_on_every_device(device, B, m, K, seed, J, smoothness):
     chosen, rows = ProjectionParams(knots=J, smoothness=smoothness), simulated(B, m, K, seed)
     exact, host = fitted(rows, K, chosen, device), fitted(rows, K, chosen)
     assert exact.values.shape == (B, K, J)
@@ -80,7 +80,7 @@ def adam_values(rows: list[FitRows], K: int) -> np.ndarray:
 @pytest.mark.parametrize(("values", "tolerance"), [(exact_values, 1e-10), (adam_values, 0)])
 @given(**sizes)
 @settings(deadline=None, max_examples=10, derandomize=True)
-def test_neither_company_nor_order_matters_to_adam_to_the_last_bit(values, tolerance, B, m, K, seed):
+def test_fits_do_not_depend_on_other_fits_or_row_order(values, tolerance, B, m, K, seed):
     confidence, decision, correct = simulated(B, m, K, seed)
     own = [np.arange(rows) for rows in (m, m // 2, 0)]  # rows of each fit
     rows = [(c[mine], decision[mine], correct[mine]) for c, mine in zip(confidence, own, strict=False)]
@@ -90,7 +90,7 @@ def test_neither_company_nor_order_matters_to_adam_to_the_last_bit(values, toler
         np.testing.assert_allclose(alone, together, rtol=0, atol=tolerance)
 
 
-def test_labels_that_are_always_right_always_wrong_or_parted_stay_finite():
+def test_labels_that_are_always_correct_always_wrong_or_separable_have_finite_curves():
     confidence, decision, correct = simulated(1, 1000, 4)
     tied = np.flatnonzero(decision == 2)[:2]  # one of them right: a tie at the border parts them as well
     confidence[0, tied] = 0.5
@@ -104,7 +104,7 @@ def test_labels_that_are_always_right_always_wrong_or_parted_stay_finite():
     assert (exact.values[0, 1] < -6).all()
 
 
-def test_a_label_without_rows_keeps_its_start():
+def test_a_label_without_rows_gets_the_initial_curve():
     start = 1.4 * (np.linspace(0, 1, 8) - 5 / 7)
     nothing = np.empty(0, dtype=int)
     for rows, K in ((simulated(2, 50, 1), 2), ((np.empty((2, 0)), nothing, nothing), 3)):
@@ -117,7 +117,7 @@ def test_a_label_without_rows_keeps_its_start():
     "confidence",
     [np.full(400, 0.37), 0.2 + 1e-9 * np.arange(400), np.tile([0.0, 1.0], 200), np.repeat([0.5, 1 - 1e-15], 200)],
 )
-def test_confidences_that_all_but_coincide_or_saturate_can_be_fitted(confidence):
+def test_nearly_equal_or_saturated_confidences_can_be_fitted(confidence):
     correct = np.arange(400) % 3 > 0
     exact = fitted((confidence[None], np.zeros(400, dtype=int), correct), 1)
     assert exact.kkt_residual.max() <= 1e-8
@@ -126,7 +126,7 @@ def test_confidences_that_all_but_coincide_or_saturate_can_be_fitted(confidence)
     np.testing.assert_allclose(expit(at).mean(), correct.mean(), atol=1e-5)  # b is free: on average it fits
 
 
-def test_there_is_no_flat_piece():
+def test_curves_are_strictly_increasing():
     rng = np.random.default_rng(0)
     confidence = rng.random((1, 3000))
     exact = fitted((confidence, np.zeros(3000, dtype=int), rng.random(3000) < 1 - confidence[0]), 1)  # falls in truth
@@ -141,7 +141,7 @@ def test_there_is_no_flat_piece():
     lengths=st.lists(st.integers(1, 120), max_size=12), spread=st.sampled_from([1.0, 30.0, 900.0]), seed=st.integers(0)
 )
 @settings(deadline=None, max_examples=40, derandomize=True)
-def test_the_sums_over_cells_are_those_of_each_cell_by_itself(device, lengths, spread, seed):
+def test_sums_over_cells_equal_sums_of_each_cell(device, lengths, spread, seed):
     rng, counts = np.random.default_rng(seed), np.array(lengths, dtype=np.int64)
     weight = rng.random(counts.sum())
     host = CellRows(counts, weight, *compute_nodes(weight, counts))
@@ -161,7 +161,7 @@ def test_the_sums_over_cells_are_those_of_each_cell_by_itself(device, lengths, s
 
 
 @pytest.mark.parametrize("part", ["exact_fit", "adam_values"])
-def test_a_batch_is_fitted_on_its_device_when_it_is_its_turn(part, monkeypatch, tmp_path):
+def test_a_batch_is_fitted_on_its_device_under_the_lock(part, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     placed, on = [], CellRows.to_device
     monkeypatch.setattr(CellRows, "to_device", lambda rows, device: placed.append(device) or on(rows, device))

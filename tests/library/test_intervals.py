@@ -52,7 +52,7 @@ def times_drawn(draws: Resamples) -> np.ndarray:
 
 @settings(deadline=None, max_examples=60)
 @given(ROWS)
-def test_a_weight_is_that_many_tied_rows(rows):
+def test_a_weight_counts_as_that_many_tied_rows(rows):
     t, correct, weight = (np.array(column) for column in zip(*rows, strict=True))
     order = order_by_risk(t, correct)
     weights = np.stack([np.ones(len(t), dtype=int), np.maximum(weight, weight.sum() == 0)])
@@ -71,7 +71,7 @@ def test_a_weight_is_that_many_tied_rows(rows):
 
 
 @pytest.mark.parametrize("key", [key for key, m in METRICS.items() if m.resampled and m.view is not LabelView])
-def test_a_metric_of_a_resample_is_that_of_its_repeated_rows(key, decisions):
+def test_a_metric_of_a_resample_equals_that_of_its_repeated_rows(key, decisions):
     metric, rows = METRICS[key], decisions.take(slice(1503))
     arrays = {
         DecisionView: (),
@@ -111,7 +111,7 @@ def test_the_label_spread_keeps_the_groups_and_cells_of_all_rows():
     assert np.isnan(draws.label_spread(confidence, decision, correct, more)).all()  # no cell counts
 
 
-def test_a_cluster_is_drawn_as_a_whole_by_a_seed():
+def test_clusters_are_drawn_as_a_whole_and_reproducibly():
     group = np.array(["b", "a", "b", "c", "a", "b"])
     drawn, again, other = (times_drawn(draw_resamples(group, resamples=50, seed=seed)) for seed in (0, 0, 1))
     assert (drawn == again).all()
@@ -122,7 +122,7 @@ def test_a_cluster_is_drawn_as_a_whole_by_a_seed():
     assert len(np.unique(drawn, axis=0)) == 10  # every way to draw 3 of 3
 
 
-def test_the_order_of_rows_changes_no_bit():
+def test_the_order_of_rows_does_not_change_results():
     (t, correct), group = scored(900, levels=20), np.arange(900) // 5
     t[:40], t[40:80] = np.inf, -np.inf
     measured = []
@@ -138,7 +138,7 @@ def test_the_order_of_rows_changes_no_bit():
     assert (ranked == other_ranked).all()
 
 
-def test_bags_of_many_groups_vary_as_the_groups_do(monkeypatch):
+def test_merged_groups_have_the_variance_of_single_groups(monkeypatch):
     """As exact as 100 bags are: their deviation is off by 7% in two of three cases."""
     (t, correct), group = scored(20_000), np.arange(20_000) // 5
     exact = compute_reliability_metrics(t, correct, draws=draw_resamples(group, resamples=400, seed=0))
@@ -154,7 +154,7 @@ def test_bags_of_many_groups_vary_as_the_groups_do(monkeypatch):
     assert (draw_resamples(group[order], resamples=400, seed=0).cluster == draws.cluster[order]).all()
 
 
-def test_tying_neighbours_moves_no_end_of_an_interval_by_more_than_the_resamples_do(monkeypatch):
+def test_merging_tie_groups_moves_intervals_less_than_resampling_does(monkeypatch):
     (t, correct), group = scored(20_000), np.arange(20_000) // 5
     draws = draw_resamples(group, resamples=400, seed=0)
     after = t + np.random.default_rng(1).normal(size=len(t)) / 3
@@ -192,7 +192,7 @@ def test_p_values_by_hand():
         assert two_sided_p(sign * np.repeat([-1.0, 0.0], [20, 1])) == pytest.approx(2 * 2 / 22)  # 0 is on both sides
 
 
-def test_a_resample_without_errors_is_left_out_and_too_many_leave_no_interval():
+def test_resamples_without_errors_are_omitted_and_too_many_give_no_interval():
     t, correct = scored(40)[0], np.arange(40) >= 3  # three errors: 1 resample in 20 has none
     draws = draw_resamples(np.arange(40), resamples=1000, seed=0)
     undefined = np.isnan(compute_reliability_metrics(t, correct, draws=draws)["aupr_error"])
@@ -207,7 +207,7 @@ def test_a_resample_without_errors_is_left_out_and_too_many_leave_no_interval():
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.floats(0, 1) | st.just(np.nan), max_size=6))
-def test_holm_is_the_closed_test_of_bonferroni(p_values):
+def test_holm_equals_the_closed_test_of_bonferroni(p_values):
     # a hypothesis is rejected where every set that holds it is: the largest of their Bonferroni p-values
     made = [i for i, p in enumerate(p_values) if p == p]  # noqa: PLR0124, NaN is a test that was not made
     sets = [s for size in range(len(made)) for s in combinations(made, size + 1)]
@@ -227,7 +227,7 @@ def test_holm_is_the_closed_test_of_bonferroni(p_values):
         (np.nan, np.nan, np.nan, NOT_CERTAIN),
     ],
 )
-def test_a_claim_takes_an_interval_and_a_corrected_p(low, high, p, sign):
+def test_a_change_is_certain_only_by_interval_and_corrected_p_value(low, high, p, sign):
     assert classify_change(1, low, high, p) == sign
     assert classify_change(-1, low, high, p) == {BETTER: WORSE, WORSE: BETTER}.get(sign, sign)
 
@@ -250,7 +250,7 @@ def test_a_change_below_the_smallest_relevant_one_is_neither_better_nor_worse(ch
     assert classify_relevant_change(1, change, low, high, p, 0.001) == sign
 
 
-def test_rankings_differ_in_no_relevant_way_only_where_neither_does():
+def test_rankings_have_no_relevant_difference_only_if_no_metric_has_one():
     assert combine_signs([NO_DIFFERENCE, NO_DIFFERENCE]) == NO_DIFFERENCE
     assert combine_signs([NO_DIFFERENCE, NOT_CERTAIN]) == NOT_CERTAIN
     assert combine_signs([NO_DIFFERENCE, BETTER]) == BETTER

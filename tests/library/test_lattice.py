@@ -45,7 +45,7 @@ def test_a_curve_of_two_intervals_by_hand():
     logits=st.lists(st.floats(-60, 60), min_size=1, max_size=30),
 )
 @settings(deadline=None, max_examples=100, derandomize=True)
-def test_reliability_never_falls_with_confidence_to_the_last_bit(steps, base, logits):
+def test_reliability_never_falls_with_confidence_even_by_rounding(steps, base, logits):
     curves = curves_of(base + np.cumsum([[0.0, *steps]], axis=1))
     at = np.concatenate([logits, logit(np.clip(curves.knots, 1e-12, 1 - 1e-12)), [-np.inf, -1000, 1000, np.inf]])
     ascending = np.unique(np.concatenate([at, np.nextafter(at, np.inf), np.nextafter(at, -np.inf)]))
@@ -56,12 +56,12 @@ def test_reliability_never_falls_with_confidence_to_the_last_bit(steps, base, lo
     assert (reliability_logit[[0, -1]] <= ends).all()
 
 
-def test_rounding_lifts_no_curve_above_its_last_value():
+def test_rounding_never_exceeds_the_last_value_of_a_curve():
     curves = curves_of(np.sort(np.random.default_rng(0).normal(size=(2000, 2)), axis=1))
     assert (curves(seen(np.full(2000, 40.0), np.arange(2000))) <= curves.values[:, -1]).all()
 
 
-def test_violations_name_what_is_broken():
+def test_violations_name_the_invalid_entry():
     sound = np.tile(np.linspace(-1, 1, 8), (3, 1))
     assert curves_of(sound).violations() == []
     for knot, value, message in (
@@ -78,7 +78,7 @@ def test_violations_name_what_is_broken():
 
 @given(**sizes, J=st.integers(3, 10))
 @settings(deadline=None, max_examples=15, derandomize=True)
-def test_the_objective_is_the_papers_double_sum(B, m, K, seed, J):
+def test_the_objective_equals_the_papers_double_sum(B, m, K, seed, J):
     rows = fits(*simulated(B, m, K, seed))
     for values, fit in zip(np.random.default_rng(seed).normal(size=(B, K, J)), rows, strict=True):
         expected = stated_objective(fit, J, 0.3)(torch.from_numpy(values)).item()
@@ -91,7 +91,7 @@ def test_torchs_own_adam_takes_the_same_steps():
     np.testing.assert_allclose(values, mrp_of_torch(fit, 3, chosen), rtol=0, atol=1e-8)
 
 
-def test_fits_have_the_same_bits_under_any_number_of_threads_and_beside_one_another():
+def test_fits_do_not_depend_on_threads_or_concurrent_fits():
     problems = [fits(*simulated(B=2, m=8000, K=3, seed=seed)) for seed in range(4)]
 
     def fit(problem):
@@ -108,7 +108,7 @@ def test_fits_have_the_same_bits_under_any_number_of_threads_and_beside_one_anot
         torch.set_num_threads(before)
 
 
-def test_labels_without_rows_keep_the_start_of_the_authors():
+def test_labels_without_rows_keep_the_authors_initial_curve():
     nothing = np.empty((1, 0)), np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
     values = fit_lattices(fits(*nothing), n_labels=2, settings=ProjectionParams(smoothness=0))
     np.testing.assert_allclose(values, np.tile(logit(np.linspace(0.03, 0.97, 8)), (1, 2, 1)))
@@ -128,7 +128,7 @@ def two_fits(m: int, sharpness: float = 1.0) -> list[FitRows]:
     seed=st.integers(0, 2**32),
 )
 @settings(deadline=None, max_examples=100, derandomize=True)
-def test_what_a_fit_sums_over_rows_it_may_sum_over_nodes_of_each_cell_by_itself(lengths, rise, left, seed):
+def test_sums_over_nodes_equal_sums_over_rows_of_each_cell(lengths, rise, left, seed):
     rng, lengths = np.random.default_rng(seed), np.array(lengths)
     weight = rng.beta(*rng.uniform(0.1, 3, 2), lengths.sum())
     places, masses = compute_nodes(weight, lengths)
@@ -149,7 +149,7 @@ def test_what_a_fit_sums_over_rows_it_may_sum_over_nodes_of_each_cell_by_itself(
 
 
 @pytest.mark.parametrize("steep", [False, True])
-def test_the_gradient_is_a_sum_over_all_rows(steep):
+def test_the_gradient_equals_a_sum_over_all_rows(steep):
     rows = two_fits(4000)
     cells = build_cell_tensors(rows, n_labels=K, knots=uniform_knots(SETTINGS.knots), device="cpu")
     increments = np.random.default_rng(1).uniform(
@@ -164,7 +164,7 @@ def test_the_gradient_is_a_sum_over_all_rows(steep):
         np.testing.assert_allclose(gradient[b], expected, rtol=0, atol=1e-14)
 
 
-def test_steep_cells_are_known_by_themselves_and_give_the_bits_that_they_give_alone():
+def test_steep_cells_do_not_change_the_result_of_other_fits():
     rows, chosen = two_fits(4000, sharpness=8.0), SETTINGS.model_copy(update={"epochs": 60, "learning_rate": 0.3})
     together = fit_lattices(rows, n_labels=K, settings=chosen)
     assert np.diff(together).max() > MAX_NODE_RISE
@@ -172,7 +172,7 @@ def test_steep_cells_are_known_by_themselves_and_give_the_bits_that_they_give_al
 
 
 @pytest.mark.parametrize("m", [5000, 20_000])
-def test_a_step_costs_the_nodes_of_each_cell_however_many_rows_there_are(monkeypatch, m):
+def test_an_iteration_costs_the_nodes_of_each_cell_for_any_number_of_rows(monkeypatch, m):
     rows, cells, chosen = two_fits(m, sharpness=0.5), 2 * K * (SETTINGS.knots - 1), ProjectionParams(epochs=50)
     evaluated: list[int] = []
 

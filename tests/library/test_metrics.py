@@ -63,7 +63,7 @@ def test_probability_metrics_agree_with_scikit_learn_and_the_top_label_is_the_fi
     assert top_label(log_softmax(np.zeros((2, 3)), axis=1), np.array([0, 2]))[1].tolist() == [True, False]
 
 
-def test_the_floor_of_nll_is_a_choice():
+def test_the_lower_bound_of_probabilities_is_a_setting():
     with np.errstate(divide="ignore"):
         log_p = np.log(np.array([[1.0, 0.0], [0.5, 0.5]]))
     for smallest, most in ((1e-3, -np.log(1e-3)), (0, np.inf)):
@@ -85,7 +85,7 @@ NAMED: list[tuple[str, Callable[[np.ndarray], object]]] = [
 
 
 @pytest.mark.parametrize(("what", "metric"), NAMED)
-def test_a_number_that_is_none_is_named_with_its_row(what, metric):
+def test_a_nan_is_rejected_with_its_row(what, metric):
     with pytest.raises(ValueError, match=f"the {what} of row 2 is"):
         metric(np.array([0.0, 0.0, np.nan, 0.0]))
 
@@ -105,7 +105,7 @@ SCORES = st.sampled_from([-np.inf, -1.5, -0.0, 0.0, 5e-324, 2.0, np.nextafter(2.
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=6))
-def test_ties_are_the_mean_over_every_order_of_the_tied_rows(rows):
+def test_metrics_with_ties_are_means_over_all_orders_of_tied_rows(rows):
     t, correct = np.array([score for score, _ in rows]), np.array([right for _, right in rows])
     orders = np.array(list(permutations(range(len(rows)))))  # a stable sort of every order is every tie order
     ranked = correct[np.take_along_axis(orders, np.argsort(-t[orders], axis=1, kind="stable"), axis=1)]
@@ -127,7 +127,7 @@ def test_untied_rows_give_the_sums_of_the_paper(n):
     assert measured["nll_correct"] == pytest.approx(log_loss(correct, expit(t)), abs=1e-10)
 
 
-def test_many_tied_rows_give_the_sums_over_their_places():
+def test_many_tied_rows_give_sums_over_their_ranks():
     # all rows are one tie: of E errors, place j finds E/n (1 + (j-1) (E-1)/(n-1))
     correct, place = scored(50_000)[1], np.arange(1, 50_001)
     measured, rate, others = (
@@ -155,7 +155,7 @@ def test_all_ranking_metrics_share_one_sort(monkeypatch):
 
 
 @pytest.mark.parametrize("levels", [None, 2, 9])
-def test_one_threshold_for_a_tie_group_is_the_reading_of_scikit_learn(levels):
+def test_one_threshold_per_tie_group_equals_scikit_learn(levels):
     t, correct = scored(700, levels=levels)
     measured = compute_reliability_metrics(t, correct, MetricParams(ties="threshold"))
     assert measured.pop("aupr_error") == pytest.approx(average_precision_score(~correct, -t), abs=1e-12)
@@ -177,7 +177,7 @@ def test_a_perfect_order_is_best_and_its_reverse_worst():
 
 
 @pytest.mark.parametrize("smallest", [1e-3, 1e-12])
-def test_what_an_infinite_logit_counts_as_is_a_choice(smallest):
+def test_the_value_of_an_infinite_logit_is_a_setting(smallest):
     t = np.array([np.inf, -np.inf, np.inf, -np.inf, 50.0])
     correct = np.array([True, False, False, True, False])
     losses = correctness_log_loss(t, correct, smallest)
@@ -194,7 +194,7 @@ def test_what_an_infinite_logit_counts_as_is_a_choice(smallest):
 
 
 @pytest.mark.parametrize(("n", "kept"), [(11, 8), (90, 63), (170, 119), (180, 126), (1, 1)])
-def test_coverage_is_rounded_up_in_whole_numbers_and_to_one_row_at_least(n, kept):
+def test_retained_rows_are_rounded_up_and_at_least_one(n, kept):
     logit = -np.arange(n, dtype=np.float64)
     assert (
         compute_reliability_metrics(logit, np.arange(n) < kept)["selacc_70"] == 1

@@ -47,7 +47,7 @@ def shift_at_half(line, labels: int = 4) -> np.ndarray:
 
 
 @pytest.mark.parametrize("prior", [Prior(1.0, 0.5, 0.25), Prior(0.5, 1.0), Prior(2.0), Prior(slope=1.0)])
-def test_the_coefficients_minimise_the_stated_objective_and_the_evidence_is_laplaces(prior):
+def test_coefficients_minimize_the_objective_and_the_evidence_is_laplaces(prior):
     z, decision, correct = rows_of(200)
     rows = PooledLineFitter(z, decision, correct, 4).rows
     evidence, shared, own = rows.fit(prior, prior, TOLERANCE)
@@ -70,7 +70,7 @@ def test_the_coefficients_minimise_the_stated_objective_and_the_evidence_is_lapl
     assert evidence == pytest.approx(laplace, abs=1e-3)
 
 
-def test_a_part_of_the_prior_is_let_in_only_where_the_evidence_is_clear():
+def test_a_part_of_the_prior_is_included_only_with_enough_evidence():
     def found(evidence: Callable[[Prior], float], parts: tuple[str, ...], reach: int) -> Prior:
         rows = SimpleNamespace(fits={}, fit=lambda prior, _start: SimpleNamespace(log_evidence=evidence(prior)))
         return search_prior(Prior(), parts, rows, reach)
@@ -84,7 +84,7 @@ def test_a_part_of_the_prior_is_let_in_only_where_the_evidence_is_clear():
     assert found(lambda prior: 20 * prior.slope, FREE, 1).slope == DEVIATION_LEVELS[4]  # a step a round
 
 
-def test_without_a_label_spread_the_lines_are_the_confidence_and_with_one_they_find_it():
+def test_lines_are_the_confidence_without_a_label_spread_and_recover_one():
     z, decision, correct = rows_of(2000, np.zeros(4), seed=3)
     flat = PooledLineFitter(z, decision, correct, 4).fit_lines(*FREE)
     np.testing.assert_array_equal((flat.slope, flat.intercept), ([1] * 4, [0] * 4))
@@ -92,7 +92,7 @@ def test_without_a_label_spread_the_lines_are_the_confidence_and_with_one_they_f
     np.testing.assert_allclose(shift_at_half(line), SHIFTS, atol=0.25)
 
 
-def test_a_label_leans_on_the_others_the_more_the_fewer_its_rows_and_wholly_without_any():
+def test_a_label_with_fewer_rows_is_pooled_more_and_without_rows_fully():
     z, decision, correct = rows_of(4000)
     shared, away = None, []
     for few in (0, 5, 50, 1000):
@@ -119,7 +119,7 @@ def test_any_rows_give_lines_that_never_fall_whatever_their_order(seed, n, label
     assert (line.farthest < MAX_LOGIT) == np.isinf(z).any()
 
 
-def test_a_certain_confidence_counts_as_half_as_far_as_the_nearest_other_one():
+def test_a_confidence_of_one_is_moved_to_half_the_distance_of_the_nearest_other():
     z, decision, correct = rows_of(500)
     z[:50] = np.inf
     line = PooledLineFitter(z, decision, correct, 4).fit_lines(*FREE)
@@ -127,7 +127,7 @@ def test_a_certain_confidence_counts_as_half_as_far_as_the_nearest_other_one():
     assert counted == pytest.approx(nearest / 2, rel=0.05)
 
 
-def test_a_label_whose_line_would_fall_is_flat_at_what_its_rows_have():
+def test_a_label_whose_line_would_fall_gets_its_mean_reliability():
     generator = np.random.default_rng(2)
     decision = generator.integers(0, 2, 4000)
     z = np.where(decision == 1, generator.uniform(2, 5, 4000), generator.normal(size=4000) / 5)
@@ -139,7 +139,7 @@ def test_a_label_whose_line_would_fall_is_flat_at_what_its_rows_have():
     assert PooledLineFitter(z, decision, correct, 2).fit_lines(*FREE).slope[1] == 0
 
 
-def test_a_signal_adds_to_the_line_and_what_says_nothing_is_left_out():
+def test_an_informative_signal_gets_a_weight_and_an_uninformative_one_none():
     z, decision, _ = rows_of(3000)
     generator = np.random.default_rng(5)
     signals = generator.normal(size=(3000, 2))
@@ -152,7 +152,7 @@ def test_a_signal_adds_to_the_line_and_what_says_nothing_is_left_out():
     assert (fitted(raised) >= fitted(at)).all()
 
 
-def test_a_curve_counts_the_more_the_more_rows_its_label_has():
+def test_the_weight_of_a_curve_grows_with_the_rows_of_its_label():
     z, decision, correct = rows_of(1500)
     batch = fits.batch((z[None], decision, correct), 4, ProjectionParams())
     (shrunk,), (line,) = fit_pooled_curves(batch), fit_pooled_lines(batch)
@@ -166,7 +166,7 @@ def test_a_curve_counts_the_more_the_more_rows_its_label_has():
 
 
 @pytest.mark.parametrize(("n_labels", "shift"), [(2, 0.0), (2, 0.3), (3, 0.2), (MAX_LABELS + 1, 1.0)])
-def test_a_whole_vector_is_the_optimum_of_its_ridge_as_far_as_that_is_likely(n_labels, shift):
+def test_a_whole_vector_is_the_ridged_optimum_weighted_by_its_posterior_probability(n_labels, shift):
     logits, labels = fits.logits_and_labels(200, n_labels, shift=shift * np.arange(n_labels))
     fitted, beta = fit_whole_vector(logits, labels), fit_temperature(logits, labels, seed=0).beta
     start = np.c_[np.eye(n_labels), np.zeros(n_labels)]
@@ -190,7 +190,7 @@ def test_a_whole_vector_is_the_optimum_of_its_ridge_as_far_as_that_is_likely(n_l
     np.testing.assert_allclose(np.c_[fitted.weights / beta, fitted.bias].ravel(), moved, atol=1e-4)
 
 
-def test_a_whole_vector_finds_a_shift_is_a_score_alone_and_is_not_misled_by_far_logits():
+def test_a_whole_vector_recovers_a_shift_and_is_robust_to_extreme_logits():
     shift = np.array([1.5, 0.0, -1.5])
     logits, labels = fits.logits_and_labels(3000, 3, shift=shift, overconfidence=1)
     fitted, decision = fit_whole_vector(logits, labels), logits.argmax(axis=1)

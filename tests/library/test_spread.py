@@ -46,7 +46,7 @@ def test_spread_equals_a_query_over_sorted_rows(groups, more):
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=60), st.integers(1, 12))
-def test_groups_hold_equal_mass_and_never_part_equals(levels, groups):
+def test_groups_have_equal_sizes_and_never_split_ties(levels, groups):
     confidence = np.array(levels) / 8
     measured = assign_confidence_groups(confidence, groups)
     ordered = measured[np.argsort(confidence, kind="stable")]
@@ -59,13 +59,13 @@ def test_groups_hold_equal_mass_and_never_part_equals(levels, groups):
     assert np.ptp(np.bincount(untied, minlength=groups)) <= 1
 
 
-def test_a_tie_goes_where_its_middle_falls():
+def test_a_tie_is_in_the_group_of_its_middle_rank():
     # ten rows in two groups: the tie covers 3 to 7, its middle 5 is the border, and the border belongs above
     assert assign_confidence_groups(np.array([1, 2, 3, 4, 4, 4, 4, 5, 6, 7]) / 10, 2).tolist() == [0] * 3 + [1] * 7
     assert assign_confidence_groups(np.full(9, 0.5), 3).tolist() == [1] * 9
 
 
-def test_the_order_of_rows_changes_no_bit_and_the_seed_does():
+def test_results_depend_on_the_seed_but_not_on_row_order():
     confidence, decision, correct = drawn(1000, 0.2)
     confidence = np.round(confidence, 2)  # with ties at the borders of groups
     order = np.random.default_rng(1).permutation(1000)
@@ -97,7 +97,7 @@ def shuffled_null(confidence, decision, correct, groups: int, permutations: int,
 
 
 @pytest.mark.parametrize("n", [2000, 20_000])
-def test_the_null_is_that_of_exact_shuffles_within_their_noise(n):
+def test_the_shuffled_quantile_agrees_with_exact_shuffles(n):
     confidence, decision, correct = drawn(n, 0.3)
     most = np.arange(n) % 3 > 0  # of the rows
     # groups differ, so shuffling across them would show
@@ -111,7 +111,7 @@ def test_the_null_is_that_of_exact_shuffles_within_their_noise(n):
     assert abs(np.mean(measured) - np.mean(exact)) < 3.5 * standard_error < 0.12 * np.mean(exact)
 
 
-def test_what_the_null_draws_does_not_grow_with_the_rows(monkeypatch):
+def test_the_cost_of_shuffles_does_not_depend_on_the_number_of_rows(monkeypatch):
     class Counted(np.random.Generator):
         def hypergeometric(self, *colours):
             calls.append(np.broadcast(*colours).size)

@@ -101,7 +101,7 @@ def test_the_shared_curve_keeps_the_ranking_by_confidence_however_few_the_rows(s
 
 @pytest.mark.parametrize("least", [20, 30])
 @pytest.mark.parametrize("stand_in", ["shared_1d", "confidence"])
-def test_a_label_with_fewer_rows_than_the_least_takes_the_shared_curve_and_without_any_the_identity(least, stand_in):
+def test_labels_with_few_rows_use_the_shared_curve_and_without_rows_the_identity(least, stand_in):
     counts = [300, least - 1 if stand_in == "shared_1d" else 0, least]
     confidence_logit, _, correct = simulated(1, sum(counts))
     of = batch(
@@ -185,7 +185,7 @@ def test_torchs_own_adam_takes_the_same_steps():
     np.testing.assert_allclose(fitted.values, values_of(descended(start, objective, chosen)), rtol=0, atol=1e-7)
 
 
-def test_fitted_surfaces_fall_nowhere_are_found_again_and_do_not_feel_the_order():
+def test_fitted_surfaces_are_monotone_recover_the_truth_and_ignore_row_order():
     rng = np.random.default_rng(0)
     confidence, gap, decision = rng.uniform(size=1000), rng.normal(size=1000), rng.integers(3, size=1000)
     rows = confidence, gap, decision, rng.uniform(size=1000) < expit(4 * confidence - 2 + gap)
@@ -200,7 +200,7 @@ def test_fitted_surfaces_fall_nowhere_are_found_again_and_do_not_feel_the_order(
     assert (again.values == fitted.values).all()
 
 
-def test_adam_never_ends_below_the_optimum_and_not_far_above_it():
+def test_adam_ends_slightly_above_the_optimum():
     confidence, decision, correct = fits.simulated(2, 600, LABELS)
     excess, kkt = measure_optimality_gap(batch((logit(confidence), decision, correct), ProjectionParams()))
     assert (kkt <= 1e-8).all()
