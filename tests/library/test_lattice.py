@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from relmap.projection.adam_lattice import CellTensors, build_cell_tensors, fit_lattices
+from relmap.projection.cell_rows import CellRows
 from relmap.projection.curves import Curves
 from relmap.projection.decisions import CalibratedDecisions
-from relmap.projection.exact import CellRows, fit_exact
+from relmap.projection.exact import fit_exact
 from relmap.projection.lattice import MAX_NODE_RISE, N_NODES, FitRows, compute_nodes, mrp_objective, uniform_knots
 from relmap.settings import ProjectionParams
 
