@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from scipy.special import expit, logit
 
 from relmap.errors import InputError
-from relmap.fitting.choose import DEPLOYABLE
+from relmap.fitting.choose import DEPLOYABLE_VARIANTS
 from relmap.fitting.correction import LEVEL_DEVIATION, MIN_SLOPE, SLOPE_DEVIATIONS, _progress, _Rows, fit_correction
 from relmap.fitting.labelled import division_of, out_of_fold
 from relmap.io.rows import PredictedRows
@@ -168,7 +168,7 @@ def test_the_fits_of_the_folds_have_corrections_and_what_is_held_out_is_scored_w
     assert document.choice.gains[-1].nll_correct == pytest.approx(chosen.change)
 
 
-@pytest.mark.parametrize("variant", [name for name in DEPLOYABLE if name != "label_signals"])
+@pytest.mark.parametrize("variant", [name for name in DEPLOYABLE_VARIANTS if name != "label_signals"])
 def test_a_variant_that_is_chosen_by_name_gets_no_correction(variant):
     document = maps.learned(maps.checked(maps.predictions(300)), variant).document
     assert document.correction is None

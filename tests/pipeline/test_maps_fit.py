@@ -13,7 +13,7 @@ from scipy.special import expit, logit
 
 from relmap.decisions import FixedDecisions
 from relmap.fitting import choose
-from relmap.fitting.choose import AUTO, DEPLOYABLE, Difference
+from relmap.fitting.choose import AUTO, DEPLOYABLE_VARIANTS, Difference
 from relmap.fitting.cross_fit import fit_calibrator
 from relmap.fitting.labelled import divide, division_of, out_of_fold
 from relmap.io.rows import PredictedRows
@@ -60,7 +60,7 @@ def test_under_the_papers_protocol_the_same_rows_give_the_pipelines_numbers(cali
         assert document.folds == ()
 
 
-@pytest.mark.parametrize("variant", [name for name in DEPLOYABLE if name != "label_signals"])
+@pytest.mark.parametrize("variant", [name for name in DEPLOYABLE_VARIANTS if name != "label_signals"])
 def test_every_variant_that_a_map_can_hold_is_fitted_by_its_name(variant):
     document = learned(checked(predictions(300)), variant).document
     assert document.projection.name == document.choice.asked == variant
