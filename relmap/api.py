@@ -6,6 +6,7 @@ An answer is a frozen value: words for people, as text or as HTML, and the numbe
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from importlib.metadata import version
 from typing import Any
@@ -195,7 +196,9 @@ class Judged:
         known = self.seen in ("kept_aside", "out_of_fold") and not self.document.source.hold_out
         return known and len(self.rows) == self.document.held_out.rows
 
-    def _decisions(self) -> JudgedDecisions:
+    @cached_property
+    def decisions(self) -> JudgedDecisions:
+        """Rows with their confidence and reliability, as metrics and intervals read them."""
         return JudgedDecisions.of(self.rows, self.scored, DEFAULTS.metrics)
 
     def evaluation(self, everything: AllRows | None = None) -> Evaluation:
@@ -203,7 +206,7 @@ class Judged:
 
         `everything` are the rows that these were drawn from. InputError where there are none of these.
         """
-        document, rows, scored, judged = self.document, self.rows, self.scored, self._decisions()
+        document, rows, scored, judged = self.document, self.rows, self.scored, self.decisions
         seen = self.seen in OUT_OF_FOLD_ROWS
         evaluation = evaluate(document, judged)
         evaluation |= document.judged_out_of_fold if seen or self._of_choice else others_judged(document, judged)
@@ -259,7 +262,7 @@ class Judged:
             )
         identity = {"map_fingerprint": self.document.fingerprint}
         if costs != (None, None):
-            expected, cheapest = expected_costs(self._decisions(), *costs)
+            expected, cheapest = expected_costs(self.decisions, *costs)
             return Cuts(tuple(costs_in_words(expected, cheapest)), tuple(self.notes), identity | expected)
         kept, why = independent_rows(self.rows, self.document.source.seed)
         judged = self.scored.reliability[kept], self.rows.decision[kept], self.rows.correct[kept]

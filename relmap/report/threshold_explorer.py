@@ -12,7 +12,7 @@ import numpy as np
 from relmap.evaluation.evaluate import JudgedDecisions
 from relmap.metrics.intervals import effective_rows, wilson_interval
 from relmap.metrics.resampling import FEWEST_GROUPS
-from relmap.routing.cuts import MOST_DIGITS, NEAR
+from relmap.routing.cuts import DIGITS, MOST_DIGITS, NEAR
 
 MAX_THRESHOLDS = 1000
 MAX_CELLS = 20_000  # thresholds times lines of the table, which bounds the size of the page
@@ -56,7 +56,7 @@ class ThresholdExplorer:
     Attributes:
         thresholds: Rising thresholds from 0 to 1, shape (T,), T at most `MAX_THRESHOLDS`. None but 0 and 1 ties with a
             row.
-        initial: Index of the threshold that is shown first.
+        initial: Index of the threshold that is shown first. It has the automatic rows of the given one.
         overall: Results of all decisions.
         labels: Results of each decided label.
         weighted: Whether rows have sampling weights.
@@ -82,13 +82,14 @@ class ThresholdExplorer:
         reliability = judged.scored.reliability
         decided = np.unique(judged.rows.decision)
         n_thresholds = max(MIN_THRESHOLDS, min(MAX_THRESHOLDS, MAX_CELLS // (len(decided) + 1)))
-        thresholds = choose_thresholds(reliability, n_thresholds, threshold)
+        first = _with_few_digits(threshold, np.unique(reliability))
+        thresholds = choose_thresholds(reliability, n_thresholds, first)
         rows = _ClusteredRows.of(judged)
         everything = np.arange(len(reliability))
         by_label = [np.flatnonzero(judged.rows.decision == label) for label in decided]
         return cls(
             thresholds=thresholds,
-            initial=int(np.abs(thresholds - threshold).argmin()),
+            initial=int(np.searchsorted(thresholds, first)),
             overall=rows.results(None, everything, thresholds),
             labels=tuple(
                 rows.results(int(label), members, thresholds) for label, members in zip(decided, by_label, strict=True)
@@ -161,6 +162,15 @@ def choose_thresholds(reliability: np.ndarray, n_max: int, threshold: float) -> 
             found = _shortest_between(float(levels[place - 1]), float(levels[place]))
             thresholds.update([] if found is None else [found])
     return np.array(sorted(thresholds))
+
+
+def _with_few_digits(threshold: float, levels: np.ndarray) -> float:
+    """Return a threshold with the same automatic rows, with as few digits as possible if it has more than four."""
+    place = int(np.searchsorted(levels, threshold))
+    if round(threshold, DIGITS) == threshold or place in (0, len(levels)):
+        return threshold
+    found = _shortest_between(float(levels[place - 1]), float(levels[place]))
+    return threshold if found is None else found
 
 
 def _distance_to_nearest(levels: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -186,6 +186,11 @@ def test_numbers_of_weighted_rows_come_with_the_counts_of_labelled_rows():
     assert line["automatic"][0] == line["total"] == len(judged)
 
 
-def test_the_page_starts_at_the_given_threshold():
-    explorer = ThresholdExplorer.of(decided(7, 200), 0.6371)
-    assert explorer.thresholds[explorer.initial] == 0.6371
+def test_the_page_starts_with_the_rows_of_the_given_threshold_and_few_digits():
+    reliability = decided(7, 200).scored.reliability
+    for threshold in (0.6371, 0.5, 0.0, 1.0, float(reliability[3]), float(reliability.max())):
+        explorer = ThresholdExplorer.of(decided(7, 200), threshold)
+        first = explorer.thresholds[explorer.initial]
+        assert explorer.overall.automatic[explorer.initial] == (reliability >= threshold).sum()
+        assert (first == threshold) == (round(threshold, 4) == threshold)
+        assert len(str(first)) <= 8
