@@ -42,11 +42,11 @@ CONCEPTS = {
             "another.",
         ),
         Concept(
-            name="what-auto-chooses",
+            name="auto",
             title="What auto chooses",
             definition="With the variant auto, the fit compares candidate models by their log loss on rows that each "
-            "fit has not seen. It takes the candidate with the lowest loss, or the score of the whole vector of logits "
-            "if that is within two standard errors of the lowest.",
+            "fit has not seen. It takes the candidate with the lowest loss; with logits, it takes the score of the "
+            "whole vector unless another candidate is better by more than two standard errors.",
         ),
         Concept(
             name="guarantees",

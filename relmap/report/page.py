@@ -26,7 +26,7 @@ from relmap.routing.apply import default_threshold
 
 OF_LABELS = ("label", "id", "drop_unlabelled")  # options of commands that read labels
 TARGETS = (0.8, 0.9, 0.95, 0.99)  # accuracies for which a cut is looked for
-CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "what-auto-chooses", "guarantees", "intervals")
+CONCEPTS_OF_PAGE = ("fixed-decisions", "label-wise-reliability", "auto", "guarantees", "intervals")
 Numbers = dict[str, Any]
 
 
@@ -79,7 +79,7 @@ def page(judged: Judged, recommended: Recommendation, map_file: Path, reading: R
         Table("Cuts", " ".join([CUTS, *beware]), *_of_cuts(cuts), concept="guarantees"),
         Table("The most reliable rows", TOP, *_of_top(numbers["top"]), concept="intervals"),
         Table("Label by label", LABELS, *labels, concept="label-wise-reliability"),
-        Table("What was chosen from", CANDIDATES, *_of_candidates(recommended.to_dict()), concept="what-auto-chooses"),
+        Table("What was chosen from", CANDIDATES, *_of_candidates(recommended.to_dict()), concept="auto"),
     ]
     return rendered(
         "map.html.jinja",
