@@ -109,6 +109,17 @@ def test_intervals_of_independent_rows_are_those_of_wilson():
         assert explorer.overall.high[place] == pytest.approx(expected.high)
 
 
+def test_without_errors_a_group_counts_as_one_row():
+    n_groups, rows_of_group = 20, 5
+    reliability, decision = np.full(100, 0.9), np.zeros(100, dtype=np.int64)
+    group = np.repeat([f"g{place:02}" for place in range(n_groups)], rows_of_group)
+    rows = PredictedRows(None, reliability, decision, decision, group)
+    explorer = ThresholdExplorer.of(JudgedDecisions.of(rows, Scored(reliability, logit(reliability)), maps.RULES), 0.5)
+    expected = binomtest(n_groups, n_groups).proportion_ci(method="wilson")
+    assert explorer.overall.low[0] == pytest.approx(expected.low)
+    assert explorer.overall.high[0] == 1
+
+
 @pytest.mark.parametrize("kind", ["alone", "groups", "weights", "groups and weights"])
 def test_with_all_rows_automatic_the_accuracy_is_that_of_the_evaluation(kind):
     judged = decided(2, 400, kind)
