@@ -238,6 +238,10 @@ def thresholds(
         float | None, typer.Option(help="Or: cost of a wrong decision that is used; needs --cost-review.")
     ] = None,
     cost_review: Annotated[float | None, typer.Option(help="Cost of a review, in the unit of --cost-error.")] = None,
+    cut: Annotated[
+        float | None,
+        typer.Option(help="Or: a cut that was chosen without these rows, to bound the accuracy at or above it."),
+    ] = None,
     precision: Annotated[
         float | None, typer.Option(help="Without a map: precision to guarantee above the threshold.")
     ] = None,
@@ -258,10 +262,10 @@ def thresholds(
     out: Out = None,
     reading: Reading = AS_NAMED,
 ) -> list[str]:
-    """Find a threshold with a guarantee: on the reliability of a map, or without a map on a score or probability."""
+    """Find or validate a threshold with a guarantee: on the reliability of a map, or without a map on a score."""
     of_score = {"precision": precision, "recall": recall, "npv": npv}
     of_map = {"target_accuracy": target_accuracy, "coverage": coverage}
-    of_map |= {"cost_error": cost_error, "cost_review": cost_review}
+    of_map |= {"cost_error": cost_error, "cost_review": cost_review, "cut": cut}
     if map_file is None:
         of_scores = f"{option('precision')}, {option('recall')} or {option('npv')}"
         refuse_options(of_map, f"a map; give {option('map_file')}, or {of_scores} instead")
@@ -271,7 +275,7 @@ def thresholds(
     check_place(out, map_file, predictions)
     judged = Judged.read(load_map(map_file), opened(predictions, reading), group)
     asked: Any = {"target_accuracy": target_accuracy, "coverage": coverage, "confidence": confidence}
-    answer = judged.cuts(**asked, cost_error=cost_error, cost_review=cost_review)
+    answer = judged.cuts(**asked, cost_error=cost_error, cost_review=cost_review, cut=cut)
     show({"predictions": predictions.name, "map": map_file.name} | answer.to_dict(), out)
     return say([*answer.notes, *answer.lines])
 

@@ -264,9 +264,28 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         confidence: float = 0.95,
         cost_error: float | None = None,
         cost_review: float | None = None,
+        cut: float | None = None,
     ) -> Cuts:
-        """Return the cut for a target accuracy or a coverage, with its guarantee, or of the least expected cost."""
-        asked: dict[str, Any] = {"target_accuracy": target_accuracy, "confidence": confidence}
+        """Find a cut on the reliability, or validate one that was chosen without these rows.
+
+        Args:
+            X: Predictions.
+            y: True labels, shape (n,); None if `X` is a frame with the column `label`.
+            groups: A group of each row, shape (n,), or a column of `X`.
+            target_accuracy: Accuracy that automatic rows must have, in (0, 1).
+            coverage: Or the share of these rows that is automatic, in (0, 1].
+            confidence: Confidence of the guarantee, over random samples of such rows.
+            cost_error: Or the cost of a wrong decision that is used; needs `cost_review`.
+            cost_review: Cost of a review, in the unit of `cost_error`.
+            cut: Or a cut to validate: how often decisions at or above it are correct, with a lower bound.
+
+        Returns:
+            The cut, in words and numbers. `apply` takes it as `cuts`.
+
+        Raises:
+            InputError: The rows cannot be read, or not exactly one of the four is given.
+        """
+        asked: dict[str, Any] = {"target_accuracy": target_accuracy, "confidence": confidence, "cut": cut}
         asked |= {"cost_error": cost_error, "cost_review": cost_review}
         require_numbers(asked)
         return self._judged(X, y, groups).cuts(coverage=coverage, **asked)

@@ -17,7 +17,7 @@ from relmap.errors import InputError
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument
 from relmap.maps.reliability_map import Scored
-from relmap.metrics.intervals import Estimate, errors_found_per_1000
+from relmap.metrics.intervals import Estimate, effective_rows, errors_found_per_1000, wilson_interval
 from relmap.metrics.probability import ece
 from relmap.metrics.registry import ReliabilityView, compute_reliability_metrics, metrics_for_views
 from relmap.metrics.reliability import correctness_log_loss, count_retained_rows
@@ -203,16 +203,17 @@ def _shares(judged: JudgedDecisions, cell: np.ndarray, cells: int) -> list[dict[
     own, (pair, at) = cell, np.unique(cell * judged.clusters + judged.cluster, return_inverse=True)
     cell, rows, n_correct = pair // judged.clusters, np.bincount(at), np.bincount(at, judged.correct)
     total = np.bincount(cell, rows, cells)
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore"):
         share = np.bincount(cell, n_correct, cells) / total
-        by_groups = share * (1 - share) * total**2 / np.bincount(cell, (n_correct - share[cell] * rows) ** 2, cells)
-        as_groups = total**2 / np.bincount(cell, rows.astype(float) ** 2, cells)
-        effective = np.where((share > 0) & (share < 1), by_groups, as_groups)
-        effective = np.minimum(effective, total**2 / np.bincount(own, np.bincount(judged.at)[judged.at], cells))
-        z2 = scipy.special.ndtri(0.975) ** 2 / effective
-        middle, half = share + z2 / 2, np.sqrt(z2 * (share * (1 - share) + z2 / 4))
+    effective = effective_rows(
+        share,
+        total,
+        squared_residuals=np.bincount(cell, (n_correct - share[cell] * rows) ** 2, cells),
+        squared_rows=np.bincount(cell, rows.astype(float) ** 2, cells),
+        squared_copies=np.bincount(own, np.bincount(judged.at)[judged.at], cells),
+    )
     enough = np.bincount(cell, minlength=cells) >= MIN_BOOTSTRAP_GROUPS
-    low, high = (np.where(enough, np.clip((middle + side * half) / (1 + z2), 0, 1), np.nan) for side in (-1, 1))
+    low, high = (np.where(enough, end, np.nan) for end in wilson_interval(share, effective))
     cells_of = zip(share, low, high, strict=True)
     return [dict(zip(("value", "low", "high"), map(plain, numbers), strict=True)) for numbers in cells_of]
 

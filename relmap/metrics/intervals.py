@@ -122,6 +122,53 @@ def share_confidence_interval(correct: np.ndarray, rows: np.ndarray) -> tuple[np
     return low, high
 
 
+def effective_rows(
+    share: np.ndarray,
+    total: np.ndarray,
+    squared_residuals: np.ndarray,
+    squared_rows: np.ndarray,
+    squared_copies: np.ndarray,
+) -> np.ndarray:
+    """Compute how many independent rows would give a share the variance that it has with these groups (Kish, 1965).
+
+    Where all rows are correct, or all wrong, the residuals are zero, so each group counts as one row. Rows that are
+    repeated by their weight count as one row each at most.
+
+    Args:
+        share: Share of correct rows, in [0, 1]; NaN without rows.
+        total: Number of rows, copies included; same shape, as are the following.
+        squared_residuals: Sum over groups of (correct rows - share * rows) squared.
+        squared_rows: Sum over groups of their rows squared.
+        squared_copies: Sum over rows, without their copies, of the number of copies squared.
+
+    Returns:
+        Effective number of rows; NaN without rows.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        by_groups = share * (1 - share) * total**2 / squared_residuals
+        as_groups = total**2 / squared_rows
+        effective = np.where((share > 0) & (share < 1), by_groups, as_groups)
+        return np.asarray(np.minimum(effective, total**2 / squared_copies))
+
+
+def wilson_interval(share: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Compute the 95% interval of a share (Wilson, 1927).
+
+    Args:
+        share: Share of correct rows, in [0, 1].
+        rows: Effective number of rows, above 0; same shape.
+
+    Returns:
+        Lower and upper ends, in [0, 1]; NaN where an input is NaN.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z2 = scipy.special.ndtri(1 - TAIL_PROBABILITY) ** 2 / rows
+        middle, half = share + z2 / 2, np.sqrt(z2 * (share * (1 - share) + z2 / 4))
+        low = np.clip((middle - half) / (1 + z2), 0, 1)
+        high = np.clip((middle + half) / (1 + z2), 0, 1)
+    return low, high
+
+
 def _select_defined(replicates: np.ndarray) -> np.ndarray:
     """Select the replicates that are not NaN; none if more than MAX_UNDEFINED_SHARE are NaN."""
     defined: np.ndarray = replicates[~np.isnan(replicates)]
