@@ -7,7 +7,7 @@ from typing import Any, get_args
 import numpy as np
 
 from relmap.errors import InputError
-from relmap.io.frames import Holds
+from relmap.io.frames import Holds, without_missing
 
 ARRAYS = ("auto", *get_args(Holds))
 
@@ -44,7 +44,12 @@ def refuse_other_than_numbers(asked: Mapping[str, Any]) -> None:
 
 
 def names_of(labels: Any) -> np.ndarray:
-    """Names of labels; whole numbers have no decimals in theirs, however they are kept."""
-    given = np.asarray(labels)
+    """Names of labels; whole numbers have no decimals in theirs, however they are kept. A missing label is None."""
+    given = without_missing(labels)
+    missing = np.equal(given, None)
+    if missing.any():
+        names = np.full(given.shape, None, dtype=object)
+        names[~missing] = names_of(given[~missing].tolist())
+        return names
     whole = given.dtype.kind == "f" and bool((np.abs(given) < 2**53).all() and (given == np.rint(given)).all())
     return (given.astype(np.int64) if whole else given).astype(str)
