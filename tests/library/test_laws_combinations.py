@@ -13,7 +13,7 @@ from scipy.special import expit, logit
 from scipy.stats import binomtest
 from scipy.stats import t as student
 
-from relmap import ReliabilityMap, api
+from relmap import ReliabilityMap
 from relmap.evaluation.agreement import AllRows
 from relmap.maps.reliability_map import FittedMap
 from tests import maps, naive
@@ -98,9 +98,8 @@ def case(request, fitted) -> Case:
 
 @pytest.fixture(scope="module")
 def few_resamples():
-    metrics = api.DEFAULTS.metrics.model_copy(update={"resamples": RESAMPLES})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(api, "DEFAULTS", api.DEFAULTS.model_copy(update={"metrics": metrics}))
+        maps.few_resamples(patch, RESAMPLES)
         yield
 
 

@@ -1,4 +1,4 @@
-"""Thresholds by their definitions: which rows a guarantee uses, with weights and groups in every way, and on a score."""
+"""Thresholds by their definitions: which rows a guarantee uses, with weights and groups, and thresholds on a score."""
 
 import math
 from itertools import product
@@ -30,11 +30,9 @@ def kept_by_hand(generator: np.random.Generator, weight: np.ndarray | None, grou
         return rows
     groups = {name: [row for row in rows if group[row] == name] for name in sorted({*group[rows].tolist()})}
     largest = max(map(len, groups.values()), default=1)
-    kept = []
-    for members in groups.values():
-        if weight is None or generator.random() < len(members) / largest:
-            kept.append(members[generator.integers(len(members))])
-    return kept
+    if weight is not None:
+        groups = {name: each for name, each in groups.items() if generator.random() < len(each) / largest}
+    return [members[generator.integers(len(members))] for members in groups.values()]
 
 
 @pytest.mark.parametrize(("weighted", "grouped"), BOTH)
@@ -83,7 +81,7 @@ def counted(metric: str, score: np.ndarray, positive: np.ndarray, threshold: flo
 
 
 def p_value_by_hand(target: float, of: np.ndarray, right: np.ndarray, units: list[np.ndarray], grouped: bool) -> float:
-    """Binomial for rows; for groups, one over the largest capital of a bettor on the rates of groups, in their order."""
+    """Binomial for rows; for groups, one over the largest capital of a bettor on the rates of groups."""
     if not grouped:
         n = int(of.sum())
         return float(binom.cdf(n - int((of & right).sum()), n, 1 - target)) if n else 1.0
@@ -170,7 +168,9 @@ def test_a_threshold_on_a_score_is_that_of_a_loop_of_tests(metric, grouped, tied
             continue
         of, right = counted(metric, score, positive, only.threshold)
         units = [np.flatnonzero(groups == name) for name in np.unique(groups)] if grouped else [np.arange(240)]
-        assert only.observed == pytest.approx(np.mean([right[unit[of[unit]]].mean() for unit in units if of[unit].any()]))
+        assert only.observed == pytest.approx(
+            np.mean([right[unit[of[unit]]].mean() for unit in units if of[unit].any()])
+        )
         assert only.covered == ((score < only.threshold) if metric == "npv" else (score >= only.threshold)).sum()
     assert True in found
 
