@@ -20,10 +20,20 @@ from sklearn.utils.validation import check_is_fitted
 from relmap.api import Cuts, Evaluation, Judged, fit_map
 from relmap.errors import InputError, needs_extra
 from relmap.io.atomic import check_place
-from relmap.io.frames import FramePredictions, Holds, alone, beside, column_of, frame_of, is_frame, with_column
+from relmap.io.frames import (
+    FramePredictions,
+    Holds,
+    alone,
+    beside,
+    column_of,
+    frame_of,
+    is_frame,
+    with_column,
+    without_missing,
+)
 from relmap.io.inputs import TrainingInputs
 from relmap.io.named_columns import check_width, has_predictions, kind_of_columns, numbered_columns
-from relmap.io.reading import AS_NAMED, WEIGHT, Reading
+from relmap.io.reading import WEIGHT, Reading
 from relmap.maps.document import MapDocument
 from relmap.maps.map_file import load_map, save_map
 from relmap.maps.scoring import scored_file, unwatched
@@ -412,7 +422,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         """
         if not is_frame(predicted):
             check_width(predicted, self._n_labels, self.label_names_)
-            return frame_of(predicted, self.arrays_), AS_NAMED
+            return frame_of(predicted, self.arrays_), Reading(drop_unlabelled=bool(self.drop_unlabelled))
         frame, given = frame_of(predicted, None), self.get_params(deep=False)
         options = {field.name: given[field.name] for field in fields(Reading)}
         if options["positive"] is not None:
@@ -447,7 +457,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         truth = self.label or "label"
         if has_predictions(frame.columns) or (y is None and truth not in frame.columns):
             return None
-        given = np.unique(np.asarray(frame[truth].drop_nulls() if y is None else y))
+        labels = without_missing(frame[truth].to_numpy() if y is None else y)
+        given = np.unique(np.array([label for label in labels.tolist() if label is not None]))
         label_of = dict(zip(label_names(given).tolist(), given.tolist(), strict=True))
         reserved = {truth, groups if isinstance(groups, str) else None, self.id or "id", WEIGHT, *self.signals}
         columns = [name for name, kind in frame.schema.items() if kind.is_numeric() and name not in reserved]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from relmap.errors import InputError
-from relmap.io.frames import Holds
+from relmap.io.frames import Holds, without_missing
 
 ARRAY_KINDS = ("auto", *get_args(Holds))
 MAX_HOLD_OUT = 0.9
@@ -48,7 +48,7 @@ def _are_distinct_labels(labels: ArrayLike | None) -> bool:
     if names.ndim != 1:
         return False
     distinct = set(names.tolist())
-    return 2 <= len(distinct) == len(names) and all(name.isprintable() for name in distinct)
+    return None not in distinct and 2 <= len(distinct) == len(names) and all(name.isprintable() for name in distinct)
 
 
 def _are_column_names(signals: Iterable[object]) -> bool:
@@ -84,9 +84,14 @@ def label_names(labels: ArrayLike) -> np.ndarray:
         labels: Labels of any type; whole numbers stored as floats have names without decimals.
 
     Returns:
-        Names, of the shape of `labels`, str.
+        Names, of the shape of `labels`; str, or objects if labels are missing. A missing label is None.
     """
-    values = np.asarray(labels)
+    values = without_missing(labels)
+    if values.dtype == object and None in values:
+        missing = np.array([value is None for value in values.ravel()]).reshape(values.shape)
+        names = np.full(values.shape, None, dtype=object)
+        names[~missing] = label_names(values[~missing].tolist())
+        return names
     if values.dtype.kind == "f":
         is_exact = np.abs(values) < 2**53
         if bool(is_exact.all() and (values == np.rint(values)).all()):

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from scipy.special import expit, logit, softmax
 
+from relmap import api
 from relmap import cli as rerank
 from relmap.calibrators.identity import Identity
 from relmap.calibrators.temperature import Temperature
@@ -57,6 +58,12 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of a hundred rows are read in many pieces."""
     monkeypatch.setattr(files, "BLOCK", 256)
     monkeypatch.setattr(files, "PIECE_ROWS", 7)
+
+
+def few_resamples(patch: pytest.MonkeyPatch, resamples: int) -> None:
+    """Fits and evaluations draw so many resamples in place of 1,000."""
+    metrics = api.DEFAULTS.metrics.model_copy(update={"resamples": resamples})
+    patch.setattr(api, "DEFAULTS", api.DEFAULTS.model_copy(update={"metrics": metrics}))
 
 
 def checked(frame: pl.DataFrame, group: str | None = None, n_labels: int = 3) -> PredictedRows:

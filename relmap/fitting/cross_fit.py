@@ -117,9 +117,13 @@ class Trial:
         if logits is None or any(fit.matrix is None for fit in self.folds):
             return None
         rival = self._read(FittedMap(fit.matrix) for fit in self.folds)
-        folds = [(self.fold == place, fit.matrix) for place, fit in enumerate(self.folds)]
-        moved = sum(np.count_nonzero(m(logits[at]).argmax(axis=1) != self.rows.decision[at]) for at, m in folds if m)
-        return correctness_log_loss(rival.logit, self.rows.correct, self.smallest), moved / len(self.rows)
+        changed = np.empty(len(self.rows), dtype=bool)
+        for place, fit in enumerate(self.folds):
+            assert fit.matrix is not None  # checked above
+            in_fold = self.fold == place
+            changed[in_fold] = fit.matrix(logits[in_fold]).argmax(axis=1) != self.rows.decision[in_fold]
+        share = float(np.average(changed, weights=self.rows.weight))
+        return correctness_log_loss(rival.logit, self.rows.correct, self.smallest), share
 
     def _read(self, of_folds: Iterable[FittedMap]) -> Scored:
         return scored_in_parts(self.rows, ((each, self.fold == place) for place, each in enumerate(of_folds)))

@@ -18,7 +18,7 @@ from relmap.errors import InputError
 from relmap.fitting.label_order import check_label_order
 from relmap.fitting.training_rows import MAX_REPEATED_SHARE, NEW, recognize
 from relmap.hashing import sha256_of_arrays, sha256_of_file
-from relmap.io.columns import FileRows, labels_in, unlabelled
+from relmap.io.columns import FileRows, is_missing, labels_in, unlabelled
 from relmap.io.files import Predictions, columns_of, notes_on, rows_of
 from relmap.io.reading import Layout, find_layout
 from relmap.io.rows import PredictedRows, checked_rows, names_of_two_labels, questions
@@ -319,7 +319,7 @@ def _ids_of(column: pl.Series, at: FileRows) -> np.ndarray:
 
 def _ids_if_any(column: pl.Series) -> np.ndarray | None:
     """Read a column named id `(n,)`, unless it repeats or numbers the rows: other files have such numbers too."""
-    if column.dtype.is_nested() or column.has_nulls() or column.n_unique() < len(column):
+    if column.dtype.is_nested() or is_missing(column).any() or column.n_unique() < len(column):
         return None
     whole = column.cast(pl.String).cast(pl.Int64, strict=False)
     if not whole.has_nulls() and int(whole.max()) - int(whole.min()) == len(whole) - 1:  # type: ignore[arg-type]

@@ -174,11 +174,12 @@ def _of_correction(trial: Trial, chosen: str) -> tuple[str, ...]:
         return ()
     rows = trial.rows
     before = replace(trial, corrections={})
-    top = np.argsort(-before.scores(chosen).logit, kind="stable")[: count_retained_rows(len(rows), TOP_TENTHS[0])]
-    weight = None if rows.weight is None else rows.weight[top]
+    copies = rows.copies
+    order = np.argsort(-before.scores(chosen).logit[copies], kind="stable")
+    top = copies[order[: count_retained_rows(len(copies), TOP_TENTHS[0])]]
     log_loss = [np.average(each.losses(chosen), weights=rows.weight) for each in (before, trial)]
-    mean = [np.average(each.scores(chosen).reliability[top], weights=weight) for each in (before, trial)]
-    correct = np.average(rows.correct[top], weights=weight)
+    mean = [each.scores(chosen).reliability[top].mean() for each in (before, trial)]
+    correct = rows.correct[top].mean()
     return (
         "A monotone correction of this score, which keeps its ranking, changes the log loss out of fold from "
         f"{log_loss[0]:.4f} to {log_loss[1]:.4f}, and the mean reliability of the most reliable "

@@ -36,8 +36,8 @@ class FileRows(NamedTuple):
             raise InputError(f"{self.file}, {self.place(row)}: {what(row)}{more}")
 
     def refuse_missing(self, column: pl.Series, advice: str = "drop or fill the row") -> None:
-        """InputError names the first row without a value."""
-        self.refuse(column.is_null(), lambda _: f"{column.name} is missing; {advice}")
+        """InputError names the first row without a value: null or NaN."""
+        self.refuse(is_missing(column), lambda _: f"{column.name} is missing; {advice}")
 
     def place(self, row: int) -> str:
         """Where row `row` of these stands in the file: its line, or its number."""
@@ -161,11 +161,16 @@ def advise_names(
     return f"; name the labels with {option('labels')} in the order {order}; the file has the labels {listed(names)}"
 
 
+def is_missing(column: pl.Series) -> pl.Series:
+    """Return whether each value is null or NaN, shape (n,), bool."""
+    return (column.fill_nan(None) if column.dtype.is_float() else column).is_null()
+
+
 def unlabelled(label: pl.Series) -> np.ndarray:
     """Whether each row has no label, `(n,)` bool: nothing, blank text or NaN."""
     if label.dtype == pl.String:
-        return (label.is_null() | (label.str.strip_chars() == "").fill_null(True)).to_numpy()
-    return (label.fill_nan(None) if label.dtype.is_float() else label).is_null().to_numpy()
+        return (label.str.strip_chars() == "").fill_null(True).to_numpy()
+    return is_missing(label).to_numpy()
 
 
 def labels_in(frame: pl.DataFrame, columns: Sequence[str], rows: FileRows) -> int:
@@ -201,7 +206,9 @@ def numbers(column: pl.Series, rows: FileRows, advice: str = "") -> np.ndarray:
         rows.refuse(column.is_null(), lambda row: f"{name} is {given[row]!r}, not a number{advice}")
     if not (column.dtype.is_float() or column.dtype.is_integer() or column.dtype.is_decimal()):
         raise InputError(f"{rows.file}: the column {name} is {column.dtype}; it must hold numbers")
-    return column.cast(pl.Float64).to_numpy()
+    column = column.cast(pl.Float64)
+    rows.refuse_missing(column)  # text may say nan
+    return column.to_numpy()
 
 
 def shares(column: pl.Series, rows: FileRows, reading: Reading) -> np.ndarray:

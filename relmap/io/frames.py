@@ -4,6 +4,7 @@ So are files that cannot be read in pieces: a JSON list, and the first sheet of 
 """
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -162,10 +163,34 @@ def with_column(frame: pl.DataFrame, name: str, values: Any, what: str) -> pl.Da
     """The frame with the column `name`; InputError where it has that, or another number of rows."""
     if name in frame.columns:
         raise InputError(f"X has a column {name}, and {what} is given too; give it once")
-    array = np.asarray(values)
+    array = without_missing(values)
     if array.shape != (len(frame),):
         raise InputError(f"X has {len(frame):,} rows, and {what} has the shape {array.shape}; give one for each row")
     return frame.with_columns(pl.Series(name, array.tolist() if array.dtype == object else array, strict=False))
+
+
+def without_missing(values: Any) -> np.ndarray:
+    """Return values as an array, in which None stands for every missing one.
+
+    Args:
+        values: An array, a sequence or a series; None, NaN and what pandas counts as such are missing.
+
+    Returns:
+        The array; of objects if a value is missing.
+    """
+    given = np.asarray(values)
+    if given.dtype.kind not in "fO" and not isinstance(values, list | tuple):
+        return given
+    objects = np.array(values, dtype=object)  # a copy
+    if hasattr(values, "isna"):
+        missing = np.asarray(values.isna(), dtype=bool)
+    else:
+        flat = [value is None or (isinstance(value, float) and math.isnan(value)) for value in objects.ravel()]
+        missing = np.reshape(np.array(flat, dtype=bool), objects.shape)
+    if not missing.any():
+        return given
+    objects[missing] = None
+    return objects
 
 
 def column_of(given: Any, name: str, what: str) -> Any:

@@ -122,7 +122,7 @@ def checked_rows(
     group = None
     if layout.group is not None:
         groups = frame[layout.group]
-        rows.refuse_missing(groups.fill_nan(None) if groups.dtype.is_float() else groups)
+        rows.refuse_missing(groups)
         if groups.dtype.is_nested():
             raise InputError(
                 f"{file}: the groups are in {layout.group}, which holds lists; name a column of numbers or text"

@@ -40,7 +40,6 @@ class NumberSignal(Value, kind="number"):
     def __call__(self, column: pl.Series, rows: FileRows) -> np.ndarray:
         """The column as `(n, 1)`."""
         given = numbers(column, rows)
-        rows.refuse(np.isnan(given), lambda _: f"{column.name} is NaN; a signal must be a number")
         values = np.clip(given, self.lowest, self.highest)
         return np.asarray(values - self.mean)[:, None] / self.deviation
 
@@ -98,8 +97,7 @@ def read_signals(
             column = frame[name]
         else:
             raise InputError(f"{file} has no column {name}, which signals names; it has {', '.join(frame.columns)}")
-        seen = column if learn_on is None else column.gather(learn_on)
-        signal = _learned(seen, at) if isinstance(each, str) else each
+        signal = _learned(column, at, learn_on) if isinstance(each, str) else each
         known.append(signal)
         values.append(signal(column, at))
     return tuple(known), replace(rows, signals=np.concatenate(values, axis=1))
@@ -127,25 +125,24 @@ def _name(signal: str | NumberSignal | TextSignal) -> str:
     return signal if isinstance(signal, str) else signal.name
 
 
-def _learned(column: pl.Series, rows: FileRows) -> NumberSignal | TextSignal:
-    """How a column is read from now on."""
-    name = column.name
+def _learned(whole: pl.Series, rows: FileRows, learn_on: np.ndarray | None) -> NumberSignal | TextSignal:
+    """Learn how a column is read from its rows `learn_on`; a missing value is refused in any row, by its number."""
+    rows.refuse_missing(whole)
+    name, column = whole.name, whole if learn_on is None else whole.gather(learn_on)
     same = f"{rows.file}: the signal {name} is the same in every row, so it tells nothing; leave it away"
     if column.n_unique() < 2:
         raise InputError(same)
     text = column.dtype in (pl.String, pl.Categorical, pl.Enum) or column.dtype == pl.Boolean
-    if (
-        text
-        and column.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False).null_count() > column.null_count()
-    ):
-        levels = sorted(column.drop_nulls().cast(pl.String).unique())
+    if text and column.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False).has_nulls():
+        levels = sorted(column.cast(pl.String).unique())
         levels = sorted({value.lower() for value in levels}) if TRUTH.issuperset(map(str.lower, levels)) else levels
         if len(levels) > MOST_VALUES:
             shown = listed(levels)
             many = f"has {len(levels)} values ({shown}), more than {MOST_VALUES}"
             raise InputError(f"{rows.file}: the signal {name} {many}; leave it out")
         return TextSignal(name, tuple(levels))
-    values = numbers(column, rows)
+    values = numbers(whole, rows)
+    values = values if learn_on is None else values[learn_on]
     if not (np.abs(values) <= LARGEST).all():
         raise InputError(
             f"{rows.file}: the signal {name} is not within {LARGEST:g} in every row; scale it, or shift it"

@@ -16,7 +16,7 @@ import polars as pl
 import scipy
 
 from relmap.errors import InputError
-from relmap.io.columns import listed, numbers, shares
+from relmap.io.columns import listed, numbers, shares, unlabelled
 from relmap.io.files import Predictions, columns_of, notes_on, rows_of
 from relmap.io.reading import WEIGHT
 from relmap.options import assignment, option
@@ -272,10 +272,11 @@ def read_score(
     frame, rows = columns_of(file, names), rows_of(file)
     notes = notes_on(file)
     if reading.drop_unlabelled:
-        missing = frame[label].is_null().to_numpy()
+        missing = unlabelled(frame[label])
         frame, rows = frame.filter(~pl.Series(missing)), rows.without(missing)
         notes = [*notes, f"{int(missing.sum()):,} rows without a label are dropped."]
-    rows.refuse_missing(frame[label], f"drop or label the row, or give {assignment('drop_unlabelled', True)}")
+    without_label = f"{label} is missing; drop or label the row, or give {assignment('drop_unlabelled', True)}"
+    rows.refuse(unlabelled(frame[label]), lambda _: without_label)
     score = numbers(frame[column], rows) if reading.score else shares(frame[column], rows, reading)
     rows.refuse(~np.isfinite(score), lambda row: f"{column} is {score[row]}; it must be finite")
     is_positive = _is_label(frame[label], positive)

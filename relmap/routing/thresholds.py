@@ -163,15 +163,16 @@ def independent_rows(rows: PredictedRows, seed: int) -> tuple[np.ndarray, list[s
     then speaks of a random row of a new group, so that large groups count no more than small ones; of drawn rows, whose
     groups are not whole, it speaks of a random row: a group stays with a chance in proportion to its rows.
     """
+    generator = np.random.default_rng(seed)  # one for all draws, so that these are independent
     kept, notes = np.arange(len(rows)), []
     if rows.weight is not None:
-        kept = np.flatnonzero(np.random.default_rng(seed).random(len(rows)) * rows.weight.max() < rows.weight)
+        kept = np.flatnonzero(generator.random(len(rows)) * rows.weight.max() < rows.weight)
         notes.append(f"Of the rows {len(kept):,} are used, drawn so that all rows were as likely to be among them.")
     if rows.group is not None and rows.weight is not None:  # of a group as likely as it has rows
         _, of_group, sizes = np.unique(rows.group[kept], return_inverse=True, return_counts=True)
-        kept = kept[(np.random.default_rng(seed).random(len(sizes)) * sizes.max() < sizes)[of_group]]
+        kept = kept[(generator.random(len(sizes)) * sizes.max() < sizes)[of_group]]
     if rows.group is not None:
-        order = kept[np.random.default_rng(seed).permutation(len(kept))]
+        order = kept[generator.permutation(len(kept))]
         kept = np.sort(order[np.unique(rows.group[order], return_index=True)[1]])
         notes.append(f"One row of each group, drawn at random, so that rows are independent: {len(kept):,} rows.")
     return kept, notes
