@@ -15,7 +15,7 @@ from tests.mutation.reach import PYTEST_OPTIONS, ReachedLines, choose_tests
 from tests.mutation.sample import Mutant, mutant_of
 
 # A test may take a multiple of its recorded time, because the recording may have been lucky
-SECONDS_PER_TEST = 10.0
+SECONDS_PER_TEST = 20.0
 TIMES_RECORDED = 5.0
 SURVIVED = "all tests pass"
 NO_TEST = "no test reaches the changed statement"
