@@ -24,11 +24,11 @@ from relmap.io.files import Predictions
 from relmap.io.rows import PredictedRows
 from relmap.maps.document import MapDocument, Source
 from relmap.maps.reliability_map import Scored
-from relmap.options import option
+from relmap.options import Protocol, option
 from relmap.routing.costs import expected_costs
 from relmap.routing.costs import in_words as costs_in_words
 from relmap.routing.thresholds import cut_at_coverage, find_cuts, independent_rows
-from relmap.settings import DEFAULTS, Protocol
+from relmap.settings import DEFAULTS
 from relmap.timestamps import now
 
 LIBRARIES = ("numpy", "scipy")  # that a fit computes with; the protocol of the paper also uses torch

@@ -1,4 +1,7 @@
-"""A reliability map as an estimator of scikit-learn, on arrays and frames; only it needs that library."""
+"""A reliability map as an estimator of scikit-learn, on arrays and frames; only it needs that library.
+
+Methods import what they compute with when they are first called, so that importing the class is fast.
+"""
 
 import re
 import warnings
@@ -6,32 +9,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import numpy as np
 import polars as pl
 import scipy
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
-from sklearn.pipeline import Pipeline
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from relmap.api import Cuts, Evaluation, Judged, fit_map
 from relmap.errors import InputError, needs_extra
 from relmap.io.atomic import check_place
 from relmap.io.frames import FramePredictions, Holds, alone, beside, column_of, frame_of, is_frame, with_column
 from relmap.io.inputs import TrainingInputs
 from relmap.io.named_columns import check_width, has_predictions, kind_of_columns, numbered_columns
 from relmap.io.reading import AS_NAMED, WEIGHT, Reading
-from relmap.maps.document import MapDocument
-from relmap.maps.map_file import load_map, save_map
-from relmap.maps.scoring import scored_file, unwatched
-from relmap.metrics.reliability import nll_correct_of_rows
-from relmap.options import naming
-from relmap.routing.apply import apply_to_frame
-from relmap.settings import Protocol
+from relmap.options import Protocol, naming
 from relmap.validation import check_settings, names_of, refuse_other_than_numbers
+
+if TYPE_CHECKING:
+    from relmap.api import Cuts, Evaluation, Judged
+    from relmap.maps.document import MapDocument
 
 NOT_SAVED = "the map is saved without its classifier: save that too, and give the loaded map what it predicts"
 Given = ParamSpec("Given")
@@ -167,6 +165,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         Raises:
             InputError: what is wrong with the rows, or with what is asked.
         """
+        from relmap.api import fit_map
+
         check_settings(self.get_params(deep=False))
         self.__dict__.pop("document_", None)  # what an earlier fit knew of the labels
         self.arrays_: Any = self.arrays
@@ -179,6 +179,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             self.label_names_ = _names(labels)
             predicted, rows = X, self._labelled(X, y, groups)
         else:
+            from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
+
             groups = self._groups(X, groups)
             folds = FOLDS if groups is None else StratifiedGroupKFold(FOLDS)
             predicted = cross_val_predict(self.classifier, X, y, groups=groups, cv=folds, method="predict_proba")
@@ -225,6 +227,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     @names_parameters
     def score(self, X: Any, y: Any = None, groups: Any = None) -> float:
         """Return minus the log loss of the reliability as the probability of a correct decision, in nats, at most 0."""
+        from relmap.metrics.reliability import nll_correct_of_rows
+
         judged = self._judged(X, y, groups)
         losses = nll_correct_of_rows(judged.scored.logit, judged.rows.correct)
         return -float(np.average(losses, weights=judged.rows.weight))
@@ -239,6 +243,9 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cut: or the least reliability of those; by default the threshold of the map.
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
+        from relmap.api import Cuts
+        from relmap.routing.apply import apply_to_frame
+
         refuse_other_than_numbers({"cut": cut})
         share = None if coverage is None else str(coverage)
         found = Path(cuts) if isinstance(cuts, str) else cuts.numbers if isinstance(cuts, Cuts) else cuts
@@ -248,7 +255,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return beside(X, apply_to_frame(self._document, self._unlabelled(X), **asked)[0])
 
     @names_parameters
-    def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
+    def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> "Evaluation":
         """Return a verdict on labelled rows; those of the fit, given as then, are judged by folds without them."""
         return self._judged(X, y, groups).evaluation()
 
@@ -264,7 +271,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         confidence: float = 0.95,
         cost_error: float | None = None,
         cost_review: float | None = None,
-    ) -> Cuts:
+    ) -> "Cuts":
         """Return the cut for a target accuracy or a coverage, with its guarantee, or of the least expected cost."""
         asked: dict[str, Any] = {"target_accuracy": target_accuracy, "confidence": confidence}
         asked |= {"cost_error": cost_error, "cost_review": cost_review}
@@ -275,7 +282,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     def sql(self, dialect: str = "duckdb") -> str:
         """Return one SQL expression of decision (0..K-1) and confidence (calibrated), or logits_i: the reliability."""
         with needs_extra("sql"):
-            from relmap.maps.sql import sql_expression  # noqa: PLC0415 - an extra
+            from relmap.maps.sql import sql_expression
 
         return sql_expression(self._document, dialect)
 
@@ -292,6 +299,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         Warns:
             UserWarning: there is a classifier, which is not saved.
         """
+        from relmap.maps.map_file import save_map
+
         check_place(Path(path))
         save_map(self._document, Path(path))
         if self.classifier is not None:
@@ -309,6 +318,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             arrays: what arrays hold, which the file does not say; with `auto` an array `(n,)` that lies in
                 [0, 1], and so may be either, is refused.
         """
+        from relmap.maps.map_file import load_map
+
         document = load_map(Path(path))
         source, names = document.source, document.label_names
         made = cls(
@@ -339,7 +350,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return self
 
     @property
-    def _document(self) -> MapDocument:
+    def _document(self) -> "MapDocument":
         check_is_fitted(self, "document_")
         return self.document_
 
@@ -351,9 +362,13 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return FramePredictions(frame, sha256="", reading=reading)  # nobody asks who they are
 
     def _scored(self, X: Any) -> pl.DataFrame:
+        from relmap.maps.scoring import scored_file, unwatched
+
         return scored_file(self._document, self._unlabelled(X), unwatched)[1]
 
-    def _judged(self, X: Any, y: Any, groups: Any) -> Judged:
+    def _judged(self, X: Any, y: Any, groups: Any) -> "Judged":
+        from relmap.api import Judged
+
         groups = self._groups(X, groups)
         return Judged.read(self._document, self._labelled(X, y, groups), _column(groups))
 
@@ -439,47 +454,11 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return [label_of.get(name, name) for name in columns]
 
 
-class ReliabilityPipeline(Pipeline):
-    """A pipeline of scikit-learn that ends in a `ReliabilityMap` and has its methods.
-
-    A plain `Pipeline` passes on methods that scikit-learn knows, such as `predict` and `predict_proba`, and no others.
-
-    Example:
-        >>> from sklearn.linear_model import LogisticRegression
-        >>> from sklearn.preprocessing import StandardScaler
-        >>> last = ReliabilityMap(classifier=LogisticRegression())
-        >>> model = ReliabilityPipeline([("scale", StandardScaler()), ("map", last)])
-        >>> hasattr(model, "reliability"), hasattr(model, "predict_proba")
-        (True, True)
-    """
-
-    def reliability(self, X: Any) -> Any:
-        """Return the probability that each decision is correct, as `ReliabilityMap.reliability` has it."""
-        return self.steps[-1][1].reliability(self._before_map(X))
-
-    def apply(self, X: Any, **options: Any) -> Any:
-        """Return the decisions with their route, as `ReliabilityMap.apply` has it."""
-        return self.steps[-1][1].apply(self._before_map(X), **options)
-
-    def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> Evaluation:
-        """Return a verdict on labelled rows, as `ReliabilityMap.evaluate` has it."""
-        evaluation: Evaluation = self.steps[-1][1].evaluate(self._before_map(X), y, groups)
-        return evaluation
-
-    def thresholds(self, X: Any, y: Any = None, groups: Any = None, **options: Any) -> Cuts:
-        """Return a threshold with its guarantee, as `ReliabilityMap.thresholds` has it."""
-        found: Cuts = self.steps[-1][1].thresholds(self._before_map(X), y, groups, **options)
-        return found
-
-    def _before_map(self, X: Any) -> Any:
-        return self[:-1].transform(X) if len(self.steps) > 1 else X
-
-
 def _names(labels: Any) -> tuple[str, ...] | None:
     return None if labels is None else tuple(names_of(labels).tolist())
 
 
-def _classes(document: MapDocument) -> np.ndarray:
+def _classes(document: "MapDocument") -> np.ndarray:
     """The labels `(K,)` as a map has them: numbers where every name is that of a whole number, else text."""
     names = document.label_names
     whole = names is None or all(re.fullmatch("0|-?[1-9][0-9]{0,17}", name) for name in names)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Literal
 
+Protocol = Literal["own", "paper"]  # `own`: folds of the rows; `paper`: the parts and fits of the paper's tables
 Style = Literal["command line", "form", "python"]
 FLAGS = {"map_file": "--map"}  # parameters whose option has another name
 _STYLE: ContextVar[Style] = ContextVar("relmap_options_style", default="command line")
