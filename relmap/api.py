@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from relmap import __version__
-from relmap.errors import InputError, printable
+from relmap.errors import InputError, needs_extra, printable
 from relmap.evaluation.agreement import AllRows, agreement, in_words
 from relmap.evaluation.drift import drift
 from relmap.evaluation.evaluate import JudgedDecisions, evaluate, others_judged
@@ -123,6 +123,8 @@ def fit_map(
 
     settings = DEFAULTS
     libraries = (*LIBRARIES, "torch") if protocol == "paper" else LIBRARIES
+    with needs_extra("pipeline"):  # the paper's protocol fits with torch
+        versions = {"relmap": __version__} | {name: version(name) for name in libraries}
     source = Source(
         file=printable(file.path.name),
         sha256=sha256_of(file),
@@ -133,7 +135,7 @@ def fit_map(
         hold_out=hold_out,
         protocol=settings.protocol if protocol == "paper" else None,
         at=now(),
-        versions={"relmap": __version__} | {name: version(name) for name in libraries},
+        versions=versions,
     )
     learned = learn_map(
         rows,

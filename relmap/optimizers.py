@@ -1,17 +1,23 @@
 """Descents: Newton's method for smooth convex objectives (Boyd and Vandenberghe, 2004, section 9.5), and Adam.
 
-Adam (Kingma and Ba, 2015) is for calibrators with a handful of parameters, where starting torch outlasts the fit.
+Adam (Kingma and Ba, 2015) takes arrays of NumPy, for calibrators with few parameters, and tensors of torch. Torch's own
+loads a compiler at its first step, which takes longer than all epochs of a fit.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import torch
 
 SETTLED = 1e-20  # of what a step promises to take off the objective, after which rounding has the last word
 MOST_STEPS = 200
 MOST_HALVINGS = 40
 
+Numbers = TypeVar("Numbers", np.ndarray, "torch.Tensor")
 # parameters (P,) to value, gradient (P,) and Hessian (P, P)
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray, np.ndarray]]
 
@@ -43,18 +49,33 @@ def newton(objective: Objective, start: np.ndarray, least_eigenvalue: float, *, 
 
 
 @dataclass
-class Adam:
-    """The memory of one descent, with the published decay rates."""
+class Adam(Generic[Numbers]):
+    """Adam with the published decay rates, and the state of one descent.
+
+    Attributes:
+        learning_rate: Factor of each step.
+        count: Number of steps so far.
+        first: Running mean of the gradient; None before the first step.
+        second: Running mean of the squared gradient.
+    """
 
     learning_rate: float
     count: int = 0
-    first: np.ndarray | float = 0.0  # running mean of the gradient
-    second: np.ndarray | float = 0.0  # and of its square
+    first: Numbers | None = None
+    second: Numbers | None = None
 
-    def step(self, gradient: np.ndarray) -> np.ndarray:
-        """Slope of the loss in the parameters to what to add to them, of that shape."""
+    def step(self, gradient: Numbers) -> Numbers:
+        """Compute the change of the parameters for one step.
+
+        Args:
+            gradient: Gradient of the loss, an array or a tensor of any shape.
+
+        Returns:
+            What to add to the parameters, of the same shape.
+        """
         self.count += 1
-        self.first = 0.9 * self.first + 0.1 * gradient
-        self.second = 0.999 * self.second + 0.001 * gradient**2
-        spread = np.sqrt(self.second / (1 - 0.999**self.count)) + 1e-8
-        return np.asarray(-self.learning_rate * self.first / (1 - 0.9**self.count) / spread)
+        squared = gradient**2
+        self.first = 0.1 * gradient if self.first is None else 0.9 * self.first + 0.1 * gradient
+        self.second = 0.001 * squared if self.second is None else 0.999 * self.second + 0.001 * squared
+        spread = (self.second / (1 - 0.999**self.count)) ** 0.5 + 1e-8
+        return -(self.learning_rate * (self.first / (1 - 0.9**self.count)) / spread)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
+from relmap.optimizers import Adam
 from relmap.projection.device import device_turn
 from relmap.projection.lattice import GENTLE, NODES, FitRows, first_curve, sort_rows, uniform_knots
 from relmap.settings import ProjectionParams
@@ -86,23 +87,19 @@ def sort_into_cells(fits: Sequence[FitRows], *, n_labels: int, knots: np.ndarray
 
 def _descend(theta: torch.Tensor, cells: Cells, settings: ProjectionParams) -> torch.Tensor:
     """Adam from `theta (B, K, J)`, (b, eta) of every curve, to the values `(B, K, J)` of the last epoch."""
-    # written out (Kingma and Ba, 2015): torch's own loads a compiler at its first step, longer than all epochs take.
     # Sums run over the last axis, so that no fit feels its neighbours, in one order, so that rounding lets none fall.
     _, labels, knots = theta.shape
     identity = torch.eye(knots, dtype=theta.dtype, device=theta.device)
     below = torch.ones_like(identity).tril()
     bend = identity.diff(n=2, dim=0)
     bending = 2 * settings.smoothness / (labels * (knots - 2)) * bend.T @ bend
-    first, second = torch.zeros_like(theta), torch.zeros_like(theta)
+    optimizer: Adam[torch.Tensor] = Adam(settings.learning_rate)
     values = _values(theta, below)
-    for epoch in range(1, settings.epochs + 1):
+    for _ in range(settings.epochs):
         in_values = cells.gradient(values) + (values[..., None, :] * bending).sum(dim=-1)
         gradient = (in_values[..., None, :] * below.T).sum(dim=-1)  # b lifts every knot, an increment those after it
         gradient[..., 1:] *= torch.sigmoid(theta[..., 1:])
-        first = 0.9 * first + 0.1 * gradient
-        second = 0.999 * second + 0.001 * gradient**2
-        size = (second / (1 - 0.999**epoch)).sqrt() + 1e-8
-        theta = theta - settings.learning_rate * (first / (1 - 0.9**epoch)) / size
+        theta = theta + optimizer.step(gradient)
         values = _values(theta, below)
     return values
 
