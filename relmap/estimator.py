@@ -20,7 +20,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from relmap.errors import InputError, needs_extra
 from relmap.io.atomic import check_place
-from relmap.io.frames import FramePredictions, Holds, alone, beside, column_of, frame_of, is_frame, with_column
+from relmap.io.frames import (
+    PIECE_ROWS,
+    FramePredictions,
+    Holds,
+    alone,
+    array_of,
+    beside,
+    column_of,
+    frame_of,
+    is_frame,
+    structured,
+    with_column,
+)
 from relmap.io.inputs import TrainingInputs
 from relmap.io.named_columns import check_width, has_predictions, kind_of_columns, numbered_columns
 from relmap.io.reading import AS_NAMED, WEIGHT, Reading
@@ -244,15 +256,22 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             cuts: or what `thresholds` answered, or the path of what it wrote: a cut by label, or of all.
         """
         from relmap.api import Cuts
-        from relmap.routing.apply import apply_to_frame
+        from relmap.maps.scoring import scored_array
+        from relmap.routing.apply import apply_to_frame, route_scores
 
         refuse_other_than_numbers({"cut": cut})
         share = None if coverage is None else str(coverage)
         found = Path(cuts) if isinstance(cuts, str) else cuts.numbers if isinstance(cuts, Cuts) else cuts
         if not (found is None or isinstance(found, Path | Mapping)):
             raise InputError(f"cuts is {cuts!r:.80}; give what `thresholds` answered, or its file; a number is the cut")
-        asked = {"coverage": share, "cut": cut, "cuts": found}
-        return beside(X, apply_to_frame(self._document, self._unlabelled(X), **asked)[0])
+        predicted = self._predicted(X)
+        numbers = self._numbers(predicted)
+        if numbers is None:
+            rows = self._unlabelled(predicted)
+            return beside(X, apply_to_frame(self._document, rows, coverage=share, cut=cut, cuts=found)[0])
+        scores = scored_array(self._document, *numbers)
+        added = route_scores(self._document, scores, coverage=share, cut=cut, cuts=found)
+        return beside(X, pl.DataFrame(added)) if is_frame(X) else structured(added)
 
     @names_parameters
     def evaluate(self, X: Any, y: Any = None, groups: Any = None) -> "Evaluation":
@@ -351,20 +370,38 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
 
     @property
     def _document(self) -> "MapDocument":
-        check_is_fitted(self, "document_")
+        if not hasattr(self, "document_"):
+            check_is_fitted(self, "document_")  # raises; it takes longer than to score a row
         return self.document_
 
     def _predicted(self, X: Any) -> Any:
         return X if self.classifier is None else self.classifier_.predict_proba(X)
 
-    def _unlabelled(self, X: Any) -> FramePredictions:
-        frame, reading = self._read(self._predicted(X))
+    def _unlabelled(self, predicted: Any) -> FramePredictions:
+        frame, reading = self._read(predicted)
         return FramePredictions(frame, sha256="", reading=reading)  # nobody asks who they are
 
-    def _scored(self, X: Any) -> pl.DataFrame:
-        from relmap.maps.scoring import scored_file, unwatched
+    def _numbers(self, predicted: Any) -> tuple[np.ndarray, Holds] | None:
+        """The numbers of an array and what they are, if the map can score them without a frame in between.
 
-        return scored_file(self._document, self._unlabelled(X), unwatched)[1]
+        Long arrays are scored in pieces on two threads, as a frame.
+        """
+        from relmap.maps.scoring import reads_arrays
+
+        if is_frame(predicted) or not reads_arrays(self._document) or len(predicted) > PIECE_ROWS:
+            return None
+        check_width(predicted, self._n_labels, self.label_names_)
+        kind, numbers = array_of(predicted, self.arrays_)
+        return numbers, kind
+
+    def _scored(self, X: Any) -> pl.DataFrame:
+        from relmap.maps.scoring import scored_array, scored_file, unwatched
+
+        predicted = self._predicted(X)
+        numbers = self._numbers(predicted)
+        if numbers is not None:
+            return scored_array(self._document, *numbers)
+        return scored_file(self._document, self._unlabelled(predicted), unwatched)[1]
 
     def _judged(self, X: Any, y: Any, groups: Any) -> "Judged":
         from relmap.api import Judged
