@@ -15,8 +15,9 @@ import numpy as np
 import polars as pl
 import scipy
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from relmap.errors import InputError, needs_extra
 from relmap.io.atomic import check_place
@@ -36,7 +37,7 @@ from relmap.io.frames import (
 from relmap.io.inputs import TrainingInputs
 from relmap.io.named_columns import check_width, has_predictions, kind_of_columns, numbered_columns
 from relmap.io.reading import AS_NAMED, WEIGHT, Reading
-from relmap.options import Protocol, naming
+from relmap.options import PARAMETERS, Protocol, naming
 from relmap.validation import check_settings, names_of, refuse_other_than_numbers
 
 if TYPE_CHECKING:
@@ -73,9 +74,9 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     `X` is an array of probabilities or logits `(n, K)`, an array `(n,)` of those of the second of two labels, or a
     frame of pandas, polars or Arrow. A frame has a column for each label, named by it, or the columns that a file of
     predictions has (`logits` or `probabilities`, or `decision` and `confidence`, or `decision`), or columns that
-    `probabilities`, `logits`, `score` and so on name. `y` is the true label, 0..K-1 or one of `labels`; of a frame it
-    may be the column `label`. No decision and no probability is changed. Every mistake is an InputError, of one
-    sentence.
+    `probabilities`, `logits`, `score_column` and so on name. `y` is the true label, 0..K-1 or one of `labels`; of a
+    frame it may be the column `label`. No decision and no probability is changed. Every mistake is an InputError, of
+    one sentence.
 
     Args:
         classifier: what predicts, if `X` is what it reads, not what it predicts: `fit` then learns the map on its
@@ -94,9 +95,9 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             column of lists, or what stands before _0, _1, ... or before the names of the labels.
         logits: the same of logits.
         probability: column with the probability of one of two labels.
-        score: column of a ranker's scores, which decide for one of two labels above `border`.
+        score_column: column of a ranker's scores, which decide for one of two labels above `border`.
         border: the score above which that label is decided.
-        positive: the label of `probability` or `score`; None is the second.
+        positive: the label of `probability` or `score_column`; None is the second.
         label: column of the true label.
         decision: column of the decided label.
         confidence_column: column that says how sure the decision is.
@@ -130,7 +131,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         probabilities: str | Sequence[str] | None = None,
         logits: str | Sequence[str] | None = None,
         probability: str | None = None,
-        score: str | None = None,
+        score_column: str | None = None,
         border: float | None = None,
         positive: Any = None,
         label: str | None = None,
@@ -154,7 +155,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         self.probabilities = probabilities
         self.logits = logits
         self.probability = probability
-        self.score_column = score  # see get_params
+        self.score_column = score_column
         self.border = border
         self.positive = positive
         self.label = label
@@ -180,6 +181,9 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         from relmap.api import fit_map
 
         check_settings(self.get_params(deep=False))
+        shape = getattr(y, "shape", ())
+        if len(shape) == 2 and shape[1] == 1:
+            y = column_or_1d(y, warn=True)  # as the classifiers of scikit-learn
         self.__dict__.pop("document_", None)  # what an earlier fit knew of the labels
         self.arrays_: Any = self.arrays
         self.out_of_fold_: dict[str, FramePredictions] = {}
@@ -193,6 +197,11 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         else:
             from sklearn.model_selection import StratifiedGroupKFold, cross_val_predict
 
+            if y is None:
+                raise InputError(
+                    "ReliabilityMap requires y to be passed, but the target y is None; give the true labels"
+                )
+            validate_data(self, X, skip_check_array=True)  # learns the names and the number of the features
             groups = self._groups(X, groups)
             folds = FOLDS if groups is None else StratifiedGroupKFold(FOLDS)
             predicted = cross_val_predict(self.classifier, X, y, groups=groups, cv=folds, method="predict_proba")
@@ -216,6 +225,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             protocol=self.protocol,
             accept_label_order=bool(self.accept_label_order),
         )
+        if self.classifier is None and not is_frame(X):
+            self.n_features_in_ = self.document_.n_labels
         self.label_names_ = self.document_.label_names
         self.classes_ = _classes(self.document_) if labels is None else np.asarray(labels)
         return self
@@ -228,7 +239,8 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
     @names_parameters
     def predict(self, X: Any) -> np.ndarray:
         """Return the fixed decisions `(n,)`, of `classes_`: no map changes them."""
-        return np.asarray(self.classes_[self._scored(X)["decision"].to_numpy()])
+        decision = self._scored(X)["decision"].to_numpy()
+        return np.asarray(self.classes_[decision])
 
     @available_if(_predicts_probabilities)
     def predict_proba(self, X: Any) -> Any:
@@ -357,16 +369,14 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         made.label_names_, made.classes_ = names, _classes(document)
         return made
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; `score` is a method of every classifier, so its column is kept apart."""
-        return super().get_params(deep) | {"score": self.score_column}
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters by name."""
-        if "score" in params:
-            self.score_column = params.pop("score")
-        super().set_params(**params)
-        return self
+    def __sklearn_tags__(self) -> Tags:
+        """Return the tags of scikit-learn: inputs are those of the classifier, if there is one."""
+        tags = super().__sklearn_tags__()
+        if self.classifier is None:
+            tags.target_tags.required = False  # a frame may have a column of labels
+        else:
+            tags.input_tags = get_tags(self.classifier).input_tags
+        return tags
 
     @property
     def _document(self) -> "MapDocument":
@@ -375,7 +385,10 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
         return self.document_
 
     def _predicted(self, X: Any) -> Any:
-        return X if self.classifier is None else self.classifier_.predict_proba(X)
+        if self.classifier is None:
+            return X
+        check_is_fitted(self, "classifier_")
+        return self.classifier_.predict_proba(X)
 
     def _unlabelled(self, predicted: Any) -> FramePredictions:
         frame, reading = self._read(predicted)
@@ -447,7 +460,7 @@ class ReliabilityMap(ClassifierMixin, BaseEstimator):
             check_width(predicted, self._n_labels, self.label_names_)
             return frame_of(predicted, self.arrays_), AS_NAMED
         frame, given = frame_of(predicted, None), self.get_params(deep=False)
-        options = {field.name: given[field.name] for field in fields(Reading)}
+        options = {field.name: given[PARAMETERS.get(field.name, field.name)] for field in fields(Reading)}
         if options["positive"] is not None:
             options["positive"] = str(names_of(options["positive"]))
         kind, columns = self._columns_by_label(frame)
