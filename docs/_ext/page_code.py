@@ -25,9 +25,9 @@ from pathlib import Path
 from relmap import cli
 
 RUN = ("python", "bash")  # languages of blocks that run
-FENCE = re.compile(r"^```(?P<language>[\w+-]*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^```(?P<language>[^\n`]*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE)
 PART = re.compile(
-    r"^```(?P<language>[\w+-]*)\n(?P<code>.*?)^```$"
+    r"^```(?P<language>[^\n`]*)\n(?P<code>.*?)^```$"
     r"|^<!-- setup\n(?P<setup>.*?)^-->\n"
     r"|^<!-- not run: (?P<reason>[^\n]+?) -->\n"
     r"|^(?P<output><!-- output -->)$",
@@ -81,14 +81,15 @@ def run_page(page: Path, figures: Path | None = None) -> PageRun:
             if match["output"] is not None:
                 parts.append(f"```{{code-block}} text\n:class: output\n\n{output.rstrip()}\n```")
                 continue
+            line = text.count("\n", 0, match.start()) + 1
             try:
                 if match["setup"] is not None:
-                    _run("python", match["setup"], namespace, page)
+                    _run("python", match["setup"], namespace, page, line)
                     continue
                 if match["language"] in RUN and not skip:
-                    output = _run(match["language"], match["code"], namespace, page)
+                    output = _run(match["language"], match["code"], namespace, page, line)
             except BaseException as error:
-                error.add_note(f"{page}, line {text.count(chr(10), 0, match.start()) + 1}: this block failed")
+                error.add_note(f"{page}, line {line}: this block failed")
                 raise
             skip = False
             parts.append(match.group())
@@ -101,11 +102,11 @@ def run_page(page: Path, figures: Path | None = None) -> PageRun:
     return PageRun("".join([*parts, text[position:]]), names)
 
 
-def _run(language: str, code: str, namespace: dict[str, object], page: Path) -> str:
-    """Run one block and return what it printed."""
+def _run(language: str, code: str, namespace: dict[str, object], page: Path, line: int) -> str:
+    """Run one block, which begins at a line of the page, and return what it printed."""
     if language == "python":
         with printed() as output:
-            exec(compile(code, str(page), "exec"), namespace)  # noqa: S102 - code of our own pages
+            exec(compile("\n" * line + code, str(page), "exec"), namespace)  # noqa: S102 - code of our own pages
         return output.getvalue()
     text = ""
     for command in code.replace("\\\n", " ").splitlines():
