@@ -113,7 +113,14 @@ def _run(language: str, code: str, namespace: dict[str, object], page: Path, lin
         words = shlex.split(command, comments=True)
         if not words:
             continue
-        if words[0] == "relmap":
+        if words[0] == "relmap" and ">" in words:
+            *words, _, file = words
+            result, messages = io.StringIO(), io.StringIO()
+            with contextlib.redirect_stdout(result), contextlib.redirect_stderr(messages):
+                cli.app(words[1:], standalone_mode=False)
+            Path(file).write_text(result.getvalue(), encoding="utf-8")
+            text += messages.getvalue()
+        elif words[0] == "relmap":
             with printed() as output:
                 cli.app(words[1:], standalone_mode=False)
             text += output.getvalue()
