@@ -25,7 +25,7 @@ from relmap import cli
 from relmap.calibrators.registry import CALIBRATORS
 from relmap.io.reading import USUAL
 from relmap.metrics.registry import METRICS
-from relmap.projection.variants import DEPLOYABLE, VARIANTS
+from relmap.projection.variants import AUTO_VARIANTS, DEPLOYABLE_VARIANTS, VARIANTS
 from relmap.simulation.predictions import simulate_predictions
 from tasks.records import results
 from tasks.settings.params import Params
@@ -362,13 +362,13 @@ def models() -> str:
     """Return calibrators and variants."""
     rows = []
     for key, calibrator in CALIBRATORS.items():
-        of_confidence = "yes" if calibrator.of_confidence else "no"
+        of_confidence = "yes" if calibrator.accepts_confidence else "no"
         rows.append([code(key), calibrator.title, of_confidence, DESCRIPTIONS["calibrators"][key]])
     calibrators = table(["`--calibrator`", "name in tables", "without logits", "what it fits"], rows)
     rows = []
     for key, variant in VARIANTS.items():
-        in_map = "yes" if key in DEPLOYABLE else "no"
-        automatic = "yes" if variant.pooled else "no"
+        in_map = "yes" if key in DEPLOYABLE_VARIANTS else "no"
+        automatic = "yes" if key in AUTO_VARIANTS else "no"
         rows.append([code(key), variant.title, in_map, automatic, DESCRIPTIONS["variants"][key]])
     variants = table(["`--variant`", "name in tables", "in a map", "tried by `auto`", "what it is"], rows)
     return f"{calibrators}\n## Models of the reliability\n\n{variants}"
