@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 INSTALL := $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt
 
-.PHONY: setup demo repro test test-system test-faults mutants bench docs lint lint-configuration official-small real-sets clean
+.PHONY: setup demo repro test test-system test-faults mutants bench docs data-docs lint lint-configuration official-small real-sets clean
 
 setup: $(VENV)/.ready
 
@@ -63,8 +63,15 @@ bench: setup
 	$(INSTALL) -e '.[bench]'
 	$(BIN)/python -m pytest tests/bench -m bench --benchmark-quiet
 
-# What the gates found, as Great Expectations draws it; its index and styling need a network, the report does not
+# The documentation site in site/. It runs the code of its pages; a warning is an error.
 docs: setup
+	$(INSTALL) -e '.[all,docs]'
+	$(BIN)/python -m sphinx --builder html --fresh-env --fail-on-warning --keep-going --quiet \
+		--doctree-dir docs/_generated/doctrees docs site
+	@echo "the documentation: site/index.html"
+
+# Results of the data checks as pages of Great Expectations; their styling needs a network, the report does not
+data-docs: setup
 	$(BIN)/python -m flows.docs
 
 lint: setup
@@ -81,7 +88,7 @@ lint-configuration: setup
 	$(BIN)/hadolint Containerfile
 
 clean:
-	rm -rf $(VENV) .prefect real-sets official-small data/raw data/base data/runs data/report data/manifests data/explored data/demo data/docs data/.state
+	rm -rf site docs/_generated $(VENV) .prefect real-sets official-small data/raw data/base data/runs data/report data/manifests data/explored data/demo data/docs data/.state
 
 # The three small sets of the paper from the hub, in a clone of this commit beside it. It needs internet; started again,
 # it downloads only what is not there yet.
